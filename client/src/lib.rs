@@ -1,0 +1,1 @@
+//! Inserts events into a Postgres outbox table.

@@ -1,0 +1,83 @@
+-- The outbox: the application inserts here, in the transaction of its business change.
+CREATE TABLE {outbox} (
+    id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY, -- order inside a key; another CACHE would break it
+    event_id       uuid        NOT NULL DEFAULT gen_random_uuid(),            -- identity of the event for consumers
+    aggregate_type text        NOT NULL,                                      -- routes: topic = events.{aggregate_type}
+    aggregate_id   text        NOT NULL,                                      -- Kafka key
+    event_type     text        NOT NULL,
+    payload        json,                                                      -- stored as written; NULL = tombstone
+    headers        jsonb,                                                     -- flat object of strings
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    sent_at        timestamptz                                                -- set by the relay after Kafka acknowledged the row
+);
+
+-- The lane is an expression of the key. Not %, which is negative for half of the keys; not abs, which can
+-- fail inside the application's insert.
+CREATE INDEX {pending_index} ON {outbox} ((hashtext(aggregate_id) & 63), id) WHERE sent_at IS NULL;
+
+-- One row a lane, locked FOR UPDATE SKIP LOCKED to claim it.
+CREATE TABLE {lane} (
+    lane smallint PRIMARY KEY CHECK (lane BETWEEN 0 AND 63)
+);
+INSERT INTO {lane} SELECT generate_series(0, 63);
+
+-- Events that Kafka refused for good, whole, with the reason.
+CREATE TABLE {dead_letter} (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    outbox_id      bigint      NOT NULL,
+    event_id       uuid        NOT NULL,
+    aggregate_type text        NOT NULL,
+    aggregate_id   text        NOT NULL,
+    event_type     text        NOT NULL,
+    payload        bytea,                                                     -- the bytes of the payload, whatever the outbox column's type
+    headers        jsonb,
+    created_at     timestamptz NOT NULL,
+    topic          text        NOT NULL,
+    reason         text        NOT NULL,                                      -- a word to filter by, e.g. record-too-large
+    error          text        NOT NULL,                                      -- a sentence for a person
+    rejected_at    timestamptz NOT NULL DEFAULT now(),
+    requeued_at    timestamptz
+);
+
+-- Topics that cannot be written to now: their rows wait here in the outbox, all others flow.
+CREATE TABLE {hold} (
+    topic    text PRIMARY KEY,
+    reason   text        NOT NULL,
+    error    text        NOT NULL,
+    held_at  timestamptz NOT NULL DEFAULT now(),
+    probes   integer     NOT NULL DEFAULT 0,
+    probe_at timestamptz NOT NULL DEFAULT now()                               -- when a relay may next try whether the topic works again
+);
+
+-- Counts the changes of the set of holds. The claim reads it in the snapshot in which it reads the rows.
+CREATE TABLE {hold_version} (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    version   bigint  NOT NULL DEFAULT 0
+);
+INSERT INTO {hold_version} DEFAULT VALUES;
+
+-- A trigger and not the relay's own statements, so that a hold removed by hand in psql counts too.
+CREATE FUNCTION {hold_changed}() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE {hold_version} SET version = version + 1;
+    RETURN NULL;
+END $$;
+
+-- The probe's own columns change often and change nothing for the claim.
+CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic ON {hold}
+    FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
+
+-- Inserts an event from any language: SELECT {enqueue}('order', '42', 'OrderPlaced', '{"total": 12}').
+CREATE FUNCTION {enqueue}(
+    aggregate_type text,
+    aggregate_id   text,
+    event_type     text,
+    payload        json  DEFAULT NULL,
+    headers        jsonb DEFAULT NULL,
+    event_id       uuid  DEFAULT gen_random_uuid()
+) RETURNS uuid LANGUAGE sql VOLATILE AS $$
+    INSERT INTO {outbox} (aggregate_type, aggregate_id, event_type, payload, headers, event_id)
+    VALUES ($1, $2, $3, $4, $5, $6)
+    RETURNING event_id
+$$;

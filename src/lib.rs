@@ -1,0 +1,10 @@
+//! The library half of `outbox-relay`: the binary and the tests are its only users, and it has no stable API.
+//!
+//! Start reading in [`relay`], which decides; [`postgres`] and [`kafka`] carry its decisions out.
+
+pub mod admin;
+pub mod cli;
+pub mod config;
+pub mod kafka;
+pub mod postgres;
+pub mod relay;
