@@ -1,1 +1,154 @@
-//! relay
+//! The relay: decides what is claimed, published and settled, and when. No SQL, no Kafka client and no wall clock in
+//! here: it reaches them through the two traits [`outbox::Outbox`] and [`publisher::Publisher`].
+//!
+//! ```text
+//!              lanes with work                    rows                       records
+//!   scout ───────────────────▶ board ──▶ worker ◀────── outbox (Postgres)      │
+//!     │ raises the fence          ▲         │ ─────────── session ─────────────┴──▶ Kafka
+//!     ▼                           │         │ ─────────▶ outbox: sent_at, dead letters, holds
+//!   marks ◀───────────────────────┴─────────┘
+//! ```
+//!
+//! Begin with [`cycle`], which is the product; [`worker`] repeats it, [`scout`] feeds it.
+
+pub mod acknowledged;
+pub mod backoff;
+pub mod batch;
+pub mod board;
+pub mod cycle;
+pub mod event;
+pub mod failure;
+pub mod fence;
+pub mod gate;
+pub mod lane;
+pub mod marks;
+pub mod outage;
+pub mod outbox;
+pub mod partition;
+pub mod prober;
+pub mod publisher;
+pub mod reaper;
+pub mod scout;
+pub mod session;
+pub mod stats;
+pub mod worker;
+
+use acknowledged::Acknowledged;
+use batch::Batch;
+use board::Board;
+use event::Event;
+use gate::Gate;
+use marks::Marks;
+use outage::Outage;
+use outbox::{Settlement, Slice};
+use pg_outbox::topic::TopicTemplate;
+use stats::Stats;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the workers, the scout and the prober of one process share. One thread runs them all, so nothing is locked.
+pub struct Relay<P> {
+    /// Kafka.
+    pub publisher: P,
+    /// From `aggregate_type` to topic.
+    pub template: TopicTemplate,
+    /// What bounds a batch and its waits.
+    pub limits: Limits,
+    /// Which lanes have work.
+    pub board: Board,
+    /// Whether Kafka answers.
+    pub gate: Gate,
+    /// Below which ids nothing is unsent.
+    pub marks: Rc<RefCell<Marks>>,
+    /// Acknowledged, not yet settled.
+    pub acknowledged: RefCell<Acknowledged>,
+    /// Whether Postgres works.
+    pub postgres: Outage,
+    /// Whether Kafka works.
+    pub kafka: Outage,
+    /// What happened, for metrics, health and status.
+    pub stats: Arc<Stats>,
+    /// The usual size of a row, to choose how many to read at once.
+    row_bytes: Cell<usize>,
+}
+
+/// What bounds a batch and its waits.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Rows a batch.
+    pub batch_rows: usize,
+    /// Bytes a batch; a batch holds at least one row.
+    pub batch_bytes: usize,
+    /// How long Kafka may take to acknowledge a batch.
+    pub publish_timeout: Duration,
+    /// How long a frozen relay may hold its lanes.
+    pub takeover_timeout: Duration,
+    /// The longest wait between two looks at the outbox.
+    pub poll_interval: Duration,
+}
+
+impl<P> Relay<P> {
+    /// A relay that has not begun.
+    pub fn new(publisher: P, template: TopicTemplate, limits: Limits, marks: Rc<RefCell<Marks>>, stats: Arc<Stats>) -> Self {
+        Relay {
+            publisher,
+            template,
+            limits,
+            board: Board::new(),
+            gate: Gate::new(),
+            marks,
+            acknowledged: RefCell::new(Acknowledged::new()),
+            postgres: Outage::new("Postgres"),
+            kafka: Outage::new("Kafka"),
+            stats,
+            row_bytes: Cell::new(16 * 1024),
+        }
+    }
+
+    /// How many rows probably fit into so many bytes.
+    fn expected_rows(&self, bytes: usize) -> usize {
+        (bytes / self.row_bytes.get().max(1)).max(1)
+    }
+
+    /// Takes in what a slice says beside its rows.
+    fn saw<E: Event>(&self, epoch: u64, slice: &Slice, rows: &[E]) {
+        let mut marks = self.marks.borrow_mut();
+        marks.saw_holds(epoch, slice.hold_version);
+        if let Some(highest) = rows.iter().map(Event::id).max() {
+            marks.saw_id(epoch, highest);
+            self.row_bytes.set(rows.iter().map(Event::size).sum::<usize>() / rows.len());
+        }
+    }
+
+    /// Marks the rows that Kafka has acknowledged before, whose settlement was lost.
+    fn recognise<E: Event>(&self, batch: &mut Batch<E>, from: usize) {
+        let acknowledged = self.acknowledged.borrow();
+        if acknowledged.is_empty() {
+            return;
+        }
+        for index in from..batch.len() {
+            if acknowledged.contains(&batch.rows()[index]) {
+                batch.acknowledged(index);
+            }
+        }
+    }
+
+    /// Says what a settlement is about to record that a person should know.
+    fn report<E: Event>(&self, settlement: &Settlement<'_, E>) {
+        for (row, topic, rejection) in &settlement.rejected {
+            tracing::warn!(
+                event_id = %row.event_id(), topic, reason = rejection.reason,
+                "Kafka can never store this event, so it moves to the dead letters: {}", rejection.error
+            );
+            self.stats.dead_letters.inc();
+        }
+        for (topic, reason) in &settlement.held {
+            tracing::warn!(
+                topic, reason = reason.reason,
+                "events of this topic wait until it can be written to, all others flow: {}", reason.error
+            );
+        }
+    }
+}

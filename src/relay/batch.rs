@@ -1,0 +1,168 @@
+//! One batch: the rows of a claim, and what became of each of them.
+
+use super::event::Event;
+use super::failure::Rejection;
+use super::lane::{LANES, Lane};
+use super::outbox::End;
+
+/// What became of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not acknowledged, or not known to be: it stays unsent, and is claimed again.
+    Open,
+    /// Acknowledged, in this batch or, if an earlier settlement was lost, in an earlier one.
+    Acknowledged,
+    /// It can never become a record; the index is that of the reason.
+    Rejected(u32),
+    /// Kafka refused it or another row of the same request: to be judged alone.
+    Suspect,
+}
+
+/// The rows of one claim, lane by lane, by id inside a lane.
+pub struct Batch<E> {
+    rows: Vec<E>,
+    fates: Vec<Fate>,
+    rejections: Vec<(String, Rejection)>,
+    bytes: usize,
+    end: End,
+}
+
+/// How far a batch went in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The lane.
+    pub lane: Lane,
+    /// The last row that was read, if any was.
+    pub last_read: Option<i64>,
+    /// The first row that stays unsent.
+    pub first_open: Option<i64>,
+    /// There may be more behind `last_read`.
+    pub cut: bool,
+}
+
+impl Reach {
+    /// Every unsent row up to this id was read, beginning at the mark.
+    pub fn covers_to(&self) -> Option<i64> {
+        if self.cut { self.last_read } else { Some(i64::MAX) }
+    }
+}
+
+impl<E: Event> Batch<E> {
+    /// A batch without rows.
+    pub fn new() -> Batch<E> {
+        Batch { rows: Vec::new(), fates: Vec::new(), rejections: Vec::new(), bytes: 0, end: End::More }
+    }
+
+    /// Where the next slice of the read is appended. [`Batch::grown`] takes it in.
+    pub fn rows_mut(&mut self) -> &mut Vec<E> {
+        &mut self.rows
+    }
+
+    /// Takes in the rows that were appended, and returns the index of the first of them.
+    pub fn grown(&mut self, end: End) -> usize {
+        let from = self.fates.len();
+        self.bytes += self.rows[from..].iter().map(Event::size).sum::<usize>();
+        self.fates.resize(self.rows.len(), Fate::Open);
+        self.end = end;
+        from
+    }
+
+    /// Nothing more is read: what may lie behind is another batch's.
+    pub fn cut(&mut self) {
+        self.end = End::Cut;
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[E] {
+        &self.rows
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Their size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where the read stands.
+    pub fn end(&self) -> End {
+        self.end
+    }
+
+    /// What became of a row.
+    pub fn fate(&self, index: usize) -> &Fate {
+        &self.fates[index]
+    }
+
+    /// Records that a row was acknowledged.
+    pub fn acknowledged(&mut self, index: usize) {
+        self.fates[index] = Fate::Acknowledged;
+    }
+
+    /// Records that a row has to be judged alone.
+    pub fn suspect(&mut self, index: usize) {
+        self.fates[index] = Fate::Suspect;
+    }
+
+    /// Records that a row can never become a record.
+    pub fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
+        self.fates[index] = Fate::Rejected(self.rejections.len() as u32);
+        self.rejections.push((topic.to_owned(), rejection));
+    }
+
+    /// The acknowledged rows.
+    pub fn sent(&self) -> impl Iterator<Item = &E> {
+        self.rows.iter().zip(&self.fates).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
+    }
+
+    /// The rows for the dead letters, with their topic and the reason.
+    pub fn dead(&self) -> impl Iterator<Item = (&E, &str, &Rejection)> {
+        self.rows.iter().zip(&self.fates).filter_map(|(row, fate)| match fate {
+            Fate::Rejected(reason) => {
+                let (topic, rejection) = &self.rejections[*reason as usize];
+                Some((row, topic.as_str(), rejection))
+            }
+            _ => None,
+        })
+    }
+
+    /// How far it went in each lane of the claim, which lists them in the order of the read.
+    pub fn reach(&self, lanes: &[Lane]) -> Vec<Reach> {
+        let mut last_read = [None; LANES];
+        let mut first_open = [None; LANES];
+        for (row, fate) in self.rows.iter().zip(&self.fates) {
+            let lane = row.lane().index();
+            last_read[lane] = Some(row.id());
+            if matches!(fate, Fate::Open | Fate::Suspect) && first_open[lane].is_none() {
+                first_open[lane] = Some(row.id());
+            }
+        }
+        // A read that was cut off has finished all lanes before the one of its last row.
+        let finished = match (self.end, self.rows.last()) {
+            (End::Complete, _) => lanes.len(),
+            (_, None) => 0,
+            (_, Some(row)) => lanes.iter().position(|&lane| lane == row.lane()).unwrap_or(0),
+        };
+        let reach = |(place, &lane): (usize, &Lane)| Reach {
+            lane,
+            last_read: last_read[lane.index()],
+            first_open: first_open[lane.index()],
+            cut: place >= finished,
+        };
+        lanes.iter().enumerate().map(reach).collect()
+    }
+}
+
+impl<E: Event> Default for Batch<E> {
+    fn default() -> Self {
+        Batch::new()
+    }
+}

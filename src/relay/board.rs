@@ -1,0 +1,214 @@
+//! The board: which lanes have work, and who has them in hand.
+//!
+//! The scout puts lanes up, workers take them down. A lane is with one worker of this process at most; between
+//! processes the lane lock decides, and a lane that somebody else holds is tried again after a backoff.
+
+use super::lane::{LANES, Lane};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// At most this many lanes a claim, so that the others of the 64 stay free for other workers and relays.
+const CLAIM_LANES_MAX: usize = 16;
+/// The first wait for a lane that somebody else holds; it doubles up to [`ELSEWHERE_MOST`].
+const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
+const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
+
+/// Shared by the scout and the workers of one relay.
+pub struct Board {
+    state: RefCell<State>,
+    /// Wakes workers: a lane was put up, or the relay stops.
+    up: Notify,
+    /// Wakes the scout: a worker has nothing to do.
+    free: Notify,
+}
+
+struct State {
+    ready: VecDeque<Lane>,
+    lanes: [LaneState; LANES],
+    waiting_workers: usize,
+    progress: bool,
+    stopped: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct LaneState {
+    ready: bool,
+    in_hand: bool,
+    /// Somebody else holds it: not before this.
+    not_before: Option<Instant>,
+    elsewhere: u32,
+}
+
+impl Board {
+    /// Nothing is known to have work.
+    pub fn new() -> Board {
+        let state = State {
+            ready: VecDeque::new(),
+            lanes: [LaneState::default(); LANES],
+            waiting_workers: 0,
+            progress: false,
+            stopped: false,
+        };
+        Board { state: RefCell::new(state), up: Notify::new(), free: Notify::new() }
+    }
+
+    /// Lanes for a free worker: its share of those that are up. `None` once the relay stops.
+    pub async fn take(&self) -> Option<Vec<Lane>> {
+        loop {
+            let changed = self.up.notified();
+            {
+                let mut state = self.state.borrow_mut();
+                if state.stopped {
+                    return None;
+                }
+                if !state.ready.is_empty() {
+                    return Some(state.share());
+                }
+                state.waiting_workers += 1;
+            }
+            self.free.notify_one();
+            changed.await;
+            self.state.borrow_mut().waiting_workers -= 1;
+        }
+    }
+
+    /// Puts up lanes that have work, behind those that are up already.
+    pub fn put_up(&self, lanes: impl IntoIterator<Item = Lane>) {
+        let mut state = self.state.borrow_mut();
+        for lane in lanes {
+            state.put(lane, false);
+        }
+        if !state.ready.is_empty() {
+            self.up.notify_waiters();
+        }
+    }
+
+    /// A worker is done with these lanes. Of those in `again` there is more work at once: `true` puts a lane in
+    /// front (its turn has not come yet), `false` behind the others (it just had it).
+    pub fn give_back(&self, lanes: &[Lane], again: &[(Lane, bool)]) {
+        let mut state = self.state.borrow_mut();
+        for lane in lanes {
+            state.lanes[lane.index()] = LaneState::default();
+        }
+        for &(lane, front) in again.iter().rev() {
+            if front {
+                state.put(lane, true);
+            }
+        }
+        for &(lane, front) in again {
+            if !front {
+                state.put(lane, false);
+            }
+        }
+        if !state.ready.is_empty() {
+            self.up.notify_waiters();
+        }
+    }
+
+    /// Somebody else holds these lanes.
+    pub fn elsewhere(&self, lanes: &[Lane]) {
+        let mut state = self.state.borrow_mut();
+        for lane in lanes {
+            let lane = &mut state.lanes[lane.index()];
+            let wait = ELSEWHERE_FIRST.saturating_mul(1 << lane.elsewhere.min(10)).min(ELSEWHERE_MOST);
+            *lane = LaneState {
+                not_before: Some(Instant::now() + wait),
+                elsewhere: lane.elsewhere + 1,
+                ..LaneState::default()
+            };
+        }
+    }
+
+    /// Lanes that the scout should ask about: not up, not in hand, not known to be held elsewhere just now.
+    pub fn unknown(&self) -> Vec<Lane> {
+        let state = self.state.borrow();
+        let now = Instant::now();
+        let unknown = |lane: &Lane| {
+            let lane = &state.lanes[lane.index()];
+            !lane.ready && !lane.in_hand && lane.not_before.is_none_or(|at| at <= now)
+        };
+        Lane::all().filter(unknown).collect()
+    }
+
+    /// A worker has nothing to do.
+    pub fn has_free_worker(&self) -> bool {
+        self.state.borrow().waiting_workers > 0
+    }
+
+    /// Waits until a worker has nothing to do.
+    pub async fn worker_free(&self) {
+        while self.state.borrow().waiting_workers == 0 && !self.state.borrow().stopped {
+            self.free.notified().await;
+        }
+    }
+
+    /// Rows were settled.
+    pub fn progressed(&self) {
+        self.state.borrow_mut().progress = true;
+    }
+
+    /// Whether rows were settled since the last call.
+    pub fn take_progress(&self) -> bool {
+        std::mem::take(&mut self.state.borrow_mut().progress)
+    }
+
+    /// The relay stops.
+    pub fn is_stopped(&self) -> bool {
+        self.state.borrow().stopped
+    }
+
+    /// Waits until the relay stops.
+    pub async fn stopped(&self) {
+        loop {
+            let changed = self.up.notified();
+            if self.is_stopped() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Hands out nothing more.
+    pub fn stop(&self) {
+        self.state.borrow_mut().stopped = true;
+        self.up.notify_waiters();
+        self.free.notify_one();
+    }
+}
+
+impl State {
+    fn put(&mut self, lane: Lane, front: bool) {
+        let entry = &mut self.lanes[lane.index()];
+        if entry.ready || entry.in_hand {
+            return;
+        }
+        entry.ready = true;
+        entry.not_before = None;
+        if front {
+            self.ready.push_front(lane);
+        } else {
+            self.ready.push_back(lane);
+        }
+    }
+
+    fn share(&mut self) -> Vec<Lane> {
+        let workers = self.waiting_workers + 1;
+        let share = self.ready.len().div_ceil(workers).min(CLAIM_LANES_MAX);
+        let lanes: Vec<Lane> = self.ready.drain(..share).collect();
+        for lane in &lanes {
+            let entry = &mut self.lanes[lane.index()];
+            entry.ready = false;
+            entry.in_hand = true;
+        }
+        lanes
+    }
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Board::new()
+    }
+}

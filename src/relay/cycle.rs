@@ -1,0 +1,269 @@
+//! The cycle: claim, publish, settle. One transaction, open until Kafka has answered.
+//!
+//! ```text
+//!   claim lanes ─▶ read a slice ─▶ hand its rows to the session ─┐
+//!                        ▲                                       │  SELECT 1 every takeover_timeout / 3
+//!                        └───────────── more ◀───────────────────┘
+//!                                        │ complete, cut, or the session closed
+//!                                        ▼
+//!                  wait for the reports ─▶ judge suspects alone ─▶ settle and COMMIT ─▶ raise the marks
+//! ```
+//!
+//! What keeps the order, whatever crashes: a claim is a contiguous prefix of each key's unsent rows, a session never
+//! leaves a gap, and only real acknowledgements are settled.
+
+use super::Relay;
+use super::batch::{Batch, Fate, Reach};
+use super::failure::{Failure, FailureKind, Fault};
+use super::lane::Lane;
+use super::marks::Start;
+use super::outbox::{Claim, End, Outbox, Read, Settlement};
+use super::publisher::{Producer, Publisher};
+use super::session::{Place, Session};
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// After a failure, how long reports of what is on its way already are waited for.
+const HARVEST: Duration = Duration::from_secs(2);
+/// At most this many rows a slice: what exceeds the byte budget inside a slice is read for nothing.
+const SLICE_ROWS_MAX: usize = 1_024;
+
+/// What one cycle did.
+#[derive(Debug, Default)]
+pub struct Cycle {
+    /// The lanes that were ours, and how far each of them was read.
+    pub reach: Vec<Reach>,
+    /// Rows that are settled as sent now.
+    pub sent: usize,
+    /// Kafka's failure that ended the session, if one did.
+    pub failure: Option<Failure>,
+    /// Somebody else's lock kept a row from being settled.
+    pub locked_out: bool,
+}
+
+/// Runs one cycle over those of `lanes` that are free.
+///
+/// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set.
+pub async fn run<O: Outbox, P: Publisher>(
+    relay: &Relay<P>,
+    outbox: &mut O,
+    session: &mut Option<Session<P::Producer>>,
+    lanes: &[Lane],
+    skip_locked: bool,
+) -> Result<Cycle, Fault> {
+    let mut claim = outbox.claim(lanes).await?;
+    if claim.lanes().is_empty() {
+        claim.release().await?;
+        return Ok(Cycle::default());
+    }
+    relay.marks.borrow_mut().meet(claim.server());
+    let owned = claim.lanes().to_vec();
+    let start = relay.marks.borrow().start(&owned);
+    let deadline = Instant::now() + relay.limits.publish_timeout;
+
+    let mut session_now = match session.take() {
+        Some(session) => session,
+        None => match relay.publisher.open().await {
+            Ok(producer) => Session::new(producer),
+            Err(failure) => return give_up(claim, failure).await,
+        },
+    };
+    session_now.begin();
+    let mut batch = Batch::new();
+    let mut published = publish(relay, &mut session_now, &mut claim, &start, &mut batch, deadline).await;
+    if session_now.failure().is_some() {
+        let after = alive(relay, &mut claim, after_failure(relay, &mut session_now, &mut batch, deadline)).await;
+        published = published.and_then(|version| after.1.map(|()| version));
+    }
+
+    let recorded = match published {
+        Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
+            .await
+            .map(|all| confirm(relay, &start, hold_version, &owned, &batch, all)),
+        Err(fault) => Err(fault),
+    };
+    let failure = session_now.failure().cloned();
+    match failure {
+        None => *session = Some(session_now),
+        Some(_) => session_now.abandon(),
+    }
+    match recorded {
+        Ok(cycle) => Ok(Cycle { failure, ..cycle }),
+        Err(fault) => {
+            relay.acknowledged.borrow_mut().keep(batch.sent());
+            Err(fault)
+        }
+    }
+}
+
+async fn give_up<C: Claim>(claim: C, failure: Failure) -> Result<Cycle, Fault> {
+    claim.release().await?;
+    Ok(Cycle { failure: Some(failure), ..Cycle::default() })
+}
+
+/// Reads the claim slice by slice, and hands each slice to the session before the next one is read. Returns the set
+/// of holds that the read saw, when every report is in or the session has closed.
+async fn publish<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claim: &mut C,
+    start: &Start,
+    batch: &mut Batch<C::Event>,
+    deadline: Instant,
+) -> Result<i64, Fault> {
+    let limits = &relay.limits;
+    let read =
+        Read { lows: start.lows.clone(), hold_version: start.hold_version, rows_max: limits.batch_rows };
+    claim.read(&read).await?;
+    let hold_version = loop {
+        let bytes_left = limits.batch_bytes - batch.bytes();
+        let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
+        let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
+        let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
+        let slice = match read {
+            Ok(slice) => slice,
+            Err(fault) => {
+                // What was handed over before the connection broke is on its way: hear what becomes of it.
+                let _ = timeout_at(deadline, session.finish(batch)).await;
+                return Err(fault);
+            }
+        };
+        relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
+        relay.recognise(batch, from);
+        by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await).await?;
+        let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
+        if slice.end == End::More && full {
+            batch.cut();
+        }
+        if slice.end != End::More || full || session.failure().is_some() {
+            break slice.hold_version;
+        }
+    };
+    by(deadline, relay, claim, session, async |session| session.finish(batch).await).await?;
+    Ok(hold_version)
+}
+
+/// Does something with the session until `deadline` while the claim is kept alive. At the deadline the session
+/// closes: what it has not acknowledged by then is unknown.
+async fn by<C: Claim, P: Publisher>(
+    deadline: Instant,
+    relay: &Relay<P>,
+    claim: &mut C,
+    session: &mut Session<P::Producer>,
+    work: impl AsyncFnOnce(&mut Session<P::Producer>),
+) -> Result<(), Fault> {
+    let (in_time, kept) = alive(relay, claim, timeout_at(deadline, work(session))).await;
+    if in_time.is_err() {
+        session.close(Failure::unknown(format!(
+            "Kafka has not acknowledged everything within publish_timeout ({:?})",
+            relay.limits.publish_timeout
+        )));
+    }
+    kept
+}
+
+/// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost the work goes on all the same, for what
+/// Kafka acknowledges still counts.
+async fn alive<C: Claim, P: Publisher, T>(
+    relay: &Relay<P>,
+    claim: &mut C,
+    work: impl Future<Output = T>,
+) -> (T, Result<(), Fault>) {
+    let mut work = pin!(work);
+    let mut kept = Ok(());
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return (done, kept),
+            () = sleep(relay.limits.takeover_timeout / 3), if kept.is_ok() => kept = claim.keep_alive().await,
+        }
+    }
+}
+
+/// The session has closed: hear what becomes of the rows on their way, then find out which of the suspects is guilty.
+async fn after_failure<E: super::event::Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    deadline: Instant,
+) {
+    let _ = timeout(HARVEST, session.harvest(batch)).await;
+    let _ = timeout_at(deadline, judge(relay, session, batch)).await;
+}
+
+/// Sends each suspect alone, in order. A row behind one whose fate is open is not judged: its turn has not come.
+async fn judge<E: super::event::Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+) {
+    let mut blocked: HashSet<Place> = HashSet::new();
+    for index in 0..batch.len() {
+        let Some(place) = session.place(index) else { continue };
+        match batch.fate(index) {
+            Fate::Open => _ = blocked.insert(place),
+            Fate::Suspect if !blocked.contains(&place) => {
+                let verdict =
+                    relay.publisher.judge(session.topic(place), place.partition, &batch.rows()[index]).await;
+                match verdict {
+                    Ok(()) => batch.acknowledged(index),
+                    Err(failure) if failure.kind == FailureKind::Row => {
+                        batch.rejected(index, session.topic(place), failure.into());
+                    }
+                    Err(failure) if failure.kind == FailureKind::Topic => {
+                        session.hold(place, failure.into());
+                        blocked.insert(place);
+                    }
+                    Err(_) => return,
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Settles and commits. Returns whether every row of the settlement was recorded.
+async fn record<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    claim: C,
+    session: &Session<P::Producer>,
+    batch: &Batch<C::Event>,
+    skip_locked: bool,
+) -> Result<bool, Fault> {
+    let settlement = Settlement {
+        sent: batch.sent().collect(),
+        rejected: batch.dead().collect(),
+        held: session.held().collect(),
+        skip_locked,
+    };
+    relay.report(&settlement);
+    if settlement.sent.is_empty() && settlement.rejected.is_empty() && settlement.held.is_empty() {
+        claim.release().await?;
+        return Ok(true);
+    }
+    Ok(claim.settle(&settlement).await?.all)
+}
+
+/// The COMMIT is confirmed: only now the marks rise, and the acknowledged set forgets what it covered.
+fn confirm<E: super::event::Event, P: Publisher>(
+    relay: &Relay<P>,
+    start: &Start,
+    hold_version: i64,
+    owned: &[Lane],
+    batch: &Batch<E>,
+    all: bool,
+) -> Cycle {
+    let reach = batch.reach(owned);
+    let mut acknowledged = relay.acknowledged.borrow_mut();
+    acknowledged.forget(&reach);
+    if all {
+        relay.marks.borrow_mut().raise(start, hold_version, &reach);
+    } else {
+        // Which rows were locked is not known: those that are read again are recognised, the others forgotten.
+        acknowledged.keep(batch.sent());
+    }
+    Cycle { reach, sent: batch.sent().count(), failure: None, locked_out: !all }
+}

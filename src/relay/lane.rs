@@ -1,0 +1,52 @@
+//! Lanes: the fixed hash partitions of the keys, the unit of ordering and of claiming.
+
+use std::fmt;
+
+/// How many lanes there are. It belongs to the schema (`sql/0001_outbox.sql`), never to a configuration: two relays
+/// that disagreed about it would publish one key side by side.
+pub const LANES: usize = 64;
+
+/// One lane, `hashtext(aggregate_id) & 63`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(u8);
+
+impl Lane {
+    /// The lane of this number, if there is one.
+    pub fn new(number: i64) -> Option<Lane> {
+        u8::try_from(number).ok().filter(|&n| usize::from(n) < LANES).map(Lane)
+    }
+
+    /// Every lane, in order.
+    pub fn all() -> impl Iterator<Item = Lane> {
+        (0..LANES as u8).map(Lane)
+    }
+
+    /// Its place in an array of [`LANES`] entries.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Its number as the `smallint` of the lane table.
+    pub fn number(self) -> i16 {
+        i16::from(self.0)
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lane {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_64_lanes_and_no_other_number_is_one() {
+        assert_eq!(Lane::all().count(), 64);
+        assert_eq!(Lane::new(63).map(Lane::number), Some(63));
+        assert_eq!(Lane::new(64), None);
+        assert_eq!(Lane::new(-1), None);
+    }
+}

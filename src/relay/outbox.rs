@@ -1,0 +1,119 @@
+//! The outbox as the cycle sees it. `postgres/` implements it; so does the simulator of the tests.
+
+use super::event::Event;
+use super::failure::{Fault, Rejection};
+use super::lane::Lane;
+
+/// One worker's way to the outbox.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Outbox {
+    /// The rows it hands out.
+    type Event: Event;
+    /// A claim, which cannot outlive the transaction that it is.
+    type Claim<'a>: Claim<Event = Self::Event>
+    where
+        Self: 'a;
+
+    /// Begins a transaction and locks those of `lanes` that nobody else has locked.
+    ///
+    /// Dropping the future rolls the transaction back.
+    async fn claim(&mut self, lanes: &[Lane]) -> Result<Self::Claim<'_>, Fault>;
+}
+
+/// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Claim {
+    /// The rows it hands out.
+    type Event: Event;
+
+    /// The lanes that are ours now, in the order in which they were asked for.
+    fn lanes(&self) -> &[Lane];
+
+    /// Which server, and behind a pooler which backend of it, answered.
+    fn server(&self) -> ServerId;
+
+    /// Starts the read of the rows: a statement of its own, whose snapshot is younger than the lane locks.
+    async fn read(&mut self, read: &Read) -> Result<(), Fault>;
+
+    /// Appends up to `rows_max` further rows to `rows`, lane by lane in the order of [`Claim::lanes`], by id inside a
+    /// lane, until their sizes exceed `bytes_max`. What lies beyond is left out, so that what was read stays a
+    /// contiguous prefix.
+    async fn next_slice(
+        &mut self,
+        rows_max: usize,
+        bytes_max: usize,
+        rows: &mut Vec<Self::Event>,
+    ) -> Result<Slice, Fault>;
+
+    /// Tells the server that this relay lives, and lets go of the read's snapshot.
+    async fn keep_alive(&mut self) -> Result<(), Fault>;
+
+    /// Records the outcome and commits. After an error nothing is known to be recorded.
+    ///
+    /// Dropping the future leaves the outcome unknown.
+    async fn settle(self, settlement: &Settlement<'_, Self::Event>) -> Result<Settled, Fault>;
+
+    /// Ends the claim and records nothing.
+    async fn release(self) -> Result<(), Fault>;
+}
+
+/// Identifies a server process: a change of it may mean that commits were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServerId {
+    /// Counts this process's connections: a new one may lead to another server.
+    pub connection: u64,
+    /// `pg_postmaster_start_time()` in microseconds.
+    pub started_us: i64,
+    /// `pg_backend_pid()`.
+    pub backend: i32,
+}
+
+/// What to read.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// One for each lane of the claim: only rows with a greater id are read.
+    pub lows: Vec<i64>,
+    /// The set of holds under which `lows` is valid; under any other the read begins at the smallest id.
+    pub hold_version: i64,
+    /// At most this many rows.
+    pub rows_max: usize,
+}
+
+/// What a slice of the read said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The set of holds that the read's snapshot saw.
+    pub hold_version: i64,
+    /// Whether there is more.
+    pub end: End,
+}
+
+/// Where a read stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Another slice may follow.
+    More,
+    /// Every unsent row above the marks was read.
+    Complete,
+    /// A limit cut it off: the last lane read from, and those behind it, may have more.
+    Cut,
+}
+
+/// The outcome of a batch.
+pub struct Settlement<'a, E> {
+    /// Rows that Kafka has acknowledged.
+    pub sent: Vec<&'a E>,
+    /// Rows that can never become a record, with the topic that they were meant for.
+    pub rejected: Vec<(&'a E, &'a str, &'a Rejection)>,
+    /// Topics whose rows have to wait.
+    pub held: Vec<(&'a str, &'a Rejection)>,
+    /// Go round rows that somebody else has locked, since waiting for them has failed before.
+    pub skip_locked: bool,
+}
+
+/// What a confirmed COMMIT recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Every row of the settlement is recorded. If not, some were locked, moved or deleted by somebody else.
+    pub all: bool,
+}

@@ -1,0 +1,86 @@
+//! The prober: finds out when Kafka, or a held topic, works again.
+
+use super::Relay;
+use super::backoff::Backoff;
+use super::failure::{Failure, Fault};
+use super::publisher::Publisher;
+use super::worker::POSTGRES_ADVICE;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+const CLUSTER_FIRST: Duration = Duration::from_millis(200);
+const CLUSTER_MOST: Duration = Duration::from_secs(3);
+const HOLDS_EVERY: Duration = Duration::from_millis(500);
+
+/// The holds, which are rows in the database: all relays agree on them.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Holds {
+    /// How many topics are held.
+    async fn count(&mut self) -> Result<i64, Fault>;
+    /// A topic whose time for a probe has come, if there is one. No other relay gets it meanwhile.
+    async fn due(&mut self) -> Result<Option<String>, Fault>;
+    /// The topic works: its rows flow again.
+    async fn lift(&mut self, topic: &str) -> Result<(), Fault>;
+    /// It does not: probed again later.
+    async fn postpone(&mut self, topic: &str, failure: &Failure) -> Result<(), Fault>;
+}
+
+/// Opens the gate whenever Kafka answers.
+pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng) {
+    let mut backoff = Backoff::new(CLUSTER_FIRST, CLUSTER_MOST, random);
+    loop {
+        relay.gate.closed().await;
+        if let Some(reason) = relay.gate.reason() {
+            relay.stats.kafka_up.set(0);
+            relay.kafka.failed(&reason, KAFKA_ADVICE);
+        }
+        match relay.publisher.probe().await {
+            Ok(()) => {
+                relay.stats.kafka_up.set(1);
+                relay.kafka.worked();
+                relay.gate.open();
+                backoff.reset();
+            }
+            Err(failure) => {
+                relay.stats.kafka_up.set(0);
+                relay.kafka.failed(&failure, KAFKA_ADVICE);
+                sleep(backoff.next_wait()).await;
+            }
+        }
+    }
+}
+
+const KAFKA_ADVICE: &str = "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works; look at [kafka] bootstrap_servers and the brokers";
+
+/// Probes held topics when their time has come.
+pub async fn keep_holds<P: Publisher, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
+    loop {
+        relay.gate.opened().await;
+        if let Err(fault) = probe_due(&relay, &mut holds).await {
+            relay.postgres.failed(&fault, POSTGRES_ADVICE);
+        }
+        sleep(HOLDS_EVERY).await;
+    }
+}
+
+/// Probes every held topic whose time has come, once. Returns how many were lifted.
+pub async fn probe_due<P: Publisher, H: Holds>(relay: &Relay<P>, holds: &mut H) -> Result<usize, Fault> {
+    let mut lifted = 0;
+    let count = holds.count().await?;
+    relay.stats.held_topics.set(count);
+    if count == 0 {
+        return Ok(0);
+    }
+    while let Some(topic) = holds.due().await? {
+        match relay.publisher.probe_topic(&topic).await {
+            Ok(()) => {
+                holds.lift(&topic).await?;
+                lifted += 1;
+                tracing::info!(topic, "the topic works again, its events flow");
+            }
+            Err(failure) => holds.postpone(&topic, &failure).await?,
+        }
+    }
+    Ok(lifted)
+}

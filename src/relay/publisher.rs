@@ -1,0 +1,74 @@
+//! Kafka as the cycle sees it. `kafka/` implements it; so does the simulator of the tests.
+
+use super::event::Event;
+use super::failure::{Failure, Rejection};
+
+/// The cluster: opens sessions, and tries single things on throw-away ones.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Publisher {
+    /// One idempotent producer.
+    type Producer: Producer;
+
+    /// A new idempotent producer. It connects by itself, in the background.
+    async fn open(&self) -> Result<Self::Producer, Failure>;
+
+    /// Publishes one row alone, on a producer of its own, and waits for the verdict: the only way in which a row is
+    /// ever found guilty. Dropping the future leaves the outcome unknown.
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, event: &E) -> Result<(), Failure>;
+
+    /// Whether the cluster answers.
+    async fn probe(&self) -> Result<(), Failure>;
+
+    /// Whether this topic can be written to, as far as can be told without writing.
+    async fn probe_topic(&self, topic: &str) -> Result<(), Failure>;
+}
+
+/// One idempotent producer: what it accepts for a partition is stored in the order of the calls, without gaps, or not
+/// at all from the first failure on.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Producer {
+    /// How many partitions the topic has, from this producer's own metadata.
+    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure>;
+
+    /// Hands a row over without waiting. `index` comes back in its [`Report`].
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;
+
+    /// Rows handed over and not yet reported.
+    fn in_flight(&self) -> usize;
+
+    /// A report of a failure has come in: nothing more may be sent.
+    fn has_failed(&self) -> bool;
+
+    /// Takes the reports that have come in.
+    fn drain(&mut self, reports: &mut Vec<Report>);
+
+    /// Waits until nothing is in flight or something has failed. Dropping the future is harmless.
+    async fn quiet(&mut self);
+
+    /// Takes back what is queued and not on its way yet. Nothing may be sent after it.
+    fn stop(&mut self);
+
+    /// Waits until nothing is in flight, whatever has failed. Dropping the future is harmless.
+    async fn drained(&mut self);
+
+    /// Gives the producer up: nothing that is still queued is sent. What is on its way may arrive late.
+    fn abandon(self);
+}
+
+/// Why a row was not handed over.
+#[derive(Clone, Debug)]
+pub enum Refusal {
+    /// It can never become a record.
+    Row(Rejection),
+    /// The producer takes nothing.
+    Session(Failure),
+}
+
+/// What became of a row.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The index given to [`Producer::send`].
+    pub index: u32,
+    /// An acknowledgement by all in-sync replicas, or what is known instead.
+    pub outcome: Result<(), Failure>,
+}

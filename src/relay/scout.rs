@@ -1,0 +1,209 @@
+//! The scout: asks which lanes have work, keeps the fence going, and sweeps.
+//!
+//! It polls adaptively: a millisecond apart while rows are being settled, up to `poll_interval` apart when nothing
+//! comes. Work that no worker here could claim counts as nothing.
+
+use super::Relay;
+use super::backoff::Backoff;
+use super::failure::Fault;
+use super::lane::{LANES, Lane};
+use super::marks::LOWEST;
+use super::outbox::ServerId;
+use super::publisher::Publisher;
+use super::worker::POSTGRES_ADVICE;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+const POLL_FIRST: Duration = Duration::from_millis(1);
+const FENCE_EVERY: Duration = Duration::from_millis(100);
+const BACKLOG_EVERY: Duration = Duration::from_secs(5);
+/// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
+const SWEEP_SHARE: u32 = 50;
+const SWEEP_FIRST: Duration = Duration::from_secs(15);
+
+/// The scout's way to the outbox.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Lookout {
+    /// The first unsent row above its low in each of these lanes that has one.
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault>;
+    /// The transactions that hold RowExclusiveLock on the outbox.
+    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
+    /// How many rows are unsent: exact up to 10,000, above that an estimate from their ids.
+    async fn backlog(&mut self) -> Result<i64, Fault>;
+}
+
+/// What the scout saw.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    /// Who answered.
+    pub server: ServerId,
+    /// Lanes with work, and the id of the first unsent row of each.
+    pub first_unsent: Vec<(Lane, i64)>,
+    /// How old the oldest of these rows is, by the database's clock.
+    pub oldest: Option<Duration>,
+}
+
+/// The scout of one relay.
+pub struct Scout<P, L> {
+    relay: Rc<Relay<P>>,
+    lookout: L,
+    backoff: Backoff,
+    interval: Duration,
+    fence_at: Instant,
+    sweep_at: Instant,
+    backlog_at: Instant,
+}
+
+impl<P: Publisher, L: Lookout> Scout<P, L> {
+    /// A scout that begins at once.
+    pub fn new(relay: Rc<Relay<P>>, lookout: L, random: fastrand::Rng) -> Scout<P, L> {
+        let now = Instant::now();
+        Scout {
+            relay,
+            lookout,
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), random),
+            interval: POLL_FIRST,
+            fence_at: now,
+            sweep_at: now + SWEEP_FIRST,
+            backlog_at: now,
+        }
+    }
+
+    /// Scouts until the relay stops.
+    pub async fn scout(mut self) {
+        while !self.relay.board.is_stopped() {
+            self.relay.stats.beat();
+            if !self.relay.gate.is_open() {
+                tokio::select! {
+                    () = self.relay.gate.opened() => {}
+                    () = self.relay.board.stopped() => {}
+                    () = sleep(Duration::from_secs(1)) => {}
+                }
+                continue;
+            }
+            match self.round().await {
+                Ok(_) => {
+                    self.relay.stats.postgres_up.set(1);
+                    self.relay.postgres.worked();
+                    self.backoff.reset();
+                    self.wait().await;
+                }
+                Err(fault) => {
+                    self.relay.stats.postgres_up.set(0);
+                    self.relay.postgres.failed(&fault, POSTGRES_ADVICE);
+                    sleep(self.backoff.next_wait()).await;
+                }
+            }
+        }
+    }
+
+    /// Scouts until there is nothing left that is not held, then stops the relay.
+    pub async fn drain(mut self) -> Result<(), Fault> {
+        while !self.relay.board.is_stopped() {
+            self.relay.stats.beat();
+            let seen = self.round().await?;
+            if seen == Seen::NothingAnywhere {
+                self.relay.board.stop();
+            }
+            self.wait().await;
+        }
+        Ok(())
+    }
+
+    async fn round(&mut self) -> Result<Seen, Fault> {
+        let now = Instant::now();
+        if now >= self.fence_at {
+            self.fence_at = now + FENCE_EVERY;
+            self.step_fence().await?;
+        }
+        if now >= self.backlog_at {
+            self.backlog_at = now + BACKLOG_EVERY;
+            self.relay.stats.backlog.set(self.lookout.backlog().await?);
+        }
+        if !self.relay.board.has_free_worker() {
+            return Ok(Seen::Unknown);
+        }
+        if now >= self.sweep_at {
+            self.sweep().await?;
+        }
+        self.look().await
+    }
+
+    /// Asks about the lanes that nothing is known of.
+    async fn look(&mut self) -> Result<Seen, Fault> {
+        let lanes = self.relay.board.unknown();
+        if lanes.is_empty() {
+            return Ok(Seen::Unknown);
+        }
+        let start = self.relay.marks.borrow().start(&lanes);
+        let sighting = self.lookout.look(&lanes, &start.lows, start.hold_version).await?;
+        self.relay.marks.borrow_mut().meet(sighting.server);
+        self.relay.stats.oldest_seconds.set(sighting.oldest.map_or(0.0, |age| age.as_secs_f64()));
+        self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
+        let everywhere = lanes.len() == LANES && start.epoch() == self.relay.marks.borrow().epoch();
+        Ok(if sighting.first_unsent.is_empty() && everywhere { Seen::NothingAnywhere } else { Seen::Unknown })
+    }
+
+    /// Looks below the marks, for rows that somebody has put back: a requeue, `sent_at = NULL`, a restored table.
+    async fn sweep(&mut self) -> Result<(), Fault> {
+        let lanes: Vec<Lane> = Lane::all().collect();
+        let begun = Instant::now();
+        let version = self.relay.marks.borrow().start(&[]).hold_version;
+        let sighting = self.lookout.look(&lanes, &[LOWEST; LANES], version).await?;
+        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(SWEEP_FIRST);
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.meet(sighting.server);
+        for (lane, first) in sighting.first_unsent {
+            if first <= marks.low(lane) {
+                marks.reset(lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a fence, or looks whether the one under way has passed.
+    async fn step_fence(&mut self) -> Result<(), Fault> {
+        let (epoch, high, pending) = {
+            let mut marks = self.relay.marks.borrow_mut();
+            let (epoch, high) = (marks.epoch(), marks.highest_seen());
+            let fence = marks.fence();
+            if !fence.is_pending() && high <= fence.passed() {
+                return Ok(());
+            }
+            (epoch, high, fence.is_pending())
+        };
+        let (server, writers) = self.lookout.writers().await?;
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.meet(server);
+        if marks.epoch() == epoch {
+            if pending {
+                marks.fence().look(writers);
+            } else {
+                marks.fence().begin(high, writers);
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self) {
+        self.interval = if self.relay.board.take_progress() {
+            POLL_FIRST
+        } else {
+            (self.interval * 2).min(self.relay.limits.poll_interval)
+        };
+        let begun = Instant::now();
+        // While every worker is busy there is nothing to ask, but the fence goes on.
+        tokio::select! {
+            () = self.relay.board.worker_free() => sleep_until(begun + self.interval).await,
+            () = sleep(FENCE_EVERY) => {}
+            () = self.relay.board.stopped() => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Unknown,
+    NothingAnywhere,
+}

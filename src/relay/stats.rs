@@ -1,0 +1,102 @@
+//! What happened: counters that the cycle increments, and that metrics, health and status read.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One process's figures. Handles: a clone counts into the same place.
+pub struct Stats {
+    /// Rows settled as sent.
+    pub published: Counter,
+    /// Rows settled without publishing them, since Kafka had acknowledged them before.
+    pub recovered: Counter,
+    /// Rows moved to the dead letters.
+    pub dead_letters: Counter,
+    /// Rows deleted by the reaper.
+    pub reaped: Counter,
+    /// Rows a batch.
+    pub batch_rows: Histogram,
+    /// Seconds from the claim of a batch to the confirmed COMMIT.
+    pub batch_seconds: Histogram,
+    /// Seconds from the first row handed over to the last report of a batch.
+    pub publish_seconds: Histogram,
+    /// Sessions that a failure ended.
+    pub sessions_failed: Counter,
+    /// Connections to Postgres that were made.
+    pub postgres_connections: Counter,
+    /// Claims that a fault of the database ended.
+    pub postgres_faults: Counter,
+    /// 1 while Kafka answers.
+    pub kafka_up: Gauge,
+    /// 1 while Postgres answers.
+    pub postgres_up: Gauge,
+    /// Topics whose rows wait.
+    pub held_topics: Gauge,
+    /// Acknowledged rows whose settlement is not confirmed.
+    pub unsettled: Gauge,
+    /// Seconds since the oldest unsent row was inserted, by the database's clock.
+    pub oldest_seconds: Gauge<f64, AtomicU64>,
+    /// Unsent rows: exact up to 10,000, above that the span of their ids.
+    pub backlog: Gauge,
+    started: Instant,
+    scout_beat_ms: AtomicI64,
+    stopping: AtomicI64,
+}
+
+impl Stats {
+    /// Nothing has happened.
+    pub fn new() -> Stats {
+        Stats {
+            published: Counter::default(),
+            recovered: Counter::default(),
+            dead_letters: Counter::default(),
+            reaped: Counter::default(),
+            batch_rows: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
+            batch_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 17)),
+            publish_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 17)),
+            sessions_failed: Counter::default(),
+            postgres_connections: Counter::default(),
+            postgres_faults: Counter::default(),
+            kafka_up: Gauge::default(),
+            postgres_up: Gauge::default(),
+            held_topics: Gauge::default(),
+            unsettled: Gauge::default(),
+            oldest_seconds: Gauge::default(),
+            backlog: Gauge::default(),
+            started: Instant::now(),
+            scout_beat_ms: AtomicI64::new(0),
+            stopping: AtomicI64::new(0),
+        }
+    }
+
+    /// The cycle made progress: the scout came round.
+    pub fn beat(&self) {
+        let now = i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.scout_beat_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// How long ago the scout last came round.
+    pub fn since_beat(&self) -> Duration {
+        let beat = Duration::from_millis(self.scout_beat_ms.load(Ordering::Relaxed).unsigned_abs());
+        self.started.elapsed().saturating_sub(beat)
+    }
+
+    /// The relay drains and ends.
+    pub fn stop(&self) {
+        self.stopping.store(1, Ordering::Relaxed);
+    }
+
+    /// Both ends answer and nothing asked the relay to end.
+    pub fn is_ready(&self) -> bool {
+        self.kafka_up.get() == 1 && self.postgres_up.get() == 1 && self.stopping.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats::new()
+    }
+}

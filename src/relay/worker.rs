@@ -1,0 +1,97 @@
+//! A worker: one Postgres connection, one session, one cycle after the other.
+
+use super::Relay;
+use super::backoff::Backoff;
+use super::cycle::{self, Cycle};
+use super::failure::{FailureKind, FaultKind};
+use super::outbox::Outbox;
+use super::publisher::Publisher;
+use super::session::Session;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MOST: Duration = Duration::from_secs(2);
+
+/// Works until the board stops, and finishes the cycle under way.
+pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, random: fastrand::Rng) {
+    let mut session: Option<Session<P::Producer>> = None;
+    let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
+    let mut skip_locked = false;
+    while let Some(lanes) = relay.board.take().await {
+        if !relay.gate.is_open() {
+            relay.board.give_back(&lanes, &[]);
+            wait_for_gate(&relay).await;
+            continue;
+        }
+        let done = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked).await;
+        relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
+        match done {
+            Ok(cycle) => {
+                relay.postgres.worked();
+                skip_locked = cycle.locked_out;
+                give_back(&relay, &lanes, &cycle);
+                if after_session(&relay, &cycle) {
+                    sleep(backoff.next_wait()).await;
+                } else {
+                    backoff.reset();
+                }
+            }
+            Err(fault) => {
+                relay.board.give_back(&lanes, &[]);
+                relay.stats.postgres_faults.inc();
+                match fault.kind {
+                    FaultKind::Contended => {
+                        tracing::debug!("{fault}");
+                        skip_locked = true;
+                    }
+                    FaultKind::Unavailable | FaultKind::Refused => relay.postgres.failed(&fault, POSTGRES_ADVICE),
+                }
+                sleep(backoff.next_wait()).await;
+            }
+        }
+    }
+    if let Some(session) = session {
+        session.abandon();
+    }
+}
+
+/// What to do about a Postgres that fails.
+pub const POSTGRES_ADVICE: &str = "The relay goes on by itself as soon as it works; `outbox-relay check-config --connect` says more";
+
+async fn wait_for_gate<P>(relay: &Relay<P>) {
+    tokio::select! {
+        () = relay.gate.opened() => {}
+        () = relay.board.stopped() => {}
+    }
+}
+
+/// Says which lanes have more work at once, and which are somebody else's.
+fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
+    let owned: Vec<_> = cycle.reach.iter().map(|reach| reach.lane).collect();
+    let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
+    let more = |reach: &&super::batch::Reach| reach.cut || reach.first_open.is_some();
+    let again: Vec<_> =
+        cycle.reach.iter().filter(more).map(|reach| (reach.lane, reach.last_read.is_none())).collect();
+    relay.board.give_back(&owned, &again);
+    if cycle.failure.is_some() && owned.is_empty() {
+        relay.board.give_back(&elsewhere, &[]);
+    } else {
+        relay.board.elsewhere(&elsewhere);
+    }
+    if cycle.sent > 0 {
+        relay.board.progressed();
+    }
+}
+
+/// True if the next session should wait a little.
+fn after_session<P>(relay: &Relay<P>, cycle: &Cycle) -> bool {
+    let Some(failure) = &cycle.failure else { return false };
+    relay.stats.sessions_failed.inc();
+    tracing::debug!("a session ended: {failure}");
+    if failure.kind == FailureKind::Cluster || (failure.kind == FailureKind::Unknown && cycle.sent == 0) {
+        relay.gate.close(failure.clone());
+    }
+    cycle.sent == 0
+}
