@@ -1,1 +1,3 @@
 //! postgres
+
+pub mod table;
