@@ -148,6 +148,11 @@ impl TableName {
         format!("{}{PENDING_INDEX_SUFFIX}", self.table)
     }
 
+    /// The migration table's name, unquoted and without its schema.
+    pub fn migration_name(&self) -> String {
+        format!("{}_migration", self.table)
+    }
+
     /// `template` with every `{placeholder}` replaced by the name it stands for.
     ///
     /// Templates are written in this crate; a test holds each to the known placeholders. Anything else in braces
