@@ -2,7 +2,7 @@
 CREATE TABLE {outbox} (
     id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY, -- order inside a key; another CACHE would break it
     event_id       uuid        NOT NULL DEFAULT gen_random_uuid(),            -- identity of the event for consumers
-    aggregate_type text        NOT NULL,                                      -- routes: topic = events.{aggregate_type}
+    aggregate_type text        NOT NULL,                                      -- routes: the topic, by default events.<aggregate_type>
     aggregate_id   text        NOT NULL,                                      -- Kafka key
     event_type     text        NOT NULL,
     payload        json,                                                      -- stored as written; NULL = tombstone
@@ -57,27 +57,36 @@ CREATE TABLE {hold_version} (
 INSERT INTO {hold_version} DEFAULT VALUES;
 
 -- A trigger and not the relay's own statements, so that a hold removed by hand in psql counts too.
+-- SECURITY DEFINER, so that nobody needs the right to set the version; hence the pinned search_path, and no
+-- right for the public to attach the function to tables of its own.
 CREATE FUNCTION {hold_changed}() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE {hold_version} SET version = version + 1;
     RETURN NULL;
 END $$;
+REVOKE ALL ON FUNCTION {hold_changed}() FROM PUBLIC;
 
 -- The probe's own columns change often and change nothing for the claim.
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic ON {hold}
     FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
 
 -- Inserts an event from any language: SELECT {enqueue}('order', '42', 'OrderPlaced', '{"total": 12}').
+-- The body uses $n, because the arguments are named like the columns; it has no RETURNING, which would ask
+-- writers for SELECT. An event_id of NULL is a new one: many drivers cannot leave an argument out.
 CREATE FUNCTION {enqueue}(
     aggregate_type text,
     aggregate_id   text,
     event_type     text,
     payload        json  DEFAULT NULL,
     headers        jsonb DEFAULT NULL,
-    event_id       uuid  DEFAULT gen_random_uuid()
+    event_id       uuid  DEFAULT NULL
 ) RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    INSERT INTO {outbox} (aggregate_type, aggregate_id, event_type, payload, headers, event_id)
-    VALUES ($1, $2, $3, $4, $5, $6)
-    RETURNING event_id
+    WITH event AS MATERIALIZED (
+        SELECT coalesce($6, pg_catalog.gen_random_uuid()) AS id
+    ), inserted AS (
+        INSERT INTO {outbox} (aggregate_type, aggregate_id, event_type, payload, headers, event_id)
+        SELECT $1, $2, $3, $4, $5, event.id FROM event
+    )
+    SELECT event.id FROM event
 $$;

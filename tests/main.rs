@@ -1,1 +1,4 @@
-//! t
+//! The integration tests: one binary, against real servers (`scripts/services up`).
+
+mod database;
+mod migrate;

@@ -1,1 +1,5 @@
 //! postgres
+
+pub mod migrate;
+pub mod server_error;
+pub mod table;

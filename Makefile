@@ -1,0 +1,25 @@
+# Short names for what scripts/ does.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint services down
+
+help: ## list these targets
+	@echo "make TARGET"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  %-9s %s\n' "$$name" "$$text"; done
+
+demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
+	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
+
+test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
+	@scripts/test $(TEST_FLAGS)
+
+lint: ## formatting, clippy and documentation, warnings denied
+	@scripts/lint
+
+services: ## start the test servers and leave them running
+	@scripts/prerequisites
+	@scripts/services up
+	@scripts/services env
+
+down: ## stop the test servers
+	@scripts/services down

@@ -1,0 +1,35 @@
+use deadpool_postgres::Transaction;
+use tokio_postgres::Error as PgError;
+
+use super::{Driver, OutboxTransaction, failure, is_stale};
+use crate::columns::{Columns, Row};
+use crate::error::Error;
+use crate::event::Event;
+use crate::insert::Insert;
+
+impl OutboxTransaction for &Transaction<'_> {}
+
+/// deadpool-postgres keeps prepared statements with the connection: each is prepared by its first use on a
+/// connection, and Postgres plans it no more after a few.
+impl Driver for &Transaction<'_> {
+    async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
+        let failed = |statement: &str, error: PgError| {
+            if is_stale(&error) {
+                self.statement_cache.remove(insert.one(), &[]);
+                self.statement_cache.remove(statement, &[]);
+            }
+            failure(insert, error)
+        };
+        let one = self.prepare_cached(insert.one()).await.map_err(|error| failed(insert.one(), error))?;
+        // Also what makes the table's faults known before they make Postgres give up the transaction.
+        let payload = insert.learn_payload(one.params())?;
+        if let [event] = events {
+            let row = Row::of(event);
+            return self.execute(&one, &row.parameters()).await.map_err(|error| failed(insert.one(), error));
+        }
+        let text = insert.many(payload);
+        let many = self.prepare_cached(text).await.map_err(|error| failed(text, error))?;
+        let columns = Columns::of(events);
+        self.execute(&many, &columns.parameters()).await.map_err(|error| failed(text, error))
+    }
+}

@@ -1,0 +1,238 @@
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::error::{Error, InvalidEvent};
+use crate::event_id::EventId;
+
+/// Headers that the relay writes into every record itself: a second one of the name would leave consumers
+/// to guess which of them tells duplicates apart.
+const RESERVED_HEADERS: [&str; 2] = ["event_id", "event_type"];
+
+/// Something that happened to an aggregate, to be enqueued in the transaction in which it happens.
+///
+/// [`Event::new`] begins one and [`json`](Event::json), [`bytes`](Event::bytes) or
+/// [`tombstone`](Event::tombstone) completes it. An event without one of the three is an
+/// `Event<NoPayload>`, which cannot be enqueued: a payload that was forgotten must not become a tombstone.
+///
+/// ```
+/// use pg_outbox::Event;
+///
+/// let event = Event::new("order", 42, "OrderPlaced")
+///     .json(&serde_json::json!({ "total": 1200 }))?
+///     .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+/// # Ok::<(), pg_outbox::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "an event does nothing until it is enqueued"]
+pub struct Event<P = Payload> {
+    pub(crate) id: EventId,
+    pub(crate) aggregate_type: String,
+    pub(crate) aggregate_id: String,
+    pub(crate) event_type: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) payload: P,
+}
+
+/// The payload of a complete [`Event`]: bytes, or none for a tombstone. Its Debug shows the length only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(pub(crate) Option<Vec<u8>>);
+
+/// Stands where an [`Event`] has no payload yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoPayload(());
+
+impl Event<NoPayload> {
+    /// Begins an event, with a new [`EventId`].
+    ///
+    /// The aggregate type chooses the topic, the aggregate id is the record's key: events of one aggregate
+    /// reach consumers in the order in which they were committed. The event type becomes a header.
+    pub fn new(
+        aggregate_type: impl Into<String>,
+        aggregate_id: impl fmt::Display,
+        event_type: impl Into<String>,
+    ) -> Event<NoPayload> {
+        Event {
+            id: EventId::new(),
+            aggregate_type: aggregate_type.into(),
+            aggregate_id: aggregate_id.to_string(),
+            event_type: event_type.into(),
+            headers: BTreeMap::new(),
+            payload: NoPayload(()),
+        }
+    }
+
+    /// Completes the event with a JSON payload, serialised here and now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Json`] if the value cannot be serialised.
+    pub fn json(self, payload: &(impl Serialize + ?Sized)) -> Result<Event, Error> {
+        Ok(self.bytes(serde_json::to_vec(payload)?))
+    }
+
+    /// Completes the event with a payload that is sent as it is, byte for byte.
+    ///
+    /// A `json` or `jsonb` column takes only JSON text in UTF-8, a `bytea` column takes anything.
+    pub fn bytes(self, payload: impl Into<Vec<u8>>) -> Event {
+        self.complete(Some(payload.into()))
+    }
+
+    /// Completes the event without a value: a record that tells a compacted topic to forget the key.
+    pub fn tombstone(self) -> Event {
+        self.complete(None)
+    }
+
+    fn complete(self, payload: Option<Vec<u8>>) -> Event {
+        let Event { id, aggregate_type, aggregate_id, event_type, headers, payload: NoPayload(()) } = self;
+        Event { id, aggregate_type, aggregate_id, event_type, headers, payload: Payload(payload) }
+    }
+}
+
+impl<P> Event<P> {
+    /// Adds a record header; one of the same name is replaced.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Event<P> {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Gives the event an id of the application's own. It should be unique: consumers drop the second event
+    /// that bears it, and the table does not check.
+    pub fn event_id(mut self, id: impl Into<EventId>) -> Event<P> {
+        self.id = id.into();
+        self
+    }
+
+    /// The identity of the event.
+    pub fn id(&self) -> EventId {
+        self.id
+    }
+
+    /// Everything but the topic, which depends on the outbox.
+    pub(crate) fn check(&self) -> Result<(), InvalidEvent> {
+        for (field, text) in [
+            ("aggregate_type", &self.aggregate_type),
+            ("aggregate_id", &self.aggregate_id),
+            ("event_type", &self.event_type),
+        ] {
+            if text.is_empty() {
+                return Err(InvalidEvent::Empty { field });
+            }
+            if text.contains('\0') {
+                return Err(InvalidEvent::Nul { field });
+            }
+        }
+        for (name, value) in &self.headers {
+            if name.is_empty() {
+                return Err(InvalidEvent::Empty { field: "a header's name" });
+            }
+            if name.contains('\0') {
+                return Err(InvalidEvent::Nul { field: "a header's name" });
+            }
+            if value.contains('\0') {
+                return Err(InvalidEvent::Nul { field: "a header's value" });
+            }
+            if RESERVED_HEADERS.contains(&name.as_str()) {
+                return Err(InvalidEvent::ReservedHeader { name: name.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: fmt::Debug> fmt::Debug for Event<P> {
+    /// Shows the names of the headers and the length of the payload, and no content of either.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("id", &self.id.as_uuid())
+            .field("aggregate_type", &self.aggregate_type)
+            .field("aggregate_id", &self.aggregate_id)
+            .field("event_type", &self.event_type)
+            .field("headers", &self.headers.keys())
+            .field("payload", &self.payload)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(bytes) => write!(f, "{} bytes", bytes.len()),
+            None => f.write_str("tombstone"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft() -> Event<NoPayload> {
+        Event::new("order", 42_i64, "OrderPlaced")
+    }
+
+    #[test]
+    fn aggregate_ids_of_any_kind_become_text() {
+        let uuid = uuid::Uuid::now_v7();
+        assert_eq!(Event::new("a", 42_i64, "E").aggregate_id, "42");
+        assert_eq!(Event::new("a", uuid, "E").aggregate_id, uuid.to_string());
+        assert_eq!(Event::new("a", "k-1", "E").aggregate_id, "k-1");
+        assert_eq!(Event::new("a", String::from("k-2"), "E").aggregate_id, "k-2");
+    }
+
+    #[test]
+    fn each_payload_is_kept_as_it_was_given() {
+        let json = draft().json(&serde_json::json!({ "total": 12 })).unwrap();
+        assert_eq!(json.payload.0.as_deref(), Some(&br#"{"total":12}"#[..]));
+        assert_eq!(draft().bytes([0, 255]).payload.0, Some(vec![0, 255]));
+        assert_eq!(draft().bytes("").payload.0, Some(vec![]));
+        assert_eq!(draft().tombstone().payload.0, None);
+    }
+
+    #[test]
+    fn headers_and_id_may_be_set_before_and_after_the_payload() {
+        let id = EventId::new();
+        let event = draft().header("a", "1").event_id(id).tombstone().header("b", "2").header("a", "3");
+        assert_eq!(event.id(), id);
+        assert_eq!(
+            event.headers.into_iter().collect::<Vec<_>>(),
+            [("a".to_owned(), "3".to_owned()), ("b".to_owned(), "2".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_no_json_is_an_error() {
+        let pairs = std::collections::HashMap::from([((1, 2), 3)]);
+        assert!(matches!(draft().json(&pairs), Err(Error::Json(_))));
+    }
+
+    #[test]
+    fn debug_shows_no_content() {
+        let event = draft().bytes("secret-payload").header("authorization", "secret-header");
+        let shown = format!("{event:?}");
+        assert!(!shown.contains("secret"), "{shown}");
+        assert!(shown.contains("payload: 14 bytes") && shown.contains("authorization"), "{shown}");
+        assert!(format!("{:?}", draft().tombstone()).contains("payload: tombstone"));
+    }
+
+    #[test]
+    fn missing_and_unstorable_names_are_refused() {
+        let empty = |field| Err(InvalidEvent::Empty { field });
+        let nul = |field| Err(InvalidEvent::Nul { field });
+        assert_eq!(draft().check(), Ok(()));
+        assert_eq!(Event::new("", 1, "E").check(), empty("aggregate_type"));
+        assert_eq!(Event::new("a", "", "E").check(), empty("aggregate_id"));
+        assert_eq!(Event::new("a", 1, "").check(), empty("event_type"));
+        assert_eq!(Event::new("a\0", 1, "E").check(), nul("aggregate_type"));
+        assert_eq!(Event::new("a", "1\0", "E").check(), nul("aggregate_id"));
+        assert_eq!(Event::new("a", 1, "\0E").check(), nul("event_type"));
+        assert_eq!(draft().header("", "v").check(), empty("a header's name"));
+        assert_eq!(draft().header("n\0", "v").check(), nul("a header's name"));
+        assert_eq!(draft().header("n", "v\0").check(), nul("a header's value"));
+        for name in RESERVED_HEADERS {
+            let reserved = InvalidEvent::ReservedHeader { name: name.to_owned() };
+            assert_eq!(draft().header(name, "v").check(), Err(reserved));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio_postgres::types::Type;
+
+use crate::error::Error;
+use crate::table::TableName;
+
+/// The statements that insert into one outbox table, and what is known of the table.
+#[derive(Debug)]
+pub struct Insert {
+    table: String,
+    one: String,
+    many_json: String,
+    many_bytea: String,
+    payload: AtomicU8,
+}
+
+/// How a payload travels to Postgres.
+///
+/// A jsonb column is fed through json, by the assignment cast between them. The other way the cast would
+/// rewrite the text, so that an application which mistook one table for the other would silently lose the
+/// bytes that it wrote; this way each mistake is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PayloadKind {
+    /// The column is json or jsonb.
+    Json,
+    /// The column is bytea.
+    Bytea,
+}
+
+const UNKNOWN: u8 = 0;
+const JSON: u8 = 1;
+const BYTEA: u8 = 2;
+
+impl Insert {
+    /// The place of the payload among the parameters of each statement.
+    pub const PAYLOAD_PARAMETER: usize = 4;
+
+    pub fn new(table: &TableName) -> Insert {
+        Insert {
+            table: table.to_string(),
+            one: insert_one(table),
+            many_json: insert_many(table, "json"),
+            many_bytea: insert_many(table, "bytea"),
+            payload: AtomicU8::new(UNKNOWN),
+        }
+    }
+
+    /// The table as in SQL.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// Inserts one event. Prepared without types, it shows the type of the payload column as that of its
+    /// parameter.
+    pub fn one(&self) -> &str {
+        &self.one
+    }
+
+    /// Inserts the events of six arrays.
+    pub fn many(&self, payload: PayloadKind) -> &str {
+        match payload {
+            PayloadKind::Json => &self.many_json,
+            PayloadKind::Bytea => &self.many_bytea,
+        }
+    }
+
+    /// What an earlier call has learnt about the payload column.
+    pub fn known_payload(&self) -> Option<PayloadKind> {
+        match self.payload.load(Ordering::Relaxed) {
+            JSON => Some(PayloadKind::Json),
+            BYTEA => Some(PayloadKind::Bytea),
+            _ => None,
+        }
+    }
+
+    /// Takes the type of the payload column from the parameters of the prepared [`Insert::one`].
+    pub fn learn_payload(&self, parameters: &[Type]) -> Result<PayloadKind, Error> {
+        let kind = match parameters.get(Insert::PAYLOAD_PARAMETER) {
+            Some(&(Type::JSON | Type::JSONB)) => PayloadKind::Json,
+            Some(&Type::BYTEA) => PayloadKind::Bytea,
+            other => {
+                let column_type = other.map_or("unknown", Type::name).to_owned();
+                return Err(Error::UnsupportedPayload { table: self.table.clone(), column_type });
+            }
+        };
+        self.payload.store(if kind == PayloadKind::Json { JSON } else { BYTEA }, Ordering::Relaxed);
+        Ok(kind)
+    }
+
+    /// Forgets the payload column, which is not what it was.
+    pub fn forget_payload(&self) {
+        self.payload.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+fn insert_one(table: &TableName) -> String {
+    format!(
+        "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload, headers)
+         VALUES ($1, $2, $3, $4, $5, $6)"
+    )
+}
+
+/// Sorted by the place in the arrays: identity ids are drawn after the sort, so they follow the input.
+fn insert_many(table: &TableName, payload: &str) -> String {
+    format!(
+        "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload, headers)
+         SELECT e.event_id, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.headers
+         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::{payload}[], $6::jsonb[])
+              WITH ORDINALITY
+              AS e (event_id, aggregate_type, aggregate_id, event_type, payload, headers, position)
+         ORDER BY e.position"
+    )
+}

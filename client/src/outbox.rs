@@ -1,0 +1,196 @@
+use std::sync::{Arc, LazyLock};
+
+use crate::driver::OutboxTransaction;
+use crate::error::{Error, InvalidEvent};
+use crate::event::Event;
+use crate::event_id::EventId;
+use crate::insert::Insert;
+use crate::table::TableName;
+use crate::topic::{TopicTemplate, check_topic};
+
+/// An outbox table, and the topics that its events go to.
+///
+/// Make it once and keep it: it remembers the type of the table's payload column, which saves a round trip
+/// a call. Clones share that. An application with several databases makes one for each.
+///
+/// The default is the table `public.outbox` with topics `events.{aggregate_type}`. Table and template must
+/// be those of the relay's configuration.
+#[derive(Debug, Clone)]
+pub struct Outbox {
+    insert: Arc<Insert>,
+    template: TopicTemplate,
+}
+
+static DEFAULT: LazyLock<Outbox> = LazyLock::new(|| {
+    let table = TableName::parse("public.outbox").expect("a lower-case name needs no quotes");
+    Outbox { insert: Arc::new(Insert::new(&table)), template: TopicTemplate::default() }
+});
+
+impl Default for Outbox {
+    fn default() -> Outbox {
+        DEFAULT.clone()
+    }
+}
+
+impl Outbox {
+    /// An outbox in another table: `outbox`, `app.outbox` or, for other than lower-case names,
+    /// `"My App".outbox`. Without a schema it is in `public`, whatever the search path.
+    ///
+    /// ```
+    /// # #[cfg(feature = "tokio-postgres")] {
+    /// let outbox = pg_outbox::Outbox::new("app.outbox")?.topic_template("shop.{aggregate_type}.v1")?;
+    /// # }
+    /// # Ok::<(), pg_outbox::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableName`].
+    pub fn new(table: &str) -> Result<Outbox, Error> {
+        let table = TableName::parse(table)?;
+        Ok(Outbox { insert: Arc::new(Insert::new(&table)), template: TopicTemplate::default() })
+    }
+
+    /// The same outbox with other topics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TopicTemplate`].
+    pub fn topic_template(self, template: &str) -> Result<Outbox, Error> {
+        Ok(Outbox { template: TopicTemplate::parse(template)?, ..self })
+    }
+
+    /// Inserts an event as part of the transaction. Nothing is sent unless the transaction commits.
+    ///
+    /// One round trip, after one more to learn the type of the payload column at first. Dropping the future
+    /// leaves open whether the event is in the transaction: roll back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidEvent`] leaves the transaction usable. After any other error Postgres accepts
+    /// nothing but a rollback.
+    pub async fn enqueue(&self, transaction: impl OutboxTransaction, event: Event) -> Result<EventId, Error> {
+        let id = event.id();
+        self.insert(transaction, &[event]).await?;
+        Ok(id)
+    }
+
+    /// Inserts many events as part of the transaction, in their order: all of them or, on an error, none.
+    ///
+    /// One round trip for all of them, as with [`Outbox::enqueue`], and none for no events. They travel in
+    /// one message, which Postgres limits to 1 GB: split what comes near it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outbox::enqueue`].
+    pub async fn enqueue_many(
+        &self,
+        transaction: impl OutboxTransaction,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Result<Vec<EventId>, Error> {
+        let events: Vec<Event> = events.into_iter().collect();
+        if !events.is_empty() {
+            self.insert(transaction, &events).await?;
+        }
+        Ok(events.iter().map(Event::id).collect())
+    }
+
+    async fn insert(&self, transaction: impl OutboxTransaction, events: &[Event]) -> Result<(), Error> {
+        self.check(events)?;
+        let stored = transaction.insert(&self.insert, events).await?;
+        let given = events.len() as u64;
+        if stored != given {
+            return Err(Error::NotStored { table: self.insert.table().to_owned(), given, stored });
+        }
+        Ok(())
+    }
+
+    /// A row that Kafka would refuse is better refused here, where the application still knows why.
+    fn check(&self, events: &[Event]) -> Result<(), Error> {
+        let mut topic = String::new();
+        for (event, position) in events.iter().zip(1..) {
+            event.check().map_err(|reason| Error::InvalidEvent { position, reason })?;
+            self.template.render(&event.aggregate_type, &mut topic);
+            if let Err(reason) = check_topic(&topic) {
+                let aggregate_type = event.aggregate_type.clone();
+                let reason = InvalidEvent::Topic { aggregate_type, topic, reason };
+                return Err(Error::InvalidEvent { position, reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Inserts an event into the default [`Outbox`] as part of the transaction: see [`Outbox::enqueue`].
+///
+/// # Errors
+///
+/// See [`Outbox::enqueue`].
+pub async fn enqueue(transaction: impl OutboxTransaction, event: Event) -> Result<EventId, Error> {
+    DEFAULT.enqueue(transaction, event).await
+}
+
+/// Inserts many events into the default [`Outbox`] as part of the transaction: see
+/// [`Outbox::enqueue_many`].
+///
+/// # Errors
+///
+/// See [`Outbox::enqueue_many`].
+pub async fn enqueue_many(
+    transaction: impl OutboxTransaction,
+    events: impl IntoIterator<Item = Event>,
+) -> Result<Vec<EventId>, Error> {
+    DEFAULT.enqueue_many(transaction, events).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topic::TopicError;
+
+    fn refused(outbox: &Outbox, aggregate_type: &str) -> String {
+        let good = Event::new("order", 1, "E").tombstone();
+        let bad = Event::new(aggregate_type, 1, "E").tombstone();
+        outbox.check(&[good, bad]).expect_err(aggregate_type).to_string()
+    }
+
+    #[test]
+    fn the_topic_is_checked_after_the_template() {
+        assert_eq!(
+            refused(&Outbox::default(), "my order"),
+            "event 2 of the call cannot be enqueued: aggregate_type \"my order\" gives the topic \
+             \"events.my order\": character ' ' at position 10 is not one of a-z A-Z 0-9 . _ -"
+        );
+        let long = "x".repeat(249 - "events.".len());
+        assert!(Outbox::default().check(&[Event::new(long.clone(), 1, "E").tombstone()]).is_ok());
+        assert!(refused(&Outbox::default(), &format!("{long}x")).contains("this one has 250"));
+    }
+
+    #[test]
+    fn a_constant_template_takes_any_aggregate_type() {
+        let outbox = Outbox::default().topic_template("everything").unwrap();
+        assert!(outbox.check(&[Event::new("my order", 1, "E").tombstone()]).is_ok());
+        assert!(refused(&outbox, "").contains("aggregate_type is empty"));
+    }
+
+    #[test]
+    fn dots_alone_are_no_topic() {
+        let outbox = Outbox::default().topic_template("{aggregate_type}").unwrap();
+        let events = [Event::new("..", 1, "E").tombstone()];
+        let expected = InvalidEvent::Topic {
+            aggregate_type: "..".to_owned(),
+            topic: "..".to_owned(),
+            reason: TopicError::Dots(".."),
+        };
+        match outbox.check(&events) {
+            Err(Error::InvalidEvent { position: 1, reason }) => assert_eq!(reason, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn names_and_templates_are_checked_when_the_outbox_is_made() {
+        assert!(matches!(Outbox::new("outbox; DROP TABLE orders"), Err(Error::TableName(_))));
+        assert!(matches!(Outbox::default().topic_template("a b"), Err(Error::TopicTemplate(_))));
+    }
+}

@@ -1,0 +1,85 @@
+use std::time::{Duration, Instant};
+
+use pg_outbox::{Event, EventId};
+
+use crate::database::Database;
+
+#[tokio::test]
+async fn ids_of_the_table_follow_the_order_of_the_input() {
+    let mut db = Database::new().await;
+    // Neither ascending keys nor ascending event ids, so that no other sort order can pass for the input's.
+    let mut ids: Vec<EventId> = (0..1000).map(|_| EventId::new()).collect();
+    ids.reverse();
+    let keys: Vec<String> = (0..1000).map(|n| (n * 7919 % 1000).to_string()).collect();
+    let events =
+        keys.iter().zip(&ids).map(|(key, id)| Event::new("order", key, "E").tombstone().event_id(*id));
+    let tx = db.client.transaction().await.unwrap();
+    assert_eq!(db.outbox.enqueue_many(&tx, events).await.unwrap(), ids);
+    tx.commit().await.unwrap();
+    let rows = db.rows().await;
+    assert_eq!(rows.iter().map(|row| row.event_id).collect::<Vec<_>>(), ids);
+    assert_eq!(rows.into_iter().map(|row| row.aggregate_id).collect::<Vec<_>>(), keys);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn each_event_keeps_its_own_columns() {
+    let mut db = Database::new().await;
+    let tx = db.client.transaction().await.unwrap();
+    let events = [
+        Event::new("order", 1, "Placed").bytes(r#"{ "a" : "ü" }"#).header("h", "1"),
+        Event::new("order", 2, "Removed").tombstone(),
+        Event::new("invoice", 3, "Sent").bytes("[]").header("x", "{},\"NULL\"").header("h", "2"),
+    ];
+    db.outbox.enqueue_many(&tx, events).await.unwrap();
+    tx.commit().await.unwrap();
+    let rows = db.rows().await;
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let payload = row.payload.as_deref().map(|bytes| std::str::from_utf8(bytes).unwrap());
+            (&*row.aggregate_type, &*row.aggregate_id, &*row.event_type, payload, row.headers.as_deref())
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("order", "1", "Placed", Some(r#"{ "a" : "ü" }"#), Some(r#"{"h": "1"}"#)),
+            ("order", "2", "Removed", None, None),
+            ("invoice", "3", "Sent", Some("[]"), Some(r#"{"h": "2", "x": "{},\"NULL\""}"#)),
+        ]
+    );
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn no_events_are_no_work() {
+    let mut db = Database::new().await;
+    let tx = db.client.transaction().await.unwrap();
+    // Not even the table is looked at: this one does not exist.
+    let nowhere = pg_outbox::Outbox::new("nowhere.outbox").unwrap();
+    assert_eq!(nowhere.enqueue_many(&tx, Vec::new()).await.unwrap(), []);
+    tx.commit().await.unwrap();
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn ten_thousand_events_take_well_under_a_second() {
+    let mut db = Database::new().await;
+    let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(240));
+    for round in 1..=3 {
+        let events: Vec<Event> = (0..10_000)
+            .map(|n| Event::new("order", n % 1000, "OrderPlaced").bytes(payload.clone()).header("h", "1"))
+            .collect();
+        let tx = db.client.transaction().await.unwrap();
+        let begun = Instant::now();
+        let ids = db.outbox.enqueue_many(&tx, events).await.unwrap();
+        let taken = begun.elapsed();
+        tx.commit().await.unwrap();
+        println!("10,000 events of 252 bytes, round {round}: {taken:?}");
+        assert_eq!(ids.len(), 10_000);
+        assert!(taken < Duration::from_secs(1), "{taken:?}");
+    }
+    assert_eq!(db.rows().await.len(), 30_000);
+    db.clean_up().await;
+}

@@ -1,0 +1,43 @@
+//! Shown by compiling: only transactions are `OutboxTransaction`s, and the futures can be spawned.
+//!
+//! The compile_fail examples of the trait's documentation show it to a reader, but stable rustdoc takes any
+//! error for the expected one; here nothing else can be what fails.
+
+use pg_outbox::{Event, OutboxTransaction};
+
+fn is_transaction<T: OutboxTransaction>() {}
+
+#[test]
+fn transactions_are_accepted() {
+    is_transaction::<&tokio_postgres::Transaction<'_>>();
+    is_transaction::<&deadpool_postgres::Transaction<'_>>();
+}
+
+/// `some_item` is ambiguous, which does not compile, for a type to which both implementations apply.
+trait NotATransaction<Marker> {
+    fn some_item() {}
+}
+impl<T> NotATransaction<()> for T {}
+impl<T: OutboxTransaction> NotATransaction<u8> for T {}
+
+#[test]
+fn clients_and_pools_are_not() {
+    <&tokio_postgres::Client as NotATransaction<_>>::some_item();
+    <&mut tokio_postgres::Client as NotATransaction<_>>::some_item();
+    <&deadpool_postgres::Client as NotATransaction<_>>::some_item();
+    <&deadpool_postgres::ClientWrapper as NotATransaction<_>>::some_item();
+    <&deadpool_postgres::Pool as NotATransaction<_>>::some_item();
+}
+
+#[test]
+fn futures_can_be_spawned() {
+    fn is_send(_: impl Send) {}
+    #[allow(dead_code, clippy::let_underscore_future)] // compiling it is the test
+    async fn never(plain: &tokio_postgres::Transaction<'_>, pooled: &deadpool_postgres::Transaction<'_>) {
+        let event = || Event::new("order", 1, "E").tombstone();
+        is_send(pg_outbox::enqueue(plain, event()));
+        is_send(pg_outbox::enqueue(pooled, event()));
+        is_send(pg_outbox::enqueue_many(plain, vec![event()]));
+        is_send(pg_outbox::enqueue_many(pooled, vec![event()]));
+    }
+}

@@ -1,0 +1,128 @@
+//! Which migrations the database has.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
+
+use super::error::MigrateError;
+use super::list::MIGRATIONS;
+use crate::postgres::table::{TableName, quote_identifier};
+
+/// A migration, and what the database says about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationState {
+    /// Its number.
+    pub number: i32,
+    /// Its name.
+    pub name: String,
+    /// What the database says.
+    pub state: State,
+}
+
+/// What the database says about one migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Applied, from this very text.
+    Applied {
+        /// When.
+        at: SystemTime,
+        /// The sha256 of the text.
+        checksum: String,
+    },
+    /// Not applied yet.
+    Pending,
+    /// Applied, but from another text than this version carries.
+    ChecksumDiffers {
+        /// The sha256 of the text it was applied from.
+        recorded: String,
+    },
+    /// Applied, and not among this version's: a newer version was here.
+    Unknown,
+}
+
+const SERVER: &str = "
+SELECT current_setting('server_version_num')::integer, current_setting('server_version'), current_user::text";
+
+/// Looks in the catalogue, which needs no rights, so that a missing table and a missing right differ.
+const EXISTS: &str = "
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace
+    WHERE s.nspname = $1 AND c.relname = $2)";
+
+const RECORDED: &str = "SELECT number, name, checksum, applied_at FROM {migration} ORDER BY number";
+
+/// Every migration that this version or the database knows, in order. Changes nothing.
+pub async fn status(client: &mut Client, table: &TableName) -> Result<Vec<MigrationState>, MigrateError> {
+    read(client, table).await
+}
+
+/// [`status`] on a connection or in a transaction.
+pub(crate) async fn read(
+    client: &impl GenericClient,
+    table: &TableName,
+) -> Result<Vec<MigrationState>, MigrateError> {
+    let fault =
+        |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
+    let server = client.query_typed(SERVER, &[]).await.map_err(fault)?;
+    let Some(server) = server.first() else { return Ok(Vec::new()) };
+    if server.get::<_, i32>(0) < 140_000 {
+        return Err(MigrateError::ServerTooOld { table: table.to_string(), found: server.get(1) });
+    }
+    let role = quote_identifier(server.get(2));
+
+    let relation = table.migration_name();
+    let exists = client
+        .query_typed(EXISTS, &[(&table.schema(), Type::TEXT), (&relation, Type::TEXT)])
+        .await
+        .map_err(fault)?;
+    let mut recorded = BTreeMap::new();
+    if exists.first().is_some_and(|row| row.get(0)) {
+        let grant = || {
+            let schema = quote_identifier(table.schema());
+            let migration = table.migration();
+            format!("GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {migration} TO {role};")
+        };
+        let rows = client
+            .query_typed(&table.render(RECORDED), &[])
+            .await
+            .map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
+        recorded.extend(rows.iter().map(|row| (row.get(0), Record::from(row))));
+    }
+    Ok(compare(recorded))
+}
+
+struct Record {
+    name: String,
+    checksum: String,
+    at: SystemTime,
+}
+
+impl From<&tokio_postgres::Row> for Record {
+    fn from(row: &tokio_postgres::Row) -> Self {
+        Self { name: row.get(1), checksum: row.get(2), at: row.get(3) }
+    }
+}
+
+/// This version's list beside the database's.
+fn compare(mut recorded: BTreeMap<i32, Record>) -> Vec<MigrationState> {
+    let mut states = Vec::new();
+    for migration in MIGRATIONS {
+        let state = match recorded.remove(&migration.number) {
+            None => State::Pending,
+            Some(Record { checksum, at, .. }) if checksum == migration.checksum() => {
+                State::Applied { at, checksum }
+            }
+            Some(Record { checksum, .. }) => State::ChecksumDiffers { recorded: checksum },
+        };
+        states.push(MigrationState { number: migration.number, name: migration.name.to_owned(), state });
+    }
+    states.extend(recorded.into_iter().map(|(number, record)| MigrationState {
+        number,
+        name: record.name,
+        state: State::Unknown,
+    }));
+    states
+}

@@ -1,0 +1,51 @@
+//! What may be shown of an error that Postgres reported.
+
+use std::error::Error;
+use std::fmt;
+
+use tokio_postgres::error::SqlState;
+
+/// An error of the server or of the connection to it, without the DETAIL, HINT and CONTEXT that can hold a row.
+///
+/// It keeps no source on purpose: whoever prints a chain of causes must not print them either.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerError {
+    code: Option<SqlState>,
+    message: String,
+}
+
+impl ServerError {
+    /// The SQLSTATE; `None` if the server did not answer.
+    pub fn code(&self) -> Option<&SqlState> {
+        self.code.as_ref()
+    }
+
+    /// Whether the server answered with exactly this SQLSTATE.
+    pub fn is(&self, code: &SqlState) -> bool {
+        self.code.as_ref() == Some(code)
+    }
+}
+
+impl From<tokio_postgres::Error> for ServerError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if let Some(answer) = error.as_db_error() {
+            return Self { code: Some(answer.code().clone()), message: answer.message().to_owned() };
+        }
+        let message = match error.source() {
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        };
+        Self { code: None, message }
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{} (SQLSTATE {})", self.message, code.code()),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl Error for ServerError {}

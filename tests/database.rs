@@ -1,0 +1,84 @@
+//! A database of its own for each test, on the server that `scripts/services up` started.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio_postgres::{Client, Config, NoTls};
+
+/// A fresh database; the test that passes drops it, the one that fails leaves it to be looked at.
+pub struct Database {
+    server: Config,
+    name: String,
+    url: String,
+}
+
+impl Database {
+    /// Creates it, or fails the test with the command that starts a server.
+    pub async fn create(test: &str) -> Self {
+        let url = std::env::var("OUTBOX_RELAY_TEST_POSTGRES_URL").unwrap_or_else(|_| {
+            panic!(
+                "OUTBOX_RELAY_TEST_POSTGRES_URL is not set: run `scripts/services up`, then \
+                 `eval \"$(scripts/services env)\"`"
+            )
+        });
+        let server = Config::from_str(&url).unwrap();
+        let name = unique(test);
+        connect(&server).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        let url = with_database(&url, &name);
+        Self { server, name, url }
+    }
+
+    /// For programs that take a connection string.
+    pub fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    pub async fn connect(&self) -> Client {
+        connect(self.server.clone().dbname(&self.name)).await
+    }
+
+    /// A new role that may log in and nothing else, and a connection as it.
+    pub async fn connect_as_new_role(&self) -> (String, Client) {
+        let role = unique("role");
+        let sql = format!("CREATE ROLE {role} LOGIN PASSWORD 'test'");
+        self.connect().await.batch_execute(&sql).await.unwrap();
+        let client = self.connect_as(&role).await;
+        (role, client)
+    }
+
+    pub async fn connect_as(&self, role: &str) -> Client {
+        connect(self.server.clone().dbname(&self.name).user(role).password("test")).await
+    }
+
+    /// For the end of a test that passed: drops the database and these roles.
+    pub async fn drop(self, roles: &[&str]) {
+        for role in roles {
+            let sql = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+            self.connect().await.batch_execute(&sql).await.unwrap();
+        }
+        let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        connect(&self.server).await.batch_execute(&sql).await.unwrap();
+    }
+}
+
+async fn connect(config: &Config) -> Client {
+    let (client, connection) =
+        config.connect(NoTls).await.unwrap_or_else(|error| panic!("{:?}: {error:?}", config.get_hosts()));
+    tokio::spawn(connection);
+    client
+}
+
+/// The connection string with another database: the path of a URL.
+fn with_database(url: &str, name: &str) -> String {
+    let (address, options) = url.split_once('?').map_or((url, String::new()), |(a, o)| (a, format!("?{o}")));
+    let (scheme, rest) =
+        address.split_once("://").expect("OUTBOX_RELAY_TEST_POSTGRES_URL must be a postgres:// URL");
+    let authority = rest.split('/').next().unwrap_or(rest);
+    format!("{scheme}://{authority}/{name}{options}")
+}
+
+/// A name that no other test, and no other run, uses.
+fn unique(prefix: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("t{}_{}_{prefix}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,228 @@
+//! Migrations on a real server.
+
+use std::process::{Command, Stdio};
+
+use outbox_relay::postgres::migrate::{self, MIGRATIONS, MigrateError, State};
+use outbox_relay::postgres::table::TableName;
+use tokio_postgres::Client;
+
+use crate::database::Database;
+
+fn table(name: &str) -> TableName {
+    name.parse().unwrap()
+}
+
+async fn run(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+async fn states(client: &mut Client, table: &TableName) -> Vec<State> {
+    migrate::status(client, table).await.unwrap().into_iter().map(|known| known.state).collect()
+}
+
+#[tokio::test]
+async fn a_fresh_database_gets_everything_once() {
+    let database = Database::create("fresh").await;
+    let mut client = database.connect().await;
+    let outbox = table("app.outbox");
+    assert_eq!(states(&mut client, &outbox).await, [State::Pending]);
+
+    let numbers: Vec<_> =
+        migrate::apply(&mut client, &outbox).await.unwrap().iter().map(|applied| applied.number).collect();
+    assert_eq!(numbers, [1]);
+    let state = states(&mut client, &outbox).await;
+    assert!(
+        matches!(&state[..], [State::Applied { checksum, .. }] if *checksum == MIGRATIONS[0].checksum()),
+        "{state:?}"
+    );
+    assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap(), [], "a second run");
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_dry_run_tries_everything_and_changes_nothing() {
+    let database = Database::create("dry").await;
+    let mut client = database.connect().await;
+    let outbox = table("app.outbox");
+    assert_eq!(migrate::dry_run(&mut client, &outbox).await.unwrap().len(), MIGRATIONS.len());
+    assert_eq!(states(&mut client, &outbox).await, [State::Pending]);
+
+    run(&client, "CREATE SCHEMA app; CREATE TABLE app.outbox_lane ()").await;
+    let error = migrate::dry_run(&mut client, &outbox).await.unwrap_err();
+    assert!(matches!(error, MigrateError::Exists { .. }), "{error}");
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn two_operators_at_once_apply_each_migration_once() {
+    let database = Database::create("concurrent").await;
+    let outbox = table("app.outbox");
+    for round in 0..5 {
+        let outbox = TableName::new(format!("app{round}"), outbox.table()).unwrap();
+        let (mut one, mut two) = (database.connect().await, database.connect().await);
+        let (first, second) =
+            tokio::join!(migrate::apply(&mut one, &outbox), migrate::apply(&mut two, &outbox));
+        assert_eq!(first.unwrap().len() + second.unwrap().len(), MIGRATIONS.len(), "round {round}");
+    }
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_ends_in_a_message_not_in_waiting() {
+    let database = Database::create("locked").await;
+    let (mut client, other) = (database.connect().await, database.connect().await);
+    run(&other, "BEGIN").await;
+    let key = "SELECT pg_advisory_xact_lock(hashtextextended('outbox-relay migrate \"app\".\"outbox\"', 0))";
+    run(&other, key).await;
+    let error = migrate::apply(&mut client, &table("app.outbox")).await.unwrap_err();
+    assert!(matches!(error, MigrateError::Locked { .. }), "{error}");
+    assert!(error.to_string().contains("pg_blocking_pids()"), "{error}");
+    run(&other, "ROLLBACK").await;
+    migrate::apply(&mut client, &table("app.outbox")).await.unwrap();
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_migration_with_another_text_or_from_a_newer_version_is_refused() {
+    let database = Database::create("refused").await;
+    let mut client = database.connect().await;
+    let outbox = table("app.outbox");
+    migrate::apply(&mut client, &outbox).await.unwrap();
+
+    run(&client, "INSERT INTO app.outbox_migration VALUES (7, 'later', 'x')").await;
+    let state = states(&mut client, &outbox).await;
+    assert!(matches!(state[..], [State::Applied { .. }, State::Unknown]), "{state:?}");
+    let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
+    assert!(matches!(error, MigrateError::Newer { number: 7, .. }), "{error}");
+    assert!(migrate::dry_run(&mut client, &outbox).await.is_err());
+
+    run(&client, "DELETE FROM app.outbox_migration WHERE number = 7").await;
+    run(&client, "UPDATE app.outbox_migration SET checksum = 'x'").await;
+    let state = states(&mut client, &outbox).await;
+    assert_eq!(state, [State::ChecksumDiffers { recorded: "x".to_owned() }]);
+    let error = migrate::apply(&mut client, &outbox).await.unwrap_err();
+    assert!(matches!(error, MigrateError::ChecksumDiffers { number: 1, .. }), "{error}");
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_as_the_grant_to_run() {
+    let database = Database::create("denied").await;
+    let admin = database.connect().await;
+    let (role, mut client) = database.connect_as_new_role().await;
+    let outbox = table("app.outbox");
+    let refused = async |client: &mut Client| match migrate::apply(client, &outbox).await {
+        Err(MigrateError::Denied { grant, .. }) => grant,
+        other => panic!("{other:?}"),
+    };
+
+    let grant = refused(&mut client).await;
+    assert!(grant.starts_with("GRANT CREATE ON DATABASE "), "{grant}");
+    run(&admin, "CREATE SCHEMA app").await;
+    let grant = refused(&mut client).await;
+    assert_eq!(grant, format!("GRANT USAGE, CREATE ON SCHEMA \"app\" TO \"{role}\";"));
+    run(&admin, &grant).await;
+    assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap().len(), MIGRATIONS.len());
+
+    let (reader, mut client) = database.connect_as_new_role().await;
+    match migrate::status(&mut client, &outbox).await {
+        Err(MigrateError::Denied { grant, .. }) => run(&admin, &grant).await,
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap(), [], "nothing to do needs no more rights");
+    database.drop(&[&reader, &role]).await;
+}
+
+#[tokio::test]
+async fn a_role_whose_transactions_are_read_only_by_default_can_migrate() {
+    let database = Database::create("readonly").await;
+    let mut client = database.connect().await;
+    run(&client, "SET default_transaction_read_only = on").await;
+    run(&client, "SET default_transaction_isolation = 'serializable'").await;
+    migrate::apply(&mut client, &table("app.outbox")).await.unwrap();
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn odd_names_work() {
+    let database = Database::create("odd").await;
+    let mut client = database.connect().await;
+    for name in [r#""My ""Schema""".outbox"#, r#""it's"."out\'box""#, r#""{lane}"."$1; --""#, "select.order"]
+    {
+        let outbox = table(name);
+        migrate::apply(&mut client, &outbox).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let sql = outbox
+            .render("SELECT {enqueue}('order', '42', 'Placed'); INSERT INTO {hold} VALUES ('t', 'r', 'e')");
+        run(&client, &sql).await;
+        assert!(matches!(states(&mut client, &outbox).await[..], [State::Applied { .. }]), "{name}");
+    }
+    let longest = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
+    migrate::apply(&mut client, &longest).await.unwrap();
+    run(&client, &longest.render("INSERT INTO {hold} VALUES ('t', 'r', 'e')")).await;
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn what_print_shows_makes_what_apply_makes() {
+    let database = Database::create("print").await;
+    let mut client = database.connect().await;
+    let [applied, executed, piped] = ["a", "b", "c"].map(|schema| TableName::new(schema, "outbox").unwrap());
+    migrate::apply(&mut client, &applied).await.unwrap();
+    run(&client, &migrate::print(&executed)).await;
+    psql(&database, &migrate::print(&piped));
+
+    let expected = catalogue(&client, "a").await;
+    assert!(expected.len() > 50, "{expected:#?}");
+    for (schema, outbox) in [("b", executed), ("c", piped)] {
+        let found = catalogue(&client, schema).await;
+        let missing: Vec<_> = expected.iter().filter(|fact| !found.contains(fact)).collect();
+        let surplus: Vec<_> = found.iter().filter(|fact| !expected.contains(fact)).collect();
+        assert!(
+            missing.is_empty() && surplus.is_empty(),
+            "{schema}: missing {missing:#?} surplus {surplus:#?}"
+        );
+        assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap(), [], "schema {schema}");
+    }
+    database.drop(&[]).await;
+}
+
+/// Feeds `sql` to psql as the header of `print` says.
+fn psql(database: &Database, sql: &str) {
+    use std::io::Write as _;
+    let mut psql = Command::new("psql")
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "--single-transaction", "-f", "-", &database.url()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("psql is needed: install the package postgresql-client");
+    psql.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
+    assert!(psql.wait().unwrap().success());
+}
+
+/// Everything that the catalogue says about a schema, with the schema's own name taken out.
+async fn catalogue(client: &Client, schema: &str) -> Vec<String> {
+    let sql = "
+SELECT replace(replace(fact, $1 || '.', ''), '\"' || $1 || '\"' || '.', '') FROM (
+    SELECT format('column %s.%s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+                  a.attnotnull, a.attidentity, pg_get_expr(d.adbin, d.adrelid)) AS fact
+    FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+    LEFT JOIN pg_attrdef AS d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.relnamespace = to_regnamespace($1)
+    UNION ALL
+    SELECT 'index ' || pg_get_indexdef(i.indexrelid) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
+    WHERE c.relnamespace = to_regnamespace($1)
+    UNION ALL
+    SELECT 'constraint ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = to_regnamespace($1)
+    UNION ALL
+    SELECT 'function ' || pg_get_functiondef(oid) || ' ' || coalesce(proacl::text, '') FROM pg_proc
+    WHERE pronamespace = to_regnamespace($1)
+    UNION ALL
+    SELECT 'trigger ' || pg_get_triggerdef(t.oid) FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+    WHERE c.relnamespace = to_regnamespace($1)
+    UNION ALL
+    SELECT format('sequence %s %s %s %s', c.relname, seqcache, seqincrement, seqcycle)
+    FROM pg_sequence JOIN pg_class AS c ON c.oid = seqrelid WHERE c.relnamespace = to_regnamespace($1)
+) AS facts ORDER BY 1";
+    client.query(sql, &[&schema]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
