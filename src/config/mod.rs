@@ -1,1 +1,97 @@
-//! config
+//! What the user wrote, and what the program uses of it.
+//!
+//! [`load`] reads the file and the environment against the one table in [`catalogue`], and reports everything that
+//! it finds, not only the first. It opens no connection and starts nothing.
+
+pub mod catalogue;
+mod conninfo;
+mod entries;
+mod findings;
+mod kafka;
+mod lines;
+mod nearest;
+mod postgres;
+mod reader;
+mod rules;
+mod secret;
+mod sections;
+mod size;
+mod table_name;
+mod values;
+
+use std::path::{Path, PathBuf};
+
+pub use findings::{Finding, Findings, Place, Severity};
+pub use kafka::{Kafka, Property};
+pub use postgres::{Connection, ConnectionError, Postgres, Tls, TlsMode};
+pub use secret::{Secret, SecretSource};
+pub use sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
+pub use size::{BadSize, ByteSize};
+pub use table_name::{BadTableName, TableName};
+
+use reader::Reader;
+use secret::Lookup;
+
+/// All settings, valid and complete.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The database that holds the outbox.
+    pub postgres: Postgres,
+    /// The cluster that events go to.
+    pub kafka: Kafka,
+    /// The table, and how its rows become records.
+    pub outbox: Outbox,
+    /// How much is moved at once, and how long things may take.
+    pub relay: Relay,
+    /// The deletion of rows that were sent long ago.
+    pub reaper: Reaper,
+    /// Metrics and health over HTTP.
+    pub admin: Admin,
+    /// What is logged, and how.
+    pub log: Log,
+    /// What can be used and should be thought over; to be shown once.
+    pub warnings: Findings,
+}
+
+/// Reads the configuration file, if there is one, lets the environment override it, and checks all of it.
+///
+/// The environment is handed in ([`std::env::vars`] in the program); of it, the names that begin with
+/// `OUTBOX_RELAY__` and `CREDENTIALS_DIRECTORY` are read. Files of secrets and certificates are opened once, to see
+/// that they can be.
+///
+/// # Errors
+///
+/// Everything that is wrong, in the order of the file, warnings included.
+pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Findings> {
+    let variables: Vec<_> = env.collect();
+    let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
+    let lookup = Lookup {
+        credentials: credentials.map(|(_, folder)| PathBuf::from(folder)),
+        beside_config: path.and_then(Path::parent).map(Path::to_path_buf),
+    };
+    let mut findings = Findings::default();
+    let (mut entries, whole) = match path {
+        Some(path) => entries::from_file(path, &mut findings),
+        None => (entries::Entries::default(), true),
+    };
+    entries.override_with(entries::from_environment(variables, &mut findings));
+    let mut reader = Reader { entries, findings, lookup, file: path.map(Path::to_path_buf) };
+    if whole {
+        reader.note_missing();
+    }
+    let postgres = Postgres::from(&mut reader);
+    let kafka = Kafka::from(&mut reader);
+    let outbox = Outbox::from(&mut reader);
+    let relay = Relay::from(&mut reader);
+    let reaper = Reaper::from(&mut reader);
+    let admin = Admin::from(&mut reader);
+    let log = Log::from(&mut reader);
+    let mut findings = reader.findings;
+    findings.sort();
+    match postgres {
+        Some(postgres) if !findings.has_errors() => {
+            Ok(Config { postgres, kafka, outbox, relay, reaper, admin, log, warnings: findings })
+        }
+        _ => Err(findings),
+    }
+}

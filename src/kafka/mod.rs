@@ -1,1 +1,3 @@
 //! kafka
+
+pub mod properties;

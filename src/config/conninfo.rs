@@ -1,0 +1,218 @@
+//! Takes a libpq connection string apart, so that no parameter in it is ignored.
+
+use super::findings::Problem;
+use super::nearest::nearest;
+
+/// A connection string, split into what `tokio_postgres` reads and what the relay reads itself.
+pub(super) struct Conninfo {
+    /// For `tokio_postgres`: the same string without [`Conninfo::own`].
+    pub(super) rest: String,
+    /// Parameters that the relay reads itself, in order, decoded.
+    pub(super) own: Vec<(String, String)>,
+    names: Vec<String>,
+}
+
+impl Conninfo {
+    /// Whether the string sets this parameter.
+    pub(super) fn names(&self, key: &str) -> bool {
+        self.names.iter().any(|name| name == key)
+    }
+}
+
+/// Read by the relay, because `tokio_postgres` lacks them or reads them otherwise than libpq does.
+const OWN: &[&str] = &[
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "tcp_user_timeout",
+    "target_session_attrs",
+    "connect_timeout",
+];
+
+/// Read by `tokio_postgres` as libpq reads them.
+const PASSED: &[&str] = &[
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "sslnegotiation",
+    "host",
+    "hostaddr",
+    "port",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "channel_binding",
+    "load_balance_hosts",
+];
+
+/// Known to libpq, and not to the relay.
+const FOREIGN: &[&str] = &[
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "krbsrvname",
+    "max_protocol_version",
+    "min_protocol_version",
+    "oauth_client_id",
+    "oauth_client_secret",
+    "oauth_issuer",
+    "oauth_scope",
+    "passfile",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "requiressl",
+    "scram_client_key",
+    "scram_server_key",
+    "service",
+    "servicefile",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslkeylogfile",
+    "sslpassword",
+    "sslsni",
+];
+
+/// Splits a URL or a `key=value` string. No message quotes it, since it may hold a password.
+pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
+    let url = ["postgres://", "postgresql://"].iter().find(|prefix| text.starts_with(**prefix));
+    let (base, parameters) = match url {
+        Some(prefix) => url_parameters(text, prefix.len()).map_err(|problem| vec![problem])?,
+        None => (String::new(), key_values(text).map_err(|problem| vec![problem])?),
+    };
+    let names = parameters.iter().map(|(key, _)| key.clone()).collect();
+    let (problems, sorted): (Vec<_>, Vec<_>) = parameters
+        .into_iter()
+        .map(|(key, value)| sort(&key).map(|own| (own, key, value)))
+        .partition(Result::is_err);
+    let problems: Vec<_> = problems.into_iter().filter_map(Result::err).collect();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let (own, passed): (Vec<_>, Vec<_>) = sorted.into_iter().flatten().partition(|(own, ..)| *own);
+    let passed = passed.into_iter().map(|(_, key, value)| match key.as_str() {
+        "keepalives_count" => ("keepalives_retries".to_owned(), value),
+        _ => (key, value),
+    });
+    let rest = if url.is_some() {
+        let query: Vec<_> = passed.map(|(key, value)| format!("{key}={}", percent_encode(&value))).collect();
+        if query.is_empty() { base } else { format!("{base}?{}", query.join("&")) }
+    } else {
+        let quote = |value: String| value.replace('\\', "\\\\").replace('\'', "\\'");
+        passed.map(|(key, value)| format!("{key}='{}' ", quote(value))).collect()
+    };
+    Ok(Conninfo { rest, own: own.into_iter().map(|(_, key, value)| (key, value)).collect(), names })
+}
+
+/// Whether the relay reads this parameter itself.
+fn sort(key: &str) -> Result<bool, Problem> {
+    if OWN.contains(&key) || PASSED.contains(&key) {
+        return Ok(OWN.contains(&key));
+    }
+    if FOREIGN.contains(&key) {
+        let message = format!("the connection parameter {key} is known to libpq, but not to the relay");
+        return Err(Problem::new(message, "remove it"));
+    }
+    // An unknown key may be a piece of a password: quoted only when it is nearly a known one.
+    Err(match nearest(key, OWN.iter().chain(PASSED).copied()) {
+        Some(near) => {
+            Problem::new(format!("unknown connection parameter {key}"), format!("did you mean {near}?"))
+        }
+        None => {
+            Problem::new("an unknown connection parameter", "percent-encode special characters of a password")
+        }
+    })
+}
+
+/// Splits the query off a URL, and decodes it.
+fn url_parameters(url: &str, prefix: usize) -> Result<(String, Vec<(String, String)>), Problem> {
+    // As libpq does it: credentials end at an @ that comes before any slash.
+    let after = &url[prefix..];
+    let credentials = after.find(['@', '/']).filter(|at| after[*at..].starts_with('@')).unwrap_or(0);
+    let Some(question) = after[credentials..].find('?') else { return Ok((url.to_owned(), Vec::new())) };
+    let (base, query) = url.split_at(prefix + credentials + question);
+    let malformed = || Problem::new("the query of the url is malformed", "write it as ?key=value&key=value");
+    let pair = |part: &str| {
+        let (key, value) = part.split_once('=')?;
+        Some((percent_decode(key)?, percent_decode(value)?))
+    };
+    let parts = query[1..].split('&').filter(|part| !part.is_empty());
+    let parameters = parts.map(|part| pair(part).ok_or_else(malformed)).collect::<Result<_, _>>()?;
+    Ok((base.to_owned(), parameters))
+}
+
+/// Splits `key=value key='value'`, with backslash escapes.
+fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
+    let malformed = || {
+        let help = "for instance \"postgres://user@host/database\" or \"host=db user=relay dbname=app\"";
+        Problem::new("it is neither a postgres:// URL nor a list of key=value", help)
+    };
+    let mut pairs = Vec::new();
+    let mut characters = text.chars().peekable();
+    loop {
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        if characters.peek().is_none() {
+            break;
+        }
+        let mut key = String::new();
+        while let Some(c) = characters.next_if(|c| *c != '=' && !c.is_whitespace()) {
+            key.push(c);
+        }
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        if key.is_empty() || characters.next() != Some('=') {
+            return Err(malformed());
+        }
+        while characters.next_if(|c| c.is_whitespace()).is_some() {}
+        let quoted = characters.next_if_eq(&'\'').is_some();
+        let mut value = String::new();
+        loop {
+            match characters.peek() {
+                Some('\'') if quoted => break,
+                Some(c) if !quoted && c.is_whitespace() => break,
+                None if quoted => return Err(malformed()),
+                None => break,
+                Some(_) => {}
+            }
+            match characters.next() {
+                Some('\\') => value.extend(characters.next()),
+                next => value.extend(next),
+            }
+        }
+        if quoted {
+            characters.next();
+        }
+        pairs.push((key, value));
+    }
+    if pairs.is_empty() { Err(malformed()) } else { Ok(pairs) }
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            bytes.push(u8::try_from(digit(rest.next())? * 16 + digit(rest.next())?).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn percent_encode(text: &str) -> String {
+    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/,:".contains(&byte);
+    text.bytes()
+        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}

@@ -1,0 +1,219 @@
+//! What was written in the file and in the environment, by setting, each with its place.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::catalogue::{self, Kind, SECTIONS, SETTINGS, Setting, VARIABLE_PREFIX};
+use super::findings::{Findings, Place, Problem};
+use super::lines::Lines;
+use super::nearest::nearest;
+use super::values::Raw;
+use crate::kafka::properties;
+
+/// A value with its place.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) raw: Raw,
+    pub(super) place: Place,
+}
+
+/// The settings of one source, or of all once merged.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) settings: BTreeMap<(&'static str, &'static str), Entry>,
+    /// Kafka properties, by librdkafka's name.
+    pub(super) properties: BTreeMap<String, Entry>,
+}
+
+impl Entries {
+    /// Lets the settings of `other` replace these. A secret replaces its twin too: a password by environment comes
+    /// before a password file in the configuration file.
+    pub(super) fn override_with(&mut self, other: Entries) {
+        for (section, key) in other.settings.keys() {
+            if let Some(twin) = catalogue::find(section, key).and_then(Setting::twin) {
+                self.settings.remove(&(twin.section, twin.key));
+            }
+        }
+        for name in other.properties.keys() {
+            let twin = name.strip_suffix("_file").map_or_else(|| format!("{name}_file"), str::to_owned);
+            self.properties.remove(&twin);
+        }
+        self.settings.extend(other.settings);
+        self.properties.extend(other.properties);
+    }
+}
+
+/// Reads the file. The flag says whether the file was whole: when it is not, a setting may seem to be missing.
+pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool) {
+    let mut entries = Entries::default();
+    let text = match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => text,
+        Ok(Err(_)) => {
+            let problem = Problem::new("the file is not UTF-8 text", "save it as UTF-8");
+            findings.error(&Place::File(path.to_path_buf()), problem);
+            return (entries, false);
+        }
+        Err(error) => {
+            findings.error(&Place::File(path.to_path_buf()), unreadable(&error));
+            return (entries, false);
+        }
+    };
+    let lines = Lines::new(path, &text);
+    let (document, errors) = DeTable::parse_recoverable(&text);
+    for error in &errors {
+        let place = lines.malformed(error.span().unwrap_or_default().start);
+        findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), ""));
+    }
+    // Keys that the parser guessed in a malformed file are noise, and could quote a secret.
+    let mut guessed = Findings::default();
+    let findings = if errors.is_empty() { findings } else { &mut guessed };
+    walk(document.get_ref(), &lines, &mut entries, findings);
+    (entries, errors.is_empty())
+}
+
+fn unreadable(error: &std::io::Error) -> Problem {
+    let help = match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "name the right file with --config, or begin with a copy of config.example.toml"
+        }
+        std::io::ErrorKind::PermissionDenied => "let the user that runs the relay read it",
+        _ => "",
+    };
+    Problem::new(format!("the file cannot be read: {error}"), help)
+}
+
+fn walk(document: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries, findings: &mut Findings) {
+    for (section, value) in document {
+        let place = lines.place(section.span().start);
+        let known = SECTIONS.iter().find(|(name, _)| *name == section.get_ref());
+        match (known, value.get_ref()) {
+            (Some((section, _)), DeValue::Table(table)) => {
+                walk_section(section, table, lines, entries, findings);
+            }
+            (Some((section, _)), _) => {
+                let message = format!("[{section}] must be a table");
+                findings
+                    .error(&place, Problem::new(message, format!("write [{section}] on a line of its own")));
+            }
+            (None, value) => findings.error(&place, unknown_section(section.get_ref(), value)),
+        }
+    }
+}
+
+fn unknown_section(name: &str, value: &DeValue<'_>) -> Problem {
+    if !value.is_table()
+        && let Some(setting) = SETTINGS.iter().find(|setting| setting.key == name)
+    {
+        let message = format!("`{name}` stands outside of its section");
+        return Problem::new(message, format!("move it below [{}]", setting.section));
+    }
+    let names = SECTIONS.iter().map(|(name, _)| *name);
+    let help = match nearest(name, names.clone()) {
+        Some(name) => format!("did you mean [{name}]?"),
+        None => format!("the sections are {}", names.collect::<Vec<_>>().join(", ")),
+    };
+    Problem::new(format!("unknown section [{name}]"), help)
+}
+
+fn walk_section(
+    section: &'static str,
+    table: &DeTable<'_>,
+    lines: &Lines<'_>,
+    entries: &mut Entries,
+    findings: &mut Findings,
+) {
+    for (key, value) in table {
+        let place = lines.place(key.span().start);
+        match (catalogue::find(section, key.get_ref()), value.get_ref()) {
+            (None, _) => findings.error(&place, unknown_key(section, key.get_ref())),
+            (Some(setting), DeValue::Table(table)) if setting.kind == Kind::Properties => {
+                walk_properties("", table, lines, entries);
+            }
+            (Some(setting), value) => {
+                entries.settings.insert((section, setting.key), Entry { raw: raw(value), place });
+            }
+        }
+    }
+}
+
+fn unknown_key(section: &str, key: &str) -> Problem {
+    let keys = SETTINGS.iter().filter(|setting| setting.section == section).map(|setting| setting.key);
+    let elsewhere = SETTINGS.iter().find(|setting| setting.key == key);
+    let help = match (elsewhere, nearest(key, keys.clone())) {
+        (Some(setting), _) => format!("it belongs to [{}]", setting.section),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) if section == "kafka" && properties::is_known(key) => {
+            "properties of librdkafka belong to [kafka.properties]".to_owned()
+        }
+        (None, None) => format!("[{section}] has {}", keys.collect::<Vec<_>>().join(", ")),
+    };
+    Problem::new(format!("unknown key `{key}` in [{section}]"), help)
+}
+
+/// Takes `"sasl.password" = ...` and `sasl.password = ...` alike; TOML reads the second as a table in a table.
+fn walk_properties(prefix: &str, table: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries) {
+    for (key, value) in table {
+        let name = format!("{prefix}{}", key.get_ref());
+        match value.get_ref() {
+            DeValue::Table(table) => walk_properties(&format!("{name}."), table, lines, entries),
+            value => {
+                let place = lines.place(key.span().start);
+                entries.properties.insert(name, Entry { raw: raw(value), place });
+            }
+        }
+    }
+}
+
+fn raw(value: &DeValue<'_>) -> Raw {
+    match value {
+        DeValue::String(text) => Raw::String(text.to_string()),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Raw::Integer(number),
+            Err(_) => Raw::Other("an integer of more than 64 bits"),
+        },
+        DeValue::Boolean(flag) => Raw::Boolean(*flag),
+        DeValue::Array(items) => {
+            let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
+            texts.collect::<Option<_>>().map_or(Raw::Other("a list of something else"), Raw::List)
+        }
+        DeValue::Float(_) => Raw::Other("a fraction"),
+        DeValue::Datetime(_) => Raw::Other("a date"),
+        DeValue::Table(_) => Raw::Other("a table"),
+    }
+}
+
+/// Takes what the environment overrides.
+pub(super) fn from_environment(
+    variables: impl IntoIterator<Item = (String, String)>,
+    findings: &mut Findings,
+) -> Entries {
+    let mut entries = Entries::default();
+    for (variable, value) in variables {
+        let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else { continue };
+        let entry = Entry { raw: Raw::Variable(value), place: Place::Variable(variable.clone()) };
+        if let Some(property) = name.strip_prefix("KAFKA__PROPERTIES__") {
+            entries.properties.insert(property_name(property), entry);
+        } else if let Some(setting) = SETTINGS.iter().find(|setting| setting.variable() == variable) {
+            entries.settings.insert((setting.section, setting.key), entry);
+        } else {
+            let names: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
+            let help = match nearest(&variable, names.iter().map(String::as_str)) {
+                Some(name) => format!("did you mean {name}?"),
+                None => format!("names are {VARIABLE_PREFIX}SECTION__KEY, in upper case"),
+            };
+            findings.error(&entry.place, Problem::new("no setting has this name", help));
+        }
+    }
+    entries
+}
+
+/// `SASL_PASSWORD` is `sasl.password` and `SASL_PASSWORD_FILE` is its twin, `sasl.password_file`.
+fn property_name(variable: &str) -> String {
+    let dotted = |name: &str| name.to_lowercase().replace('_', ".");
+    match variable.strip_suffix("_FILE").map(dotted) {
+        Some(secret) if properties::is_secret(&secret) => format!("{secret}_file"),
+        _ => dotted(variable),
+    }
+}

@@ -1,0 +1,64 @@
+//! The lines of the configuration file, shown without what may be secret.
+
+use std::path::Path;
+
+use super::catalogue::{SECTIONS, SETTINGS};
+use super::findings::Place;
+use super::nearest::nearest;
+use crate::kafka::properties;
+
+/// The configuration file, by line.
+pub(super) struct Lines<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(path: &'a Path, text: &'a str) -> Lines<'a> {
+        Lines { path, text }
+    }
+
+    /// The line of a key that begins at this byte.
+    pub(super) fn place(&self, offset: usize) -> Place {
+        self.at(offset, |key| key.chars().all(|c| c.is_ascii_alphanumeric() || "_-. ".contains(c)))
+    }
+
+    /// The line of a syntax error, where what looks like a key may be a piece of a secret.
+    pub(super) fn malformed(&self, offset: usize) -> Place {
+        self.at(offset, |key| nearest(key, SETTINGS.iter().map(|setting| setting.key)).is_some())
+    }
+
+    fn at(&self, offset: usize, may_show_key: impl Fn(&str) -> bool) -> Place {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let index = before.iter().filter(|byte| **byte == b'\n').count();
+        let line = self.text.lines().nth(index).unwrap_or("").trim();
+        Place::Line { path: self.path.to_path_buf(), line: index + 1, text: show(line, may_show_key) }
+    }
+}
+
+/// The line, with everything left out that is not known to be harmless: a mistyped `pasword = "..."` must not end
+/// up in a log, nor a line in the middle of a secret.
+fn show(line: &str, may_show_key: impl Fn(&str) -> bool) -> String {
+    let is_header = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '.' || c == '_');
+    if line.is_empty() || line.strip_prefix('[').is_some_and(|rest| is_header(rest.trim_end_matches(']'))) {
+        return line.to_owned();
+    }
+    let end = line.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(line.len());
+    let (key, value) = line.split_at(end);
+    let bare = key.replace(['"', '\''], "");
+    if is_harmless(&bare) && !value.trim_start_matches([' ', '=']).contains(['@', '=']) {
+        return line.to_owned();
+    }
+    let sign = if value.contains('=') { " =" } else { "" };
+    if may_show_key(&bare) { format!("{key}{sign} …") } else { "…".to_owned() }
+}
+
+/// Whether the value of this key can be shown.
+fn is_harmless(key: &str) -> bool {
+    let section = SECTIONS.iter().find_map(|(name, _)| key.strip_prefix(name)?.strip_prefix('.'));
+    let key = section.unwrap_or(key);
+    let property = key.strip_prefix("properties.").unwrap_or(key);
+    let mut settings = SETTINGS.iter().filter(|setting| setting.key == key).peekable();
+    let is_setting = settings.peek().is_some() && settings.all(|setting| !setting.secret);
+    is_setting || (properties::is_known(property) && !properties::is_secret(property))
+}

@@ -1,0 +1,360 @@
+//! `[postgres]`: how to reach the database.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use super::conninfo;
+use super::findings::{Place, Problem};
+use super::reader::Reader;
+use super::secret::{Lookup, Secret, SecretSource};
+
+/// `[postgres]`: the database that holds the outbox. [`Postgres::connection`] puts it together.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    /// The URL, or libpq's `key=value` form.
+    pub url: SecretSource,
+    /// Comes before the password of the URL.
+    pub password: Option<SecretSource>,
+    /// How long one attempt to connect to one address may take; `None` leaves it to the URL.
+    pub connect_timeout: Option<Duration>,
+    /// Whether statements may be prepared; false behind poolers that cannot.
+    pub prepared_statements: bool,
+    /// The name in `pg_stat_activity`; `None` leaves it to the URL.
+    pub application_name: Option<String>,
+    /// What the keys of the file say about TLS; comes before the URL.
+    tls: TlsKeys,
+    lookup: Lookup,
+}
+
+/// How the connection is encrypted, and how the server is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// How far TLS is required and verified.
+    pub mode: TlsMode,
+    /// The certificate authorities to trust; `None` means those of the system.
+    pub root_cert: Option<PathBuf>,
+    /// The client's certificate chain.
+    pub client_cert: Option<PathBuf>,
+    /// The client's key; given exactly when the certificate is.
+    pub client_key: Option<PathBuf>,
+}
+
+/// How far TLS is required and verified: libpq's `sslmode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsMode {
+    /// No TLS.
+    Disable,
+    /// TLS if the server has it, without verification.
+    Prefer,
+    /// TLS, without verification.
+    Require,
+    /// TLS, with a certificate of a trusted authority.
+    VerifyCa,
+    /// TLS, with a certificate of a trusted authority for this host.
+    VerifyFull,
+}
+
+/// All that is needed for a connection.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// For `tokio_postgres`, with the password; its `ssl_mode` matches [`Connection::tls`].
+    pub config: tokio_postgres::Config,
+    /// For the TLS connector.
+    pub tls: Tls,
+}
+
+/// Why the settings do not make a connection; at start these are findings, later a rotated file can cause them.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// The file of a secret cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The URL, or what stands in its file now, cannot be used. Never quotes it.
+    #[error("[postgres] url cannot be used: {0}")]
+    Invalid(String),
+}
+
+#[derive(Clone, Debug, Default)]
+struct TlsKeys {
+    mode: Option<TlsMode>,
+    root_cert: Option<String>,
+    client_cert: Option<String>,
+    client_key: Option<String>,
+}
+
+impl Postgres {
+    /// Reads the secrets as they are now, and puts the connection together. To be called at each connect, so that
+    /// rotated passwords and certificates are taken up.
+    ///
+    /// # Errors
+    ///
+    /// When a secret's file cannot be read or no longer holds a usable URL.
+    pub fn connection(&self) -> Result<Connection, ConnectionError> {
+        let url = read(&self.url)?;
+        let password = self.password.as_ref().map(read).transpose()?;
+        self.connect_to(&url, password.as_ref()).map_err(|problems| {
+            let messages: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();
+            ConnectionError::Invalid(messages.join("; "))
+        })
+    }
+
+    fn connect_to(&self, url: &Secret, password: Option<&Secret>) -> Result<Connection, Vec<Problem>> {
+        let conninfo = conninfo::split(url.expose())?;
+        // The parser's own message can quote the text.
+        let parsed = conninfo.rest.parse::<tokio_postgres::Config>().map_err(|error| {
+            let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let message = match reason.strip_prefix("invalid value for option ") {
+                Some(option) => format!("[postgres] url has an invalid value for {option}"),
+                None => "[postgres] url cannot be parsed".to_owned(),
+            };
+            vec![Problem::new(message, "percent-encode special characters of a password")]
+        })?;
+        let mut config = parsed;
+        let mut problems = Vec::new();
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            let help = "for instance postgres://user@host/database, or host=/run/postgresql for a socket";
+            problems.push(Problem::new("[postgres] url names no host", help));
+        }
+        if let Some(password) = password {
+            config.password(password.expose());
+        }
+        let mut keys = TlsKeys::default();
+        for (key, value) in &conninfo.own {
+            if let Err(problem) = own_parameter(key, value, &mut config, &mut keys) {
+                problems.push(problem);
+            }
+        }
+        self.settle(&mut config);
+        let tls = self.tls(&keys, &config);
+        config.ssl_mode(match tls.mode {
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
+        });
+        problems.extend(self.check_tls(&tls, &keys));
+        if problems.is_empty() { Ok(Connection { config, tls }) } else { Err(problems) }
+    }
+
+    /// Sets what libpq leaves without a limit: a server that vanished is noticed within about half a minute.
+    fn settle(&self, config: &mut tokio_postgres::Config) {
+        let keepalive_default = tokio_postgres::Config::new().get_keepalives_idle();
+        if config.get_keepalives_idle() == keepalive_default {
+            config.keepalives_idle(Duration::from_secs(10));
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(Duration::from_secs(5));
+        }
+        if config.get_keepalives_retries().is_none() {
+            config.keepalives_retries(3);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(Duration::from_secs(30));
+        }
+        if let Some(timeout) = self.connect_timeout {
+            config.connect_timeout(timeout);
+        }
+        if let Some(name) = &self.application_name {
+            config.application_name(name);
+        }
+    }
+
+    fn tls(&self, url: &TlsKeys, config: &tokio_postgres::Config) -> Tls {
+        let path = |own: &Option<String>, url: &Option<String>| {
+            let name = own.as_deref().or(url.as_deref());
+            name.filter(|name| !name.is_empty()).map(|name| self.lookup.resolve(name))
+        };
+        let system =
+            self.tls.root_cert.as_ref().or(url.root_cert.as_ref()).is_some_and(|name| name == "system");
+        let root_cert = path(&self.tls.root_cert, &url.root_cert).filter(|_| !system);
+        let mode = self.tls.mode.or(url.mode);
+        let mode = match mode {
+            // As libpq does it.
+            Some(TlsMode::Require) if root_cert.is_some() => TlsMode::VerifyCa,
+            Some(mode) => mode,
+            None if is_local(config) => TlsMode::Prefer,
+            None => TlsMode::VerifyFull,
+        };
+        Tls {
+            mode,
+            root_cert,
+            client_cert: path(&self.tls.client_cert, &url.client_cert),
+            client_key: path(&self.tls.client_key, &url.client_key),
+        }
+    }
+
+    fn check_tls(&self, tls: &Tls, url: &TlsKeys) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let system =
+            self.tls.root_cert.as_ref().or(url.root_cert.as_ref()).is_some_and(|name| name == "system");
+        if system && tls.mode < TlsMode::VerifyFull {
+            let message = "sslrootcert is \"system\", which is safe only with sslmode verify-full";
+            problems.push(Problem::new(message, "set sslmode to verify-full"));
+        }
+        if tls.client_cert.is_some() != tls.client_key.is_some() {
+            let message = "of sslcert and sslkey, only one is given";
+            problems.push(Problem::new(message, "give both, or neither"));
+        }
+        let files =
+            [("sslrootcert", &tls.root_cert), ("sslcert", &tls.client_cert), ("sslkey", &tls.client_key)];
+        for (key, path) in files {
+            if let Some(path) = path
+                && let Err(error) = std::fs::File::open(path)
+            {
+                let message = format!("{key}: {} cannot be read: {error}", path.display());
+                problems.push(Problem::new(message, format!("it is looked up in {}", self.lookup.places())));
+            }
+        }
+        problems
+    }
+}
+
+impl Postgres {
+    /// `None` when there is no URL.
+    pub(super) fn from(reader: &mut Reader) -> Option<Postgres> {
+        let url = reader.secret("postgres", "url");
+        let password = reader.secret("postgres", "password");
+        let mode = reader.text("postgres", "sslmode");
+        let tls = TlsKeys {
+            mode: mode.and_then(|mode| TlsMode::named(&mode)),
+            root_cert: reader.text("postgres", "sslrootcert"),
+            client_cert: reader.text("postgres", "sslcert"),
+            client_key: reader.text("postgres", "sslkey"),
+        };
+        let connect_timeout = reader.span("postgres", "connect_timeout");
+        let prepared_statements = reader.flag("postgres", "prepared_statements");
+        let application_name = reader.text("postgres", "application_name");
+        let (source, url, place) = url?;
+        // A default comes after the URL, a key comes before it.
+        let written = |key| reader.place("postgres", key).is_some();
+        let in_url = |key| conninfo::split(url.expose()).is_ok_and(|parts| parts.names(key));
+        let postgres = Postgres {
+            url: source,
+            password: password.as_ref().map(|(source, ..)| source.clone()),
+            connect_timeout: Some(connect_timeout)
+                .filter(|_| written("connect_timeout") || !in_url("connect_timeout")),
+            prepared_statements,
+            application_name: application_name
+                .filter(|_| written("application_name") || !in_url("application_name")),
+            tls,
+            lookup: reader.lookup.clone(),
+        };
+        postgres.note(&url, password.as_ref().map(|(_, secret, _)| secret), &place, reader);
+        Some(postgres)
+    }
+
+    fn note(&self, url: &Secret, password: Option<&Secret>, place: &Place, reader: &mut Reader) {
+        match self.connect_to(url, password) {
+            Err(problems) => reader.findings.extend(place, problems),
+            Ok(Connection { config, tls }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
+                let message = format!(
+                    "sslmode {} to a host that is not local: {}",
+                    tls.mode.name(),
+                    match tls.mode {
+                        TlsMode::VerifyCa => "any server with a certificate of this authority can pose as it",
+                        _ => "others can read the events, or pose as the server",
+                    }
+                );
+                reader
+                    .findings
+                    .warn(place, Problem::new(message, "set sslmode to verify-full, and sslrootcert"));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+impl TlsMode {
+    const ALL: [(TlsMode, &'static str); 5] = [
+        (TlsMode::Disable, "disable"),
+        (TlsMode::Prefer, "prefer"),
+        (TlsMode::Require, "require"),
+        (TlsMode::VerifyCa, "verify-ca"),
+        (TlsMode::VerifyFull, "verify-full"),
+    ];
+
+    /// The word that libpq has for it.
+    pub fn name(self) -> &'static str {
+        TlsMode::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+
+    fn named(name: &str) -> Option<TlsMode> {
+        TlsMode::ALL.iter().find(|(_, known)| *known == name).map(|(mode, _)| *mode)
+    }
+}
+
+/// Whether every host is a socket or loopback. With an address and a name, the address is what is connected to.
+fn is_local(config: &tokio_postgres::Config) -> bool {
+    let local_host = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name.eq_ignore_ascii_case("localhost")
+                || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+        }
+    };
+    match config.get_hostaddrs() {
+        [] => config.get_hosts().iter().all(local_host),
+        addresses => addresses.iter().all(IpAddr::is_loopback),
+    }
+}
+
+fn own_parameter(
+    key: &str,
+    value: &str,
+    config: &mut tokio_postgres::Config,
+    tls: &mut TlsKeys,
+) -> Result<(), Problem> {
+    let invalid =
+        |help: &str| Problem::new(format!("the connection parameter {key} has an invalid value"), help);
+    match key {
+        "sslmode" if value == "allow" => {
+            return Err(invalid(
+                "allow means no TLS unless the server insists; choose prefer or verify-full",
+            ));
+        }
+        "sslmode" => {
+            let words = TlsMode::ALL.map(|(_, name)| name).join(", ");
+            tls.mode = Some(TlsMode::named(value).ok_or_else(|| invalid(&format!("one of {words}")))?);
+        }
+        "sslrootcert" => tls.root_cert = Some(value.to_owned()),
+        "sslcert" => tls.client_cert = Some(value.to_owned()),
+        "sslkey" => tls.client_key = Some(value.to_owned()),
+        "connect_timeout" => {
+            let seconds: i64 = value.parse().map_err(|_| invalid("a number of seconds"))?;
+            if seconds > 0 {
+                config.connect_timeout(Duration::from_secs(seconds.unsigned_abs()));
+            }
+        }
+        // libpq counts milliseconds here, tokio_postgres seconds.
+        "tcp_user_timeout" => {
+            let milliseconds: i64 = value.parse().map_err(|_| invalid("a number of milliseconds"))?;
+            if milliseconds > 0 {
+                config.tcp_user_timeout(Duration::from_millis(milliseconds.unsigned_abs()));
+            }
+        }
+        "target_session_attrs" => {
+            config.target_session_attrs(match value {
+                "any" => TargetSessionAttrs::Any,
+                "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
+                _ => return Err(invalid("the relay writes: any or read-write")),
+            });
+        }
+        _ => unreachable!("conninfo hands over only these"),
+    }
+    Ok(())
+}
+
+fn read(source: &SecretSource) -> Result<Secret, ConnectionError> {
+    source.read().map_err(|error| match source {
+        SecretSource::File(path) => ConnectionError::Unreadable { path: path.clone(), source: error },
+        SecretSource::Inline(_) => unreachable!("an inline secret is not read from anywhere"),
+    })
+}

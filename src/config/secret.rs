@@ -1,0 +1,87 @@
+//! Secrets, and where they are read from.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A text that must not be shown: `Debug` hides it and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a text that must not be shown.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself, for handing to the client library that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(hidden)")
+    }
+}
+
+/// Where a secret comes from. A file is read again at each use, so that a rotated password needs no restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// Written in the configuration file or given by environment.
+    Inline(Secret),
+    /// Kept in this file, the form that `LoadCredential` and mounted secrets have.
+    File(PathBuf),
+}
+
+impl SecretSource {
+    /// The secret as it is now; line ends at the end of a file are not part of it.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is not UTF-8. The error never quotes the content.
+    pub fn read(&self) -> io::Result<Secret> {
+        match self {
+            SecretSource::Inline(secret) => Ok(secret.clone()),
+            SecretSource::File(path) => {
+                let text = std::fs::read_to_string(path)?;
+                Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
+            }
+        }
+    }
+}
+
+/// Where relative file names are looked up: the folder of systemd's credentials, then the folder of the
+/// configuration file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lookup {
+    pub(super) credentials: Option<PathBuf>,
+    pub(super) beside_config: Option<PathBuf>,
+}
+
+impl Lookup {
+    /// The path that a file name in the configuration stands for. A name that exists nowhere becomes a path in the
+    /// configuration's folder, where an operator would expect to put the file.
+    pub(super) fn resolve(&self, name: &str) -> PathBuf {
+        let name = Path::new(name);
+        if name.is_absolute() {
+            return name.to_path_buf();
+        }
+        let credential =
+            self.credentials.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
+        credential.unwrap_or_else(|| {
+            self.beside_config.as_ref().map_or_else(|| name.to_path_buf(), |folder| folder.join(name))
+        })
+    }
+
+    /// The folders that are searched, for a message.
+    pub(super) fn places(&self) -> String {
+        let beside =
+            self.beside_config.as_deref().map_or_else(|| ".".into(), |path| path.display().to_string());
+        match &self.credentials {
+            Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {beside}", folder.display()),
+            None => format!("{beside} (CREDENTIALS_DIRECTORY is not set)"),
+        }
+    }
+}

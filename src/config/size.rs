@@ -1,0 +1,105 @@
+//! Sizes in bytes, as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of bytes, written like `8MiB`, `512KiB` or `65536`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(u64);
+
+const UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+impl ByteSize {
+    /// A size of this many bytes.
+    pub const fn bytes(bytes: u64) -> ByteSize {
+        ByteSize(bytes)
+    }
+
+    /// A size of this many MiB.
+    pub const fn mib(mib: u64) -> ByteSize {
+        ByteSize(mib << 20)
+    }
+
+    /// The size in bytes.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The size in bytes, for lengths in memory; more than the address space becomes its end.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+/// The text is not a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a size such as \"8MiB\", \"512KiB\" or 65536")]
+pub struct BadSize;
+
+impl FromStr for ByteSize {
+    type Err = BadSize;
+
+    fn from_str(text: &str) -> Result<ByteSize, BadSize> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = (&text[..digits], text[digits..].trim_start());
+        let factor = match unit {
+            "" => 1,
+            unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or(BadSize)?.1,
+        };
+        let number: u64 = number.parse().map_err(|_| BadSize)?;
+        number.checked_mul(factor).map(ByteSize).ok_or(BadSize)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let binary =
+            UNITS.iter().take(3).find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor));
+        match binary {
+            Some((unit, factor)) => write!(formatter, "{}{unit}", self.0 / factor),
+            None => write!(formatter, "{}B", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, bytes) in [
+            ("8MiB", 8 << 20),
+            ("512KiB", 512 << 10),
+            ("1 GiB", 1 << 30),
+            ("65536", 65536),
+            ("2mb", 2_000_000),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize::bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "MiB", "-1", "1.5MiB", "8 MiBs", "99999999999999999999", "18446744073709551615KiB"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(BadSize), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shown_size_reads_back_as_itself() {
+        for (bytes, shown) in [(8 << 20, "8MiB"), (1000, "1000B"), (0, "0B"), (3 << 10, "3KiB")] {
+            assert_eq!(ByteSize::bytes(bytes).to_string(), shown);
+            assert_eq!(shown.parse(), Ok(ByteSize::bytes(bytes)));
+        }
+    }
+}
