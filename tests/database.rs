@@ -61,6 +61,11 @@ impl Database {
     }
 }
 
+/// Runs SQL that must succeed.
+pub async fn run(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
 async fn connect(config: &Config) -> Client {
     let (client, connection) =
         config.connect(NoTls).await.unwrap_or_else(|error| panic!("{:?}: {error:?}", config.get_hosts()));

@@ -6,14 +6,10 @@ use outbox_relay::postgres::migrate::{self, MIGRATIONS, MigrateError, State};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
-use crate::database::Database;
+use crate::database::{Database, run};
 
 fn table(name: &str) -> TableName {
     name.parse().unwrap()
-}
-
-async fn run(client: &Client, sql: &str) {
-    client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
 async fn states(client: &mut Client, table: &TableName) -> Vec<State> {

@@ -148,9 +148,15 @@ impl TableName {
         format!("{}{PENDING_INDEX_SUFFIX}", self.table)
     }
 
-    /// The migration table's name, unquoted and without its schema.
-    pub fn migration_name(&self) -> String {
-        format!("{}_migration", self.table)
+    /// The unquoted name of what a placeholder stands for, as the catalogue has it: `{lane}` -> `outbox_lane`.
+    pub(crate) fn name_of(&self, placeholder: &str) -> String {
+        let known = DERIVED.iter().find(|(known, _)| placeholder == format!("{{{known}}}"));
+        format!("{}{}", self.table, known.map_or("", |(_, suffix)| suffix))
+    }
+
+    /// Something else in the same schema, quoted.
+    pub(crate) fn sibling(&self, name: &str) -> String {
+        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(name))
     }
 
     /// `template` with every `{placeholder}` replaced by the name it stands for.
@@ -177,7 +183,7 @@ impl TableName {
             "pending_index" => Some(self.pending_index()),
             "schema" => Some(quote_identifier(&self.schema)),
             "schema_literal" => Some(quote_literal(&self.schema)),
-            "table_literal" => Some(quote_literal(&self.to_string())),
+            "outbox_literal" => Some(quote_literal(&self.quoted())),
             _ => DERIVED
                 .iter()
                 .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix))),
@@ -185,8 +191,7 @@ impl TableName {
     }
 
     fn derived(&self, suffix: &str) -> String {
-        let name = format!("{}{suffix}", self.table);
-        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&name))
+        self.sibling(&format!("{}{suffix}", self.table))
     }
 }
 

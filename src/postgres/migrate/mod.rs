@@ -17,6 +17,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 pub use error::MigrateError;
 pub use list::{MIGRATIONS, Migration};
 pub use print::print;
+pub(crate) use status::read as read_status;
 pub use status::{MigrationState, State, status};
 
 use super::server_error::ServerError;
@@ -59,7 +60,7 @@ pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Applied
     for migration in pending(&status(client, table).await?, table)? {
         let transaction = begin(client, table).await?;
         // Somebody else may have applied it while this one waited for the lock.
-        let still = pending(&status::read(&transaction, table).await?, table)?;
+        let still = pending(&read_status(&transaction, table).await?, table)?;
         if still.contains(&migration) {
             run(&transaction, table, &migration).await?;
             transaction
@@ -81,7 +82,7 @@ pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Appli
         return Ok(Vec::new());
     }
     let transaction = begin(client, table).await?;
-    let pending = pending(&status::read(&transaction, table).await?, table)?;
+    let pending = pending(&read_status(&transaction, table).await?, table)?;
     for migration in &pending {
         run(&transaction, table, migration).await?;
     }

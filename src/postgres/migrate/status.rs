@@ -73,7 +73,7 @@ pub(crate) async fn read(
     }
     let role = quote_identifier(server.get(2));
 
-    let relation = table.migration_name();
+    let relation = table.name_of("{migration}");
     let exists = client
         .query_typed(EXISTS, &[(&table.schema(), Type::TEXT), (&relation, Type::TEXT)])
         .await

@@ -1,0 +1,124 @@
+//! The columns of the outbox, and the type of the payload.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::fault::{FaultKind, SchemaFault};
+use crate::postgres::table::TableName;
+
+/// How the payload is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadType {
+    /// Text as the application wrote it.
+    Json,
+    /// JSON as Postgres normalised it; its binary form starts with a version byte.
+    Jsonb,
+    /// Any bytes.
+    Bytea,
+    /// Text as the application wrote it, which need not be JSON.
+    Text,
+}
+
+impl PayloadType {
+    fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "json" => Some(Self::Json),
+            "jsonb" => Some(Self::Jsonb),
+            "bytea" => Some(Self::Bytea),
+            "text" => Some(Self::Text),
+            _ => None,
+        }
+    }
+}
+
+struct Wanted {
+    name: &'static str,
+    /// The types that the relay can read, the one that the migration makes first.
+    types: &'static [&'static str],
+    not_null: bool,
+}
+
+const fn wanted(name: &'static str, types: &'static [&'static str], not_null: bool) -> Wanted {
+    Wanted { name, types, not_null }
+}
+
+const TEXT: &[&str] = &["text", "character varying"];
+
+const WANTED: [Wanted; 9] = [
+    wanted("id", &["bigint"], true),
+    wanted("event_id", &["uuid"], true),
+    wanted("aggregate_type", TEXT, true),
+    wanted("aggregate_id", TEXT, true),
+    wanted("event_type", TEXT, true),
+    wanted("payload", &["json", "jsonb", "bytea", "text"], false),
+    wanted("headers", &["jsonb"], false),
+    wanted("created_at", &["timestamp with time zone"], true),
+    wanted("sent_at", &["timestamp with time zone"], false),
+];
+
+const READ: &str = "
+SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef
+FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
+
+struct Column {
+    name: String,
+    type_name: String,
+    not_null: bool,
+    has_default: bool,
+}
+
+pub(super) struct Columns(Vec<Column>);
+
+pub(super) async fn read(client: &Client, outbox: u32) -> Result<Columns, tokio_postgres::Error> {
+    let rows = client.query_typed(READ, &[(&outbox, Type::OID)]).await?;
+    let column = |row: &tokio_postgres::Row| Column {
+        name: row.get(0),
+        type_name: row.get(1),
+        not_null: row.get(2),
+        has_default: row.get(3),
+    };
+    Ok(Columns(rows.iter().map(column).collect()))
+}
+
+impl Columns {
+    fn get(&self, name: &str) -> Option<&Column> {
+        self.0.iter().find(|column| column.name == name)
+    }
+
+    pub(super) fn payload(&self) -> Option<PayloadType> {
+        PayloadType::from_name(&self.get("payload")?.type_name)
+    }
+
+    pub(super) fn faults(&self, table: &TableName) -> Vec<SchemaFault> {
+        let mut faults = Vec::new();
+        for wanted in WANTED {
+            let place = format!("{table}, column {}", wanted.name);
+            let alter = format!("ALTER TABLE {} ALTER COLUMN {}", table.quoted(), wanted.name);
+            let mut fault = |problem: String, remedy: String| {
+                faults.push(SchemaFault::new(FaultKind::Column, &place, problem, remedy));
+            };
+            let preferred = wanted.types.first().copied().unwrap_or_default();
+            let Some(column) = self.get(wanted.name) else {
+                fault(
+                    "the column is missing".to_owned(),
+                    format!("ALTER TABLE {} ADD COLUMN {} {preferred};", table.quoted(), wanted.name),
+                );
+                continue;
+            };
+            if !wanted.types.contains(&column.type_name.as_str()) {
+                let problem = format!("the type is {}, not {}", column.type_name, wanted.types.join(" or "));
+                fault(problem, format!("{alter} TYPE {preferred} USING {}::{preferred};", wanted.name));
+            }
+            if wanted.not_null && !column.not_null {
+                fault("it may be NULL".to_owned(), format!("{alter} SET NOT NULL;"));
+            }
+            if wanted.name == "sent_at" && (column.has_default || column.not_null) {
+                fault(
+                    "it has a default or is NOT NULL, so new events would count as sent".to_owned(),
+                    format!("{alter} DROP DEFAULT, ALTER COLUMN {} DROP NOT NULL;", wanted.name),
+                );
+            }
+        }
+        faults
+    }
+}

@@ -1,0 +1,89 @@
+//! The server and the role.
+
+use tokio_postgres::Client;
+
+use super::fault::{FaultKind, SchemaFault};
+
+/// The oldest version that the tests run on.
+const VERSION_NUM_MIN: i32 = 140_000;
+
+const SERVER: &str = "
+SELECT current_setting('server_version_num')::integer, current_setting('server_version'), pg_is_in_recovery(),
+       d.oid, d.datname::text, current_user::text, r.rolsuper
+FROM pg_database AS d CROSS JOIN pg_roles AS r
+WHERE d.datname = current_database() AND r.rolname = current_user";
+
+/// What the server says about itself.
+///
+/// A role whose transactions are read-only by default is no fault: the relay states READ WRITE in each of its own.
+pub(super) struct Server {
+    pub(super) version_num: i32,
+    version: String,
+    in_recovery: bool,
+    pub(super) database_oid: u32,
+    database: String,
+    pub(super) role: String,
+    pub(super) is_superuser: bool,
+}
+
+pub(super) async fn read(client: &Client) -> Result<Server, tokio_postgres::Error> {
+    let row = client.query_typed_one(SERVER, &[]).await?;
+    Ok(Server {
+        version_num: row.get(0),
+        version: row.get(1),
+        in_recovery: row.get(2),
+        database_oid: row.get(3),
+        database: row.get(4),
+        role: row.get(5),
+        is_superuser: row.get(6),
+    })
+}
+
+impl Server {
+    pub(super) fn is_too_old(&self) -> bool {
+        self.version_num < VERSION_NUM_MIN
+    }
+
+    pub(super) fn faults(&self) -> Vec<SchemaFault> {
+        let place = format!("database {}", self.database);
+        let mut faults = Vec::new();
+        if self.is_too_old() {
+            let problem = format!("the server is PostgreSQL {}", self.version);
+            faults.push(SchemaFault::new(FaultKind::Version, &place, problem, "upgrade it to 14 or newer"));
+        }
+        if self.in_recovery {
+            faults.push(SchemaFault::new(
+                FaultKind::Standby,
+                &place,
+                "the server is a standby and cannot be written to",
+                "connect to the primary (with several hosts in [postgres] url, add target_session_attrs=read-write)",
+            ));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(version_num: i32, in_recovery: bool) -> Server {
+        Server {
+            version_num,
+            version: "13.20".to_owned(),
+            in_recovery,
+            database_oid: 1,
+            database: "shop".to_owned(),
+            role: "relay".to_owned(),
+            is_superuser: false,
+        }
+    }
+
+    #[test]
+    fn an_old_server_and_a_standby_are_refused() {
+        let kinds = |server: Server| server.faults().into_iter().map(|fault| fault.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(server(140_000, false)), []);
+        assert_eq!(kinds(server(130_020, false)), [FaultKind::Version]);
+        assert_eq!(kinds(server(180_001, true)), [FaultKind::Standby]);
+    }
+}

@@ -1,0 +1,294 @@
+//! The checks at start, on a real server: each kind of damage is found, named and mended by its own remedy.
+
+use outbox_relay::postgres::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
+use outbox_relay::postgres::grants::{relay_grants, writer_grants};
+use outbox_relay::postgres::migrate;
+use outbox_relay::postgres::table::TableName;
+use tokio_postgres::Client;
+
+use crate::database::{Database, run};
+
+async fn migrated(test: &str) -> (Database, Client, TableName) {
+    let database = Database::create(test).await;
+    let mut client = database.connect().await;
+    let outbox: TableName = "app.outbox".parse().unwrap();
+    migrate::apply(&mut client, &outbox).await.unwrap();
+    (database, client, outbox)
+}
+
+async fn faults(client: &Client, table: &TableName) -> Vec<SchemaFault> {
+    match check(client, table).await {
+        Ok(_) => Vec::new(),
+        Err(CheckError::Faults(faults)) => faults,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Runs `damage`, expects exactly one fault of this kind whose problem holds `problem`, runs its remedy, and
+/// expects none.
+async fn found_and_mended(client: &Client, table: &TableName, damage: &str, kind: FaultKind, problem: &str) {
+    run(client, damage).await;
+    let found = faults(client, table).await;
+    assert_eq!(found.len(), 1, "{damage}: {found:#?}");
+    assert_eq!(found[0].kind, kind, "{damage}: {found:#?}");
+    assert!(found[0].problem.contains(problem), "{damage}: {found:#?}");
+    // What follows the last semicolon is for a person.
+    for statement in found[0].remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
+        run(client, statement.trim_start_matches("stop all relays, ")).await;
+    }
+    let left = faults(client, table).await;
+    assert!(left.is_empty(), "after {}: {left:#?}", found[0].remedy);
+}
+
+#[tokio::test]
+async fn a_migrated_schema_passes() {
+    let (database, client, outbox) = migrated("passes").await;
+    let facts = check(&client, &outbox).await.unwrap();
+    assert!(facts.server_version_num >= 140_000 && facts.is_superuser, "{facts:?}");
+    assert_eq!(facts.payload, PayloadType::Json);
+    let sql = "SELECT 'app.outbox'::regclass::oid, (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert_eq!((facts.outbox_oid, facts.database_oid), (row.get(0), row.get(1)));
+
+    for (name, payload) in [("jsonb", PayloadType::Jsonb), ("text", PayloadType::Text)] {
+        run(&client, &format!("ALTER TABLE app.outbox ALTER payload TYPE {name} USING payload::{name}"))
+            .await;
+        assert_eq!(check(&client, &outbox).await.unwrap().payload, payload);
+    }
+    run(&client, "ALTER TABLE app.outbox ALTER payload TYPE bytea USING payload::bytea").await;
+    assert_eq!(check(&client, &outbox).await.unwrap().payload, PayloadType::Bytea);
+    run(&client, "ALTER TABLE app.outbox ALTER aggregate_id TYPE varchar(99)").await;
+    run(&client, "ALTER INDEX app.outbox_pending RENAME TO x").await;
+    check(&client, &outbox).await.unwrap();
+    run(&client, "SET default_transaction_read_only = on").await;
+    check(&client, &outbox).await.unwrap();
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_schema_that_is_missing_older_or_newer_names_the_command() {
+    let database = Database::create("versions").await;
+    let mut client = database.connect().await;
+    let outbox: TableName = "app.outbox".parse().unwrap();
+    let one = async |client: &Client, problem: &str, remedy: &str| {
+        let found = faults(client, &outbox).await;
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].kind == FaultKind::Migration && found[0].problem.contains(problem), "{found:#?}");
+        assert!(found[0].remedy.contains(remedy), "{found:#?}");
+    };
+    one(&client, "does not exist", "outbox-relay migrate --config").await;
+    migrate::apply(&mut client, &outbox).await.unwrap();
+    run(&client, "INSERT INTO app.outbox_migration VALUES (9, 'later', 'x')").await;
+    one(&client, "migration 9 (later)", "upgrade this binary").await;
+    run(
+        &client,
+        "DELETE FROM app.outbox_migration WHERE number = 9; UPDATE app.outbox_migration SET checksum = 'x'",
+    )
+    .await;
+    one(&client, "from another text", "migrate --print").await;
+    run(&client, "TRUNCATE app.outbox_migration").await;
+    one(&client, "no migration is recorded", "another name").await;
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_damaged_index_is_found() {
+    let (database, client, outbox) = migrated("index").await;
+    let found = async |damage: &str, problem: &str| {
+        found_and_mended(&client, &outbox, damage, FaultKind::Index, problem).await;
+    };
+    found("DROP INDEX app.outbox_pending", "is missing").await;
+    for definition in [
+        "app.outbox ((hashtext(aggregate_id) % 64), id) WHERE sent_at IS NULL",
+        "app.outbox ((hashtext(aggregate_id) & 31), id) WHERE sent_at IS NULL",
+        "app.outbox ((hashtext(aggregate_type) & 63), id) WHERE sent_at IS NULL",
+        "app.outbox ((hashtext(aggregate_id) & 63), id)",
+        "app.outbox ((hashtext(aggregate_id) & 63), id) WHERE sent_at IS NOT NULL",
+        "app.outbox ((hashtext(aggregate_id) & 63), id DESC) WHERE sent_at IS NULL",
+        "app.outbox ((hashtext(aggregate_id) & 63)) INCLUDE (id) WHERE sent_at IS NULL",
+        "app.outbox ((hashtext(aggregate_id) & 63), created_at) WHERE sent_at IS NULL",
+        "app.outbox (id, (hashtext(aggregate_id) & 63)) WHERE sent_at IS NULL",
+    ] {
+        let damage = format!("DROP INDEX app.outbox_pending; CREATE INDEX outbox_pending ON {definition}");
+        found(&damage, "another definition").await;
+    }
+    found(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.outbox_pending'::regclass",
+        "is not valid",
+    )
+    .await;
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn damaged_rows_of_the_schema_are_found() {
+    let (database, client, outbox) = migrated("rows").await;
+    let found = async |damage: &str, kind: FaultKind, problem: &str| {
+        found_and_mended(&client, &outbox, damage, kind, problem).await;
+    };
+    found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", FaultKind::Lanes, "2 of the 64 lanes").await;
+    found("TRUNCATE app.outbox_lane", FaultKind::Lanes, "64 of the 64 lanes").await;
+    run(&client, "ALTER TABLE app.outbox_lane DROP CONSTRAINT outbox_lane_lane_check").await;
+    found("INSERT INTO app.outbox_lane VALUES (64)", FaultKind::Lanes, "1 rows are no lanes").await;
+    found("DELETE FROM app.outbox_hold_version", FaultKind::Holds, "not none").await;
+    found("ALTER TABLE app.outbox_hold DISABLE TRIGGER hold_changed", FaultKind::Holds, "disabled").await;
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_damaged_table_is_found() {
+    let (database, client, outbox) = migrated("table").await;
+    let found = async |damage: &str, kind: FaultKind, problem: &str| {
+        found_and_mended(&client, &outbox, damage, kind, problem).await;
+    };
+    let alter = async |change: &str, problem: &str| {
+        found(&format!("ALTER TABLE app.outbox {change}"), FaultKind::Column, problem).await;
+    };
+    alter("DROP COLUMN headers", "is missing").await;
+    alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
+    alter("ALTER headers TYPE json", "the type is json, not jsonb").await;
+    alter("ALTER event_id DROP NOT NULL", "may be NULL").await;
+    alter("ALTER sent_at SET DEFAULT now()", "would count as sent").await;
+    alter("ALTER sent_at SET NOT NULL", "would count as sent").await;
+
+    for (option, problem) in [("CACHE 10", "CACHE 10"), ("INCREMENT 2", "INCREMENT 2"), ("CYCLE", "CYCLE")] {
+        let damage = format!("ALTER SEQUENCE app.outbox_id_seq {option}");
+        found(&damage, FaultKind::Sequence, problem).await;
+    }
+    found("ALTER TABLE app.outbox ALTER id DROP IDENTITY", FaultKind::Sequence, "do not come from").await;
+    found("ALTER TABLE app.outbox SET UNLOGGED", FaultKind::Relation, "crash").await;
+
+    run(&client, "DROP TABLE app.outbox_dead_letter").await;
+    let missing = faults(&client, &outbox).await;
+    assert!(missing.len() == 1 && missing[0].kind == FaultKind::Relation, "{missing:#?}");
+    run(&client, "CREATE VIEW app.outbox_dead_letter AS SELECT 1").await;
+    let view = faults(&client, &outbox).await;
+    assert!(view.len() == 1 && view[0].problem.contains("a view"), "{view:#?}");
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn everything_that_is_wrong_is_reported_at_once() {
+    let (database, client, outbox) = migrated("all").await;
+    run(
+        &client,
+        "DROP INDEX app.outbox_pending; TRUNCATE app.outbox_lane; ALTER SEQUENCE app.outbox_id_seq CACHE 10;
+         ALTER TABLE app.outbox DROP COLUMN headers; TRUNCATE app.outbox_hold_version",
+    )
+    .await;
+    let kinds: Vec<FaultKind> = faults(&client, &outbox).await.iter().map(|fault| fault.kind).collect();
+    use FaultKind::*;
+    assert_eq!(kinds, [Column, Index, Sequence, Lanes, Holds]);
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn row_level_security_that_could_hide_rows_is_found() {
+    let (database, admin, outbox) = migrated("rls").await;
+    let (role, client) = database.connect_as_new_role().await;
+    run(&admin, &relay_grants(&outbox, &role)).await;
+    run(&admin, "ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY").await;
+    check(&admin, &outbox).await.expect("it does not apply to a superuser");
+    let found = faults(&client, &outbox).await;
+    assert!(found.len() == 1 && found[0].kind == FaultKind::RowSecurity, "{found:#?}");
+    run(&admin, found[0].remedy.split_inclusive(';').next().unwrap()).await;
+    check(&client, &outbox).await.unwrap();
+    database.drop(&[&role]).await;
+}
+
+#[tokio::test]
+async fn each_missing_right_is_named_with_its_grant() {
+    let (database, admin, outbox) = migrated("grants").await;
+    let (role, client) = database.connect_as_new_role().await;
+    let found = faults(&client, &outbox).await;
+    assert!(found.iter().all(|fault| fault.kind == FaultKind::Grant), "{found:#?}");
+    let mut remedies: Vec<&str> = found.iter().map(|fault| fault.remedy.as_str()).collect();
+    let all = relay_grants(&outbox, &role);
+    let mut grants: Vec<&str> = all.lines().collect();
+    (remedies.sort_unstable(), grants.sort_unstable());
+    assert_eq!(remedies, grants);
+
+    for remedy in remedies {
+        run(&admin, remedy).await;
+    }
+    let facts = check(&client, &outbox).await.unwrap();
+    assert!(!facts.is_superuser);
+    for grant in all.lines() {
+        let revoke = grant.replacen("GRANT", "REVOKE", 1).replace(" TO ", " FROM ");
+        run(&admin, &revoke).await;
+        let found = faults(&client, &outbox).await;
+        assert_eq!(found.len(), 1, "{revoke} {found:#?}");
+        assert_eq!(found[0].remedy, grant, "{revoke}");
+        run(&admin, grant).await;
+    }
+    database.drop(&[&role]).await;
+}
+
+#[tokio::test]
+async fn the_granted_rights_are_enough_for_the_relay_and_the_writers() {
+    let (database, admin, outbox) = migrated("enough").await;
+    let (relay_role, relay) = database.connect_as_new_role().await;
+    let (writer_role, writer) = database.connect_as_new_role().await;
+    run(&admin, &relay_grants(&outbox, &relay_role)).await;
+    run(&admin, &writer_grants(&outbox, &writer_role)).await;
+    run(
+        &admin,
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC; REVOKE ALL ON ALL FUNCTIONS IN SCHEMA app FROM PUBLIC",
+    )
+    .await;
+
+    run(&writer, "SELECT app.outbox_enqueue('order', '1', 'Placed', '{\"total\": 12}')").await;
+    run(
+        &writer,
+        "SELECT app.outbox_enqueue(aggregate_type => 'order', aggregate_id => '2', event_type => 'Placed')",
+    )
+    .await;
+    run(
+        &writer,
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '3', 'x')",
+    )
+    .await;
+    let id = "00000000-0000-0000-0000-000000000001";
+    let sql = format!("SELECT app.outbox_enqueue('order', '4', 'x', NULL, '{{}}', '{id}')::text");
+    assert_eq!(writer.query_one(&sql, &[]).await.unwrap().get::<_, &str>(0), id);
+    let sql = "SELECT app.outbox_enqueue('order', '5', 'x', event_id => NULL)::text";
+    let new: String = writer.query_one(sql, &[]).await.unwrap().get(0);
+    let sql = "SELECT event_id::text FROM app.outbox ORDER BY id DESC LIMIT 1";
+    assert_eq!(relay.query_one(sql, &[]).await.unwrap().get::<_, String>(0), new);
+
+    run(
+        &relay,
+        "BEGIN;
+         SELECT lane FROM app.outbox_lane FOR UPDATE SKIP LOCKED;
+         SELECT * FROM app.outbox WHERE sent_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED;
+         UPDATE app.outbox SET sent_at = clock_timestamp() WHERE id = ANY ('{1, 2}');
+         INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload,
+                                             headers, created_at, topic, reason, error)
+         SELECT id, event_id, aggregate_type, aggregate_id, event_type, NULL, headers, created_at, 't', 'r', 'e'
+         FROM app.outbox WHERE id = 3;
+         DELETE FROM app.outbox WHERE id = 3;
+         INSERT INTO app.outbox_hold VALUES ('t', 'r', 'e') ON CONFLICT (topic) DO UPDATE SET reason = 'r';
+         COMMIT;
+         UPDATE app.outbox_hold SET probes = probes + 1;
+         SELECT * FROM app.outbox_dead_letter",
+    )
+    .await;
+    let version =
+        async || relay.query_one("SELECT version FROM app.outbox_hold_version", &[]).await.unwrap().get(0);
+    let (before, after): (i64, i64) = (version().await, {
+        run(&relay, "DELETE FROM app.outbox_hold").await;
+        version().await
+    });
+    assert_eq!((before, after), (1, 2), "the end of a hold counts, a probe does not");
+    for (client, refused) in [
+        (&relay, "UPDATE app.outbox SET payload = NULL"),
+        (&relay, "UPDATE app.outbox_hold_version SET version = 0"),
+        (&relay, "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('a', 'b', 'c')"),
+        (&writer, "SELECT * FROM app.outbox"),
+        (&writer, "DELETE FROM app.outbox"),
+    ] {
+        let error = client.batch_execute(refused).await.expect_err(refused);
+        assert_eq!(error.code(), Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE), "{refused}");
+    }
+    database.drop(&[&relay_role, &writer_role]).await;
+}
