@@ -1,1 +1,69 @@
-//! cli
+//! The command line: one file a subcommand. Only here is anything printed, and the process ended.
+
+pub mod exit;
+pub mod log;
+pub mod run;
+
+use crate::config::{self, Config};
+use clap::{Args, Parser, Subcommand};
+use exit::Failed;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Moves committed events from a Postgres outbox table to Kafka: none lost, each key in order.
+#[derive(Debug, Parser)]
+#[command(name = "outbox-relay", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Relay events until SIGTERM.
+    Run(run::Run),
+}
+
+/// Where the configuration is.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigFile {
+    /// The configuration file. Every key can be overridden by the environment (OUTBOX_RELAY__SECTION__KEY); without a
+    /// file, the environment has to give everything.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    /// Reads it, and shows its warnings.
+    pub fn load(&self) -> Result<Config, Failed> {
+        let config = config::load(self.config.as_deref(), std::env::vars())
+            .map_err(|findings| Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}")))?;
+        if !config.warnings.is_empty() {
+            eprintln!("{}", config.warnings);
+        }
+        Ok(config)
+    }
+}
+
+/// Runs the command that the arguments name.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Run(run) => run.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => failed.report(),
+    }
+}
+
+/// A runtime of one thread: the relay's state is shared without locks, and librdkafka brings threads of its own.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("starting the runtime")))?;
+    let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
+    // Threads that wait for librdkafka need not hold the process up.
+    runtime.shutdown_background();
+    Ok(done)
+}

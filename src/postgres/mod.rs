@@ -1,7 +1,21 @@
-//! postgres
+//! Everything that is SQL.
+//!
+//! [`claim`] and [`settle`] are the cycle's two halves, [`statements`] their text; [`lookout`] is the scout's eye.
 
 pub mod check;
+pub mod claim;
+pub mod connect;
+pub mod event;
+pub mod fault;
 pub mod grants;
+pub mod holds;
+pub mod lookout;
 pub mod migrate;
+pub mod payload;
+mod reading;
+pub mod reap;
 pub mod server_error;
+pub mod session;
+mod settle;
+pub mod statements;
 pub mod table;

@@ -40,7 +40,10 @@ impl Acknowledged {
     /// A confirmed claim covered these parts of its lanes: what it read there is settled, and what it did not read is
     /// settled already. To keep an entry would swallow an operator's `sent_at = NULL`.
     pub fn forget(&mut self, reach: &[Reach]) {
-        for reach in reach.iter().filter(|_| self.len > 0) {
+        if self.len == 0 {
+            return;
+        }
+        for reach in reach {
             if let Some(covers_to) = reach.covers_to() {
                 let lane = &mut self.lanes[reach.lane.index()];
                 let before = lane.len();

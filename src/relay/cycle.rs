@@ -14,11 +14,12 @@
 
 use super::Relay;
 use super::batch::{Batch, Fate, Reach};
+use super::event::Event;
 use super::failure::{Failure, FailureKind, Fault};
 use super::lane::Lane;
 use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settlement};
-use super::publisher::{Producer, Publisher};
+use super::publisher::Publisher;
 use super::session::{Place, Session};
 use std::collections::HashSet;
 use std::future::Future;
@@ -119,7 +120,7 @@ async fn publish<C: Claim, P: Publisher>(
         Read { lows: start.lows.clone(), hold_version: start.hold_version, rows_max: limits.batch_rows };
     claim.read(&read).await?;
     let hold_version = loop {
-        let bytes_left = limits.batch_bytes - batch.bytes();
+        let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
@@ -184,7 +185,7 @@ async fn alive<C: Claim, P: Publisher, T>(
 }
 
 /// The session has closed: hear what becomes of the rows on their way, then find out which of the suspects is guilty.
-async fn after_failure<E: super::event::Event, P: Publisher>(
+async fn after_failure<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
@@ -195,7 +196,7 @@ async fn after_failure<E: super::event::Event, P: Publisher>(
 }
 
 /// Sends each suspect alone, in order. A row behind one whose fate is open is not judged: its turn has not come.
-async fn judge<E: super::event::Event, P: Publisher>(
+async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
@@ -248,7 +249,7 @@ async fn record<C: Claim, P: Publisher>(
 }
 
 /// The COMMIT is confirmed: only now the marks rise, and the acknowledged set forgets what it covered.
-fn confirm<E: super::event::Event, P: Publisher>(
+fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
     start: &Start,
     hold_version: i64,

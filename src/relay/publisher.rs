@@ -39,6 +39,9 @@ pub trait Producer {
     /// A report of a failure has come in: nothing more may be sent.
     fn has_failed(&self) -> bool;
 
+    /// Why the cluster refuses this producer altogether, if it does.
+    fn refusal(&self) -> Option<Failure>;
+
     /// Takes the reports that have come in.
     fn drain(&mut self, reports: &mut Vec<Report>);
 

@@ -162,6 +162,9 @@ impl<P: Producer> Session<P> {
             }
         }
         self.reports = reports;
+        if let Some(refusal) = self.producer.refusal().filter(|_| self.producer.has_failed()) {
+            self.close(refusal);
+        }
         if primed && self.failure.is_none() {
             for index in std::mem::take(&mut self.deferred) {
                 self.hand_over(batch, index as usize);

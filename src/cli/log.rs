@@ -1,0 +1,35 @@
+//! Logs: text on a terminal, the journal with its fields under systemd, JSON on request. Always on stderr or the
+//! journal: stdout is for data.
+
+use super::exit::Failed;
+use crate::config::{Log, LogFormat};
+use std::io::IsTerminal;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+/// Begins to log.
+pub fn init(log: &Log) -> Result<(), Failed> {
+    let filter = EnvFilter::try_new(&log.level)
+        .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
+    let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal();
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
+        LogFormat::Json => fmt::layer().json().with_writer(std::io::stderr).boxed(),
+        LogFormat::Journald => journald()?,
+        LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
+        LogFormat::Auto | LogFormat::Text => text(),
+    };
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    Ok(())
+}
+
+fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
+    fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_target(false).with_writer(std::io::stderr).boxed()
+}
+
+fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {
+    let layer = tracing_journald::layer().map_err(|error| {
+        Failed::Configuration(anyhow::anyhow!("[log] format = \"journald\": the journal cannot be reached: {error}"))
+    })?;
+    Ok(layer.with_field_prefix(Some("OUTBOX_RELAY".to_owned())).boxed())
+}

@@ -1,0 +1,185 @@
+//! The cluster: opens producers, and tries single things on throw-away ones.
+
+use super::context::{Context, Reports};
+use super::failure::failure;
+use super::limits::Limits;
+use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
+use crate::config::{self, OptionalHeader};
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::publisher::{Producer, Publisher, Refusal};
+use rdkafka::ClientConfig;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::producer::{Producer as _, ThreadedProducer};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// librdkafka's own default of `message.max.bytes`.
+const RECORD_BYTES_MAX: usize = 1_000_000;
+/// What a producer batch needs beside its records.
+const BATCH_OVERHEAD: usize = 1_024;
+/// One row alone gets no longer than this.
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A Kafka cluster.
+pub struct KafkaCluster {
+    settings: config::Kafka,
+    batch_rows: usize,
+    batch_bytes: usize,
+    limits: Rc<Limits>,
+    optional_headers: Rc<[OptionalHeader]>,
+}
+
+impl KafkaCluster {
+    /// The cluster of this configuration. Connects to nothing yet.
+    pub fn new(kafka: &config::Kafka, outbox: &config::Outbox, relay: &config::Relay) -> Result<KafkaCluster, Failure> {
+        let mut cluster = KafkaCluster {
+            settings: kafka.clone(),
+            batch_rows: relay.batch_size,
+            batch_bytes: relay.batch_bytes.as_usize(),
+            limits: Rc::new(Limits::new(ClientConfig::new(), RECORD_BYTES_MAX)),
+            optional_headers: outbox.optional_headers.as_slice().into(),
+        };
+        let config = cluster.base_config()?;
+        let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
+        cluster.limits = Rc::new(Limits::new(config, record_bytes_max));
+        Ok(cluster)
+    }
+
+    /// The largest record that may be sent, in bytes.
+    pub fn record_bytes_max(&self) -> usize {
+        self.limits.record_bytes_max
+    }
+
+    /// What every client of the cluster shares: the user's properties, secrets read anew.
+    fn base_config(&self) -> Result<ClientConfig, Failure> {
+        let unreadable = |error: std::io::Error| Failure {
+            kind: FailureKind::Cluster,
+            reason: "configuration",
+            error: format!("[kafka.properties]: {error}"),
+        };
+        let mut config = ClientConfig::new();
+        // Defaults of ours that the user may override.
+        config.set("client.id", "outbox-relay");
+        config.set("reconnect.backoff.max.ms", "1000");
+        config.set("socket.keepalive.enable", "true");
+        for (name, value) in self.settings.read_properties().map_err(unreadable)? {
+            config.set(name, value.expose());
+        }
+        config.set("bootstrap.servers", &self.settings.bootstrap_servers);
+        config.set("allow.auto.create.topics", "false");
+        // The configured level decides which lines are kept, not librdkafka.
+        config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
+            RDKafkaLogLevel::Info
+        } else {
+            RDKafkaLogLevel::Critical
+        });
+        Ok(config)
+    }
+
+    /// An idempotent producer. What the guarantees rest on comes after the user's properties, which
+    /// [`super::properties`] has checked already.
+    fn producer_config(&self) -> Result<(ClientConfig, usize), Failure> {
+        let mut config = self.base_config()?;
+        for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
+            if config.get(name).is_none() && !(name == "linger.ms" && config.get("queue.buffering.max.ms").is_some()) {
+                config.set(name, value);
+            }
+        }
+        let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
+        let batch_bytes = wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_OVERHEAD);
+        config.set("batch.size", batch_bytes.to_string());
+        config.set("acks", "all");
+        config.set("enable.idempotence", "true");
+        config.set("enable.gapless.guarantee", "true");
+        config.set("message.timeout.ms", "0");
+        config.set("partitioner", "murmur2_random");
+        config.set("topic.metadata.propagation.max.ms", "3000");
+        // The queue holds a batch twice over, so that it is never full.
+        config.set("queue.buffering.max.messages", (2 * self.batch_rows).max(10_000).to_string());
+        let kilobytes = (4 * (self.batch_bytes + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
+        config.set("queue.buffering.max.kbytes", kilobytes.min(2_097_151).to_string());
+        Ok((config, batch_bytes))
+    }
+
+    async fn connect(&self) -> Result<(ThreadedProducer<Context>, Arc<Reports>, usize), Failure> {
+        let (config, batch_bytes) = self.producer_config()?;
+        let reports = Arc::new(Reports::default());
+        let context = Context(Arc::clone(&reports));
+        let created =
+            tokio::task::spawn_blocking(move || ThreadedProducer::from_config_and_context(&config, context)).await;
+        match created {
+            Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
+            Ok(Err(error)) => {
+                let failed = failure("creating a producer", &error);
+                Err(Failure { kind: FailureKind::Cluster, reason: "configuration", ..failed })
+            }
+            Err(error) => Err(Failure::unknown(error.to_string())),
+        }
+    }
+
+    fn wrap(&self, producer: ThreadedProducer<Context>, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
+        let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.optional_headers));
+        KafkaProducer::new(producer, reports, limits, batch_bytes, headers)
+    }
+}
+
+impl Publisher for KafkaCluster {
+    type Producer = KafkaProducer;
+
+    async fn open(&self) -> Result<KafkaProducer, Failure> {
+        let (producer, reports, batch_bytes) = self.connect().await?;
+        Ok(self.wrap(producer, reports, batch_bytes))
+    }
+
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, event: &E) -> Result<(), Failure> {
+        let mut alone = self.open().await?;
+        let sent = alone.send(0, topic, partition, event);
+        let verdict = match sent {
+            Err(Refusal::Session(failure)) => Err(failure),
+            Err(Refusal::Row(rejection)) => {
+                Err(Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error })
+            }
+            Ok(()) => match tokio::time::timeout(JUDGE_TIMEOUT, alone.drained()).await {
+                Err(_) => Err(Failure::unknown("no verdict in time")),
+                Ok(()) => {
+                    let mut reports = Vec::new();
+                    alone.drain(&mut reports);
+                    reports.pop().map_or_else(|| Err(Failure::unknown("no report")), |report| report.outcome)
+                }
+            },
+        };
+        alone.abandon();
+        verdict
+    }
+
+    async fn probe(&self) -> Result<(), Failure> {
+        let (producer, reports, _) = self.connect().await?;
+        let client = producer.clone();
+        let id = tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT)).await;
+        let answered = matches!(id, Ok(Some(_)));
+        tokio::task::spawn_blocking(move || drop(producer));
+        if answered {
+            return Ok(());
+        }
+        Err(reports.refused().unwrap_or_else(|| Failure {
+            kind: FailureKind::Cluster,
+            reason: "brokers-down",
+            error: reports.last_error().unwrap_or_else(|| {
+                format!("no broker of {} answers", self.settings.bootstrap_servers)
+            }),
+        }))
+    }
+
+    async fn probe_topic(&self, topic: &str) -> Result<(), Failure> {
+        let (producer, _, _) = self.connect().await?;
+        let found = metadata(&producer, topic).await;
+        tokio::task::spawn_blocking(move || drop(producer));
+        found.map(|_| ())
+    }
+}
+
+fn number(config: &ClientConfig, name: &str) -> Option<usize> {
+    config.get(name).and_then(|value| value.parse().ok())
+}

@@ -1,0 +1,134 @@
+//! What librdkafka calls back: delivery reports, errors and log lines.
+
+use super::failure::{classify, failure};
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::publisher::Report;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message;
+use rdkafka::producer::{DeliveryResult, ProducerContext};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// The reports of one producer, written by its polling thread, read by the worker: one wake-up a batch.
+#[derive(Default)]
+pub(super) struct Reports {
+    list: Mutex<Vec<Report>>,
+    in_flight: AtomicUsize,
+    failed: AtomicBool,
+    /// The cluster refuses us altogether, which no delivery report says.
+    refused: Mutex<Option<Failure>>,
+    last_error: Mutex<Option<String>>,
+    wake: Notify,
+}
+
+impl Reports {
+    /// A row is about to be handed over.
+    pub(super) fn expect(&self) {
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It was not taken.
+    pub(super) fn withdraw(&self) {
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take(&self, reports: &mut Vec<Report>) {
+        let mut list = lock(&self.list);
+        if reports.is_empty() {
+            std::mem::swap(&mut *list, reports);
+        } else {
+            reports.append(&mut list);
+        }
+    }
+
+    /// Why the cluster refuses us, if it does.
+    pub(super) fn refused(&self) -> Option<Failure> {
+        lock(&self.refused).clone()
+    }
+
+    /// The last error that the client spoke of.
+    pub(super) fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone()
+    }
+
+    /// Waits until `done`, which is asked again after every event that could have changed it.
+    pub(super) async fn wait(&self, done: impl Fn(&Reports) -> bool) {
+        loop {
+            let changed = self.wake.notified();
+            if done(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn report(&self, index: usize, outcome: Result<(), Failure>) {
+        let failed = outcome.is_err();
+        lock(&self.list).push(Report { index: index as u32, outcome });
+        if failed {
+            self.failed.store(true, Ordering::Release);
+        }
+        if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 || failed {
+            self.wake.notify_one();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The callbacks of one producer.
+pub(super) struct Context(pub(super) Arc<Reports>);
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        // A state change is said once by the relay itself; librdkafka repeats each per broker and attempt.
+        match level {
+            RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
+                tracing::error!(target: "librdkafka", "{facility}: {message}");
+            }
+            _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(target: "librdkafka", "{error}: {reason}");
+        *lock(&self.0.last_error) = Some(reason.to_owned());
+        let Some((kind, word)) = error.rdkafka_error_code().map(classify) else { return };
+        // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
+        if kind == FailureKind::Cluster && word != "brokers-down" {
+            *lock(&self.0.refused) = Some(Failure { kind, reason: word, error: reason.to_owned() });
+            self.0.failed.store(true, Ordering::Release);
+            self.0.wake.notify_one();
+        }
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, index: usize) {
+        let outcome = match result {
+            // A success without an offset is none: librdkafka says so when a later request of the producer was
+            // stored, and this one was taken for a duplicate.
+            Ok(message) if message.offset() < 0 => {
+                Err(Failure::unknown("Kafka acknowledged the record without an offset"))
+            }
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(failure("publishing", error)),
+        };
+        self.0.report(index, outcome);
+    }
+}

@@ -1,0 +1,38 @@
+//! From an error code to what happens: the one table. A code that is not listed is unknown.
+
+use crate::relay::failure::{Failure, FailureKind};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+/// What this error code says, and about what.
+pub fn classify(code: RDKafkaErrorCode) -> (FailureKind, &'static str) {
+    use FailureKind::{Cluster, Row, Session, Topic, Unknown};
+    use RDKafkaErrorCode as Code;
+    match code {
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => (Row, "record-too-large"),
+        Code::InvalidRecord => (Row, "invalid-record"),
+        Code::InvalidTimestamp => (Row, "invalid-timestamp"),
+        Code::InvalidTopic => (Row, "invalid-topic-name"),
+
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => (Topic, "unknown-topic"),
+        Code::TopicAuthorizationFailed => (Topic, "topic-authorization"),
+        Code::PolicyViolation => (Topic, "policy-violation"),
+
+        Code::Authentication | Code::SaslAuthenticationFailed => (Cluster, "authentication"),
+        Code::UnsupportedSASLMechanism | Code::IllegalSASLState => (Cluster, "authentication"),
+        Code::ClusterAuthorizationFailed => (Cluster, "cluster-authorization"),
+        Code::SSL => (Cluster, "tls"),
+        Code::AllBrokersDown | Code::Resolve => (Cluster, "brokers-down"),
+
+        Code::Fatal | Code::GaplessGuarantee | Code::Inconsistent => (Session, "fatal-producer-error"),
+        Code::OutOfOrderSequenceNumber | Code::UnknownProducerId => (Session, "producer-state-lost"),
+        Code::InvalidProducerEpoch | Code::InvalidProducerIdMapping | Code::Fenced => (Session, "producer-state-lost"),
+
+        _ => (Unknown, "unknown"),
+    }
+}
+
+/// A failure out of a client error. `what` says what was tried.
+pub(super) fn failure(what: &str, error: &KafkaError) -> Failure {
+    let (kind, reason) = error.rdkafka_error_code().map_or((FailureKind::Unknown, "unknown"), classify);
+    Failure { kind, reason, error: format!("{what}: {error}") }
+}

@@ -1,0 +1,51 @@
+//! The size limits of topics, `max.message.bytes`: producer requests stay below the smallest one in use.
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Kafka's own default of `max.message.bytes`.
+const DEFAULT: usize = 1_048_588;
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is known of the topics in use.
+pub struct Limits {
+    /// librdkafka's `message.max.bytes`: no larger record is taken.
+    pub record_bytes_max: usize,
+    config: ClientConfig,
+    admin: OnceCell<Option<AdminClient<DefaultClientContext>>>,
+    known: RefCell<HashMap<String, usize>>,
+}
+
+impl Limits {
+    pub(super) fn new(config: ClientConfig, record_bytes_max: usize) -> Limits {
+        Limits { record_bytes_max, config, admin: OnceCell::new(), known: RefCell::new(HashMap::new()) }
+    }
+
+    /// The topic's limit, asked once. Without the right to ask (DescribeConfigs), Kafka's default.
+    pub(super) async fn of(&self, topic: &str) -> usize {
+        if let Some(limit) = self.known.borrow().get(topic) {
+            return *limit;
+        }
+        let limit = self.ask(topic).await.unwrap_or(DEFAULT);
+        self.known.borrow_mut().insert(topic.to_owned(), limit);
+        limit
+    }
+
+    /// The smallest limit known so far.
+    pub(super) fn smallest(&self) -> usize {
+        self.known.borrow().values().copied().min().unwrap_or(usize::MAX)
+    }
+
+    async fn ask(&self, topic: &str) -> Option<usize> {
+        let admin = self.admin.get_or_init(|| self.config.create().ok()).as_ref()?;
+        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
+        let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        let resource = answer.ok()?.into_iter().next()?.ok()?;
+        let entry = resource.get("max.message.bytes")?;
+        entry.value.as_ref()?.parse().ok()
+    }
+}

@@ -1,0 +1,152 @@
+//! One idempotent producer.
+
+use super::context::{Context, Reports};
+use super::failure::failure;
+use super::limits::Limits;
+use super::record;
+use crate::config::OptionalHeader;
+use crate::relay::event::{Event, Payload};
+use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::publisher::{Producer, Refusal, Report};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::metadata::Metadata;
+use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a topic's metadata may take.
+pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One idempotent producer, with its own polling thread inside of librdkafka.
+pub struct KafkaProducer {
+    producer: ThreadedProducer<Context>,
+    reports: Arc<Reports>,
+    limits: Rc<Limits>,
+    batch_bytes: usize,
+    optional_headers: Rc<[OptionalHeader]>,
+}
+
+impl KafkaProducer {
+    pub(super) fn new(
+        producer: ThreadedProducer<Context>,
+        reports: Arc<Reports>,
+        limits: Rc<Limits>,
+        batch_bytes: usize,
+        optional_headers: Rc<[OptionalHeader]>,
+    ) -> KafkaProducer {
+        KafkaProducer { producer, reports, limits, batch_bytes, optional_headers }
+    }
+}
+
+impl Producer for KafkaProducer {
+    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
+        let partitions = metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
+            Some(refused) => refused,
+            None => failure,
+        })?;
+        let limit = self.limits.of(topic).await;
+        if limit < self.batch_bytes {
+            // The next session's producer requests stay below it: else an innocent row would be refused for the size
+            // of the request that it shared with others.
+            return Err(Failure {
+                kind: FailureKind::Session,
+                reason: "smaller-batches",
+                error: format!("topic {topic} takes requests of at most {limit} bytes"),
+            });
+        }
+        Ok(partitions)
+    }
+
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+        let payload = match event.payload() {
+            Payload::TooLarge { bytes } => return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max))),
+            Payload::Tombstone => None,
+            Payload::Bytes(bytes) => Some(bytes),
+        };
+        let headers = record::headers(event, &self.optional_headers).map_err(Refusal::Row)?;
+        let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, index as usize)
+            .partition(partition as i32)
+            .key(event.key())
+            .headers(headers);
+        record.payload = payload;
+        self.reports.expect();
+        let Err((error, _)) = self.producer.send(record) else { return Ok(()) };
+        self.reports.withdraw();
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
+            let bytes = payload.map_or(0, |bytes| bytes.len() as i64);
+            return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max)));
+        }
+        Err(Refusal::Session(failure("handing a record to the producer", &error)))
+    }
+
+    fn in_flight(&self) -> usize {
+        self.reports.in_flight()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.reports.has_failed()
+    }
+
+    fn refusal(&self) -> Option<Failure> {
+        self.reports.refused()
+    }
+
+    fn drain(&mut self, reports: &mut Vec<Report>) {
+        self.reports.take(reports);
+    }
+
+    async fn quiet(&mut self) {
+        self.reports.wait(|reports| reports.in_flight() == 0 || reports.has_failed()).await;
+    }
+
+    fn stop(&mut self) {
+        self.producer.purge(PurgeConfig::default().queue());
+    }
+
+    async fn drained(&mut self) {
+        self.reports.wait(|reports| reports.in_flight() == 0).await;
+    }
+
+    fn abandon(self) {
+        self.producer.purge(PurgeConfig::default().queue().inflight());
+        // Waits for librdkafka's threads.
+        tokio::task::spawn_blocking(move || drop(self.producer));
+    }
+}
+
+fn too_large(bytes: i64, max: usize) -> Rejection {
+    let error = format!(
+        "the payload has {bytes} bytes; with key and headers it exceeds message.max.bytes = {max} of [kafka.properties]"
+    );
+    Rejection { reason: "record-too-large", error }
+}
+
+/// The number of partitions, asked of the brokers by this very producer.
+pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<u32, Failure> {
+    let (client, name) = (producer.clone(), topic.to_owned());
+    let fetched =
+        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT)).await;
+    let what = format!("looking topic {topic} up");
+    match fetched {
+        Ok(Ok(metadata)) => partitions(&metadata, topic),
+        Ok(Err(error)) => Err(failure(&what, &error)),
+        Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),
+    }
+}
+
+fn partitions(metadata: &Metadata, topic: &str) -> Result<u32, Failure> {
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let failed = |code: RDKafkaErrorCode| {
+        let (kind, reason) = super::failure::classify(code);
+        Failure { kind, reason, error: format!("topic {topic}: {code}") }
+    };
+    match found {
+        None => Err(failed(RDKafkaErrorCode::UnknownTopicOrPartition)),
+        Some(found) => match found.error() {
+            Some(code) => Err(failed(code.into())),
+            None if found.partitions().is_empty() => Err(failed(RDKafkaErrorCode::UnknownTopicOrPartition)),
+            None => Ok(found.partitions().len() as u32),
+        },
+    }
+}

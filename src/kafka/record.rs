@@ -1,0 +1,125 @@
+//! From a row to a record: topic, key and value as they are, headers `event_id`, `event_type` and the row's own.
+//!
+//! No bigint id goes along: ids are issued again after a failover, and consumers would de-duplicate by it. Nor is the
+//! record's timestamp taken from `created_at`: a backlog older than `retention.ms` would be deleted on arrival.
+
+use crate::config::OptionalHeader;
+use crate::relay::event::Event;
+use crate::relay::failure::Rejection;
+use rdkafka::message::{Header, OwnedHeaders};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The header that tells duplicates: consumers de-duplicate by it.
+pub const EVENT_ID: &str = "event_id";
+/// The header that says what happened.
+pub const EVENT_TYPE: &str = "event_type";
+
+/// The headers of a row's record.
+pub(super) fn headers<E: Event>(event: &E, optional: &[OptionalHeader]) -> Result<OwnedHeaders, Rejection> {
+    let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
+    let id: &[u8] = event.event_id().hyphenated().encode_lower(&mut id).as_bytes();
+    let mut headers = OwnedHeaders::new_with_capacity(4);
+    headers = headers.insert(Header { key: EVENT_ID, value: Some(id) });
+    headers = headers.insert(Header { key: EVENT_TYPE, value: Some(event.event_type()) });
+    for header in optional {
+        headers = match header {
+            OptionalHeader::AggregateType => {
+                headers.insert(Header { key: "aggregate_type", value: Some(event.aggregate_type()) })
+            }
+            OptionalHeader::CreatedAt => {
+                let created_at = event.created_at_us().to_string();
+                headers.insert(Header { key: "created_at", value: Some(created_at.as_bytes()) })
+            }
+        };
+    }
+    match event.headers() {
+        None => Ok(headers),
+        Some(json) => add_own(headers, json),
+    }
+}
+
+fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection> {
+    let rejection = |error: String| Rejection { reason: "invalid-headers", error };
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let own = deserializer.deserialize_map(Own(headers)).map_err(|error| {
+        // serde_json's text may quote a value; only what our own visitor says is shown.
+        let text = error.to_string();
+        let said = text.split(" at line ").next().unwrap_or_default();
+        let shown = if said.starts_with(SAID) { said } else { "headers must be a flat JSON object of strings" };
+        rejection(shown.to_owned())
+    })?;
+    Ok(own)
+}
+
+const SAID: &str = "the header";
+
+struct Own(OwnedHeaders);
+
+impl<'de> Visitor<'de> for Own {
+    type Value = OwnedHeaders;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a flat JSON object of strings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OwnedHeaders, A::Error> {
+        use serde::de::Error;
+        let mut headers = self.0;
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            if name.contains('\0') {
+                return Err(A::Error::custom("the header's name holds a NUL character"));
+            }
+            let HeaderValue(value) = map
+                .next_value()
+                .map_err(|_| A::Error::custom(format!("the header {name:?} is not a string")))?;
+            headers = headers.insert(Header { key: &name, value: Some(value.as_bytes()) });
+        }
+        Ok(headers)
+    }
+}
+
+/// A string, borrowed unless it holds an escape.
+#[derive(serde::Deserialize)]
+struct HeaderValue<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::message::Headers;
+
+    fn own(json: &str) -> Result<Vec<(String, String)>, Rejection> {
+        let headers = add_own(OwnedHeaders::new(), json.as_bytes())?;
+        let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
+        Ok(headers.iter().map(|header| (header.key.to_owned(), text(header.value))).collect())
+    }
+
+    #[test]
+    fn a_flat_object_of_strings_becomes_headers_escapes_resolved() {
+        let headers = own(r#"{"traceparent": "00-ab", "name": "a\"\u00e9"}"#).unwrap();
+        assert_eq!(headers, [("traceparent".into(), "00-ab".into()), ("name".into(), "a\"é".into())]);
+        assert_eq!(own("{}").unwrap(), []);
+    }
+
+    #[test]
+    fn anything_else_is_rejected_without_showing_a_value() {
+        for (json, says) in [
+            (r#"{"n": 12345}"#, "the header \"n\" is not a string"),
+            (r#"{"n": null}"#, "the header \"n\" is not a string"),
+            (r#"{"n": {"secret": "x"}}"#, "the header \"n\" is not a string"),
+            (r#"["secret"]"#, "headers must be a flat JSON object of strings"),
+            (r#""secret""#, "headers must be a flat JSON object of strings"),
+            (r#"{"a\u0000b": "x"}"#, "the header's name holds a NUL character"),
+        ] {
+            let rejection = own(json).unwrap_err();
+            assert_eq!((rejection.reason, rejection.error.as_str()), ("invalid-headers", says), "{json}");
+        }
+    }
+
+    #[test]
+    fn ten_thousand_headers_are_headers() {
+        let json: Vec<String> = (0..10_000).map(|n| format!("\"h{n}\": \"v\"")).collect();
+        assert_eq!(own(&format!("{{{}}}", json.join(","))).unwrap().len(), 10_000);
+    }
+}

@@ -1,0 +1,32 @@
+//! How the payload column's type, which the check at start detects, is read.
+
+pub use super::check::PayloadType;
+
+impl PayloadType {
+    /// The payload without what the wire format puts in front of it: jsonb begins with a version byte.
+    pub fn strip(self, wire: &[u8]) -> &[u8] {
+        match self {
+            PayloadType::Jsonb => wire.get(1..).unwrap_or_default(),
+            PayloadType::Json | PayloadType::Bytea | PayloadType::Text => wire,
+        }
+    }
+
+    /// The length of a payload in bytes, in SQL. For all but jsonb it is known without reading the value: the cast of
+    /// json to text is binary-compatible and parses nothing.
+    pub fn length_sql(self, column: &str) -> String {
+        match self {
+            PayloadType::Bytea => format!("octet_length({column})"),
+            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => format!("octet_length({column}::text)"),
+        }
+    }
+
+    /// The payload as bytes, in SQL.
+    pub fn bytes_sql(self, column: &str) -> String {
+        match self {
+            PayloadType::Bytea => column.to_owned(),
+            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => {
+                format!("convert_to({column}::text, 'UTF8')")
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The read of a claim, in slices of one snapshot.
+//!
+//! A portal of a prepared statement, or, behind a pooler that keeps no prepared statements, an SQL cursor: both belong
+//! to the transaction, both see the snapshot of the moment they were opened, which is after the lanes were locked.
+
+use super::fault::answer;
+use super::statements::Statements;
+use crate::relay::failure::Fault;
+use crate::relay::lane::Lane;
+use crate::relay::outbox::Read;
+use deadpool_postgres::Transaction;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Portal, RowStream};
+
+/// An open read.
+pub(super) enum Reading {
+    Portal(Portal),
+    Cursor,
+}
+
+impl Reading {
+    pub(super) async fn open(
+        transaction: &Transaction<'_>,
+        statements: &Statements,
+        prepares: bool,
+        lanes: &[Lane],
+        read: &Read,
+    ) -> Result<Reading, Fault> {
+        const DOING: &str = "reading events";
+        let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
+        let rows_max = read.rows_max as i64;
+        let payload_max = statements.payload_bytes_max;
+        if prepares {
+            let statement = answer(DOING, transaction.prepare_cached(&statements.read)).await?;
+            let params: [&(dyn ToSql + Sync); 5] =
+                [&numbers, &read.lows, &read.hold_version, &rows_max, &payload_max];
+            return Ok(Reading::Portal(answer(DOING, transaction.bind(&statement, &params)).await?));
+        }
+        let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {}", statements.read);
+        let params: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&numbers, Type::INT2_ARRAY),
+            (&read.lows, Type::INT8_ARRAY),
+            (&read.hold_version, Type::INT8),
+            (&rows_max, Type::INT8),
+            (&payload_max, Type::INT4),
+        ];
+        answer(DOING, transaction.execute_typed(&declare, &params)).await?;
+        Ok(Reading::Cursor)
+    }
+
+    pub(super) async fn slice(
+        &self,
+        transaction: &Transaction<'_>,
+        rows_max: usize,
+    ) -> Result<RowStream, tokio_postgres::Error> {
+        match self {
+            Reading::Portal(portal) => transaction.query_portal_raw(portal, rows_max as i32).await,
+            Reading::Cursor => {
+                let fetch = format!("FETCH {rows_max} FROM claim");
+                transaction.query_typed_raw(&fetch, std::iter::empty::<(&i32, Type)>()).await
+            }
+        }
+    }
+
+    /// Whether there is nothing behind a slice: a portal says so, a cursor gives fewer rows than asked for.
+    pub(super) fn is_exhausted(&self, completed: Option<u64>, rows: usize, rows_max: usize) -> bool {
+        match self {
+            Reading::Portal(_) => completed.is_some(),
+            Reading::Cursor => rows < rows_max,
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The settings of every transaction of the relay. All are SET LOCAL: nothing outlives the transaction, so a pooler
+//! may give each transaction another connection.
+
+use super::fault::STATEMENT_TIMEOUT;
+use std::time::Duration;
+
+/// Waits for somebody else's row lock no longer than this; then the settlement goes round the locked rows.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What every statement of the relay runs under.
+///
+/// - The planner is pinned to the pending index. With `lane = constant` it drops that sort key, takes a sequential
+///   scan on a small or freshly analysed table, and the cached plan stays while the table grows.
+/// - `row_security = off` makes hiding rows an error.
+/// - `synchronous_commit = off`: losing a settlement only sends its rows again, recognisably.
+pub fn plain_settings() -> String {
+    format!(
+        "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; \
+         SET LOCAL synchronous_commit = off; SET LOCAL row_security = off; SET LOCAL jit = off; \
+         SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off",
+        statement = STATEMENT_TIMEOUT.as_millis(),
+        lock = LOCK_TIMEOUT.as_millis(),
+    )
+}
+
+/// What a claim runs under beside that: the server ends it when the relay is frozen, gone or cut off. The idle timeout
+/// counts while the server waits for the relay, `tcp_user_timeout` while it is sending rows to it (PostgreSQL manual,
+/// "Client Connection Defaults" and "Connections and Authentication").
+pub fn claim_settings(takeover_timeout: Duration) -> String {
+    format!(
+        "SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",
+        takeover = takeover_timeout.as_millis(),
+        plain = plain_settings(),
+    )
+}

@@ -1,0 +1,207 @@
+//! The statements of the cycle, with the names of one outbox filled in.
+
+use super::payload::PayloadType;
+use super::table::TableName;
+use crate::config::OnSent;
+use pg_outbox::topic::TopicTemplate;
+
+/// One outbox as SQL.
+#[derive(Clone, Debug)]
+pub struct Statements {
+    /// The type of the payload column.
+    pub payload: PayloadType,
+    /// Whether settled rows are marked or deleted.
+    pub on_sent: OnSent,
+    /// A longer payload is not fetched: no record can hold it.
+    pub payload_bytes_max: i32,
+    pub(super) lock: String,
+    pub(super) read: String,
+    pub(super) mark: String,
+    pub(super) mark_around_locks: String,
+    pub(super) delete: String,
+    pub(super) delete_around_locks: String,
+    pub(super) dead_letter: String,
+    pub(super) hold: String,
+    pub(super) look: String,
+    pub(super) writers: String,
+    pub(super) backlog: String,
+}
+
+/// Owns the lanes. What it returns beside them tells which server answered.
+const LOCK: &str = "
+SELECT lane,
+       (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       pg_backend_pid()
+FROM {lane}
+WHERE lane = ANY($1::smallint[])
+FOR UPDATE SKIP LOCKED";
+
+/// Which unsent rows may be read: above the mark, and not of a held topic. A mark is valid only for the set of holds
+/// under which it was raised, so the version decides in the same snapshot. The held topics are an array that is read
+/// once; NOT EXISTS for each row costs five times as much.
+const PENDING: &str = "
+    (hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > CASE WHEN v.version = $3::bigint THEN l.low ELSE -9223372036854775808 END
+    AND {not_held}";
+
+/// Reads the lanes one after the other. The LEFT JOIN gives the version even if no row is pending.
+const READ: &str = "
+SELECT v.version, r.*
+FROM {hold_version} v
+LEFT JOIN LATERAL (
+    SELECT p.*
+    FROM unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+    CROSS JOIN LATERAL (
+        SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type,
+               CASE WHEN {length} <= $5::integer THEN o.payload END AS payload,
+               CASE WHEN {length} > $5::integer THEN {length} END AS too_large,
+               o.headers, o.created_at{ctid}
+        FROM {outbox} o
+        WHERE {pending}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT $4::bigint
+    ) p
+    LIMIT $4::bigint
+) r ON true";
+
+/// The only way in which sent_at is ever set.
+const MARK: &str = "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])";
+const MARK_AROUND_LOCKS: &str = "
+UPDATE {outbox} SET sent_at = clock_timestamp()
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
+
+/// By place, which needs no index; and by id, since without a row lock another row may lie there by now.
+const DELETE: &str = "DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND id = ANY($2::bigint[])";
+const DELETE_AROUND_LOCKS: &str = "
+DELETE FROM {outbox}
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
+
+/// Moves whole events; their payloads need not have been fetched.
+const DEAD_LETTER: &str = "
+WITH moved AS (
+    DELETE FROM {outbox} o
+    USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
+    WHERE o.id = r.id
+    RETURNING o.*, r.topic, r.reason, r.error
+)
+INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
+                           created_at, topic, reason, error)
+SELECT id, event_id, aggregate_type, aggregate_id, event_type, {payload_bytes}, {headers}, created_at, topic, reason,
+       error
+FROM moved
+ORDER BY id";
+
+const HOLD: &str = "
+INSERT INTO {hold} (topic, reason, error, probe_at)
+SELECT topic, reason, error, now() + interval '1 second'
+FROM unnest($1::text[], $2::text[], $3::text[]) AS h(topic, reason, error)
+ON CONFLICT (topic) DO NOTHING";
+
+/// One indexed probe a lane.
+const LOOK: &str = "
+SELECT l.lane, p.id,
+       greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0)::float8,
+       (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       pg_backend_pid()
+FROM {hold_version} v
+CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+LEFT JOIN LATERAL (
+    SELECT o.id, o.created_at
+    FROM {outbox} o
+    WHERE {pending}
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p ON true";
+
+/// Whoever may still commit a row: an insert takes this lock before it draws an id, and keeps it to the end of its
+/// transaction, a prepared one included.
+const WRITERS: &str = "
+SELECT s.started, s.backend, w.virtualtransaction
+FROM (SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, pg_backend_pid()) AS s(started, backend)
+LEFT JOIN (
+    SELECT virtualtransaction
+    FROM pg_locks
+    WHERE locktype = 'relation'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND relation = $1::text::regclass
+      AND mode = 'RowExclusiveLock'
+) AS w ON true";
+
+/// Counts up to 10,000; above that the span of the ids, which is right as long as few rows lie between that are sent.
+const BACKLOG: &str = "
+SELECT CASE WHEN counted <= 10000 THEN counted
+            ELSE greatest(counted, (SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1) - oldest + 1) END
+FROM (
+    SELECT count(*) AS counted, min(id) AS oldest
+    FROM (
+        SELECT p.id
+        FROM unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+        CROSS JOIN LATERAL (
+            SELECT o.id
+            FROM {outbox} o
+            WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND o.id > l.low
+            ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+            LIMIT 10001
+        ) p
+        LIMIT 10001
+    ) AS bounded
+) AS c";
+
+impl Statements {
+    /// The statements for this outbox.
+    pub fn new(
+        table: &TableName,
+        payload: PayloadType,
+        on_sent: OnSent,
+        template: &TopicTemplate,
+        payload_bytes_max: i32,
+    ) -> Statements {
+        let render = |sql: &str| {
+            let sql = sql
+                .replace("{pending}", PENDING)
+                .replace("{not_held}", &not_held(template))
+                .replace("{length}", &payload.length_sql("o.payload"))
+                .replace("{payload_bytes}", &payload.bytes_sql("payload"))
+                .replace("{headers}", "headers")
+                .replace("{ctid}", if on_sent == OnSent::Delete { ", o.ctid" } else { "" });
+            table.render(&sql)
+        };
+        Statements {
+            payload,
+            on_sent,
+            payload_bytes_max,
+            lock: render(LOCK),
+            read: render(READ),
+            mark: render(MARK),
+            mark_around_locks: render(MARK_AROUND_LOCKS),
+            delete: render(DELETE),
+            delete_around_locks: render(DELETE_AROUND_LOCKS),
+            dead_letter: render(DEAD_LETTER),
+            hold: render(HOLD),
+            look: render(LOOK),
+            writers: render(WRITERS),
+            backlog: render(BACKLOG),
+        }
+    }
+}
+
+/// The rows whose topic is not held. Holds name topics; the template turns around into the aggregate types of these.
+fn not_held(template: &TopicTemplate) -> String {
+    let literal = super::table::quote_literal;
+    if template.is_constant() {
+        return format!("NOT EXISTS (SELECT FROM {{hold}} WHERE topic = {})", literal(template.prefix()));
+    }
+    let (prefix, suffix) = (template.prefix(), template.suffix());
+    format!(
+        "o.aggregate_type <> ALL (ARRAY(
+        SELECT substr(topic, {from}, greatest(length(topic) - {around}, 0))
+        FROM {{hold}}
+        WHERE starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))",
+        from = prefix.chars().count() + 1,
+        around = prefix.chars().count() + suffix.chars().count(),
+        suffix_length = suffix.chars().count(),
+        prefix = literal(prefix),
+        suffix = literal(suffix),
+    )
+}

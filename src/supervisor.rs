@@ -1,0 +1,206 @@
+//! Puts the parts together and watches over them: every task is started here, joined here, and its death ends the
+//! process.
+
+use crate::admin;
+use crate::config::Config;
+use crate::kafka::cluster::KafkaCluster;
+use crate::postgres::check::{self, CheckError, Facts};
+use crate::postgres::claim::PostgresOutbox;
+use crate::postgres::connect::Database;
+use crate::postgres::holds::PostgresHolds;
+use crate::postgres::lookout::PostgresLookout;
+use crate::postgres::reap::PostgresReaper;
+use crate::postgres::statements::Statements;
+use crate::relay::marks::Marks;
+use crate::relay::prober::{self, Holds};
+use crate::relay::publisher::Publisher;
+use crate::relay::scout::Scout;
+use crate::relay::stats::Stats;
+use crate::relay::{Limits, Relay, reaper, worker};
+use pg_outbox::topic::TopicTemplate;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long a relay goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until it is asked to end.
+    Asked,
+    /// Until nothing is left that can be published.
+    Drained,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub enum End {
+    /// It was asked to, and everything in flight is settled.
+    Asked,
+    /// Nothing is left but the rows of so many held topics.
+    Drained {
+        /// Held topics.
+        held: i64,
+    },
+    /// It was asked to, and something in flight was not settled in time.
+    TooLate,
+    /// Postgres or Kafka could not be reached, which ends a relay that only drains.
+    Unavailable(String),
+    /// A task ended that never should.
+    Broken(&'static str),
+}
+
+/// Why a relay cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Postgres cannot be reached.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The schema has to be mended.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+/// How many connections to Postgres a relay needs: a worker each, the scout, the prober, the reaper, and one to spare.
+pub fn connections(config: &Config) -> usize {
+    config.relay.workers + 4
+}
+
+/// The checks at start.
+pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
+    let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
+    let table = config.outbox.table.parsed();
+    check::check(&connection, &table).await.map_err(|error| match error {
+        CheckError::Faults(_) => StartError::Unfit(error.to_string()),
+        other => StartError::Unavailable(other.to_string()),
+    })
+}
+
+/// Relays until the end. `asked` completes when the relay is asked to end.
+pub async fn run(
+    config: &Config,
+    database: Database,
+    facts: &Facts,
+    stats: Arc<Stats>,
+    until: Until,
+    asked: impl Future<Output = ()>,
+) -> End {
+    let relay = match relay(config, Arc::clone(&stats)) {
+        Ok(relay) => Rc::new(relay),
+        Err(error) => return End::Unavailable(error),
+    };
+    let table = config.outbox.table.parsed();
+    let payload_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
+    let statements =
+        Rc::new(Statements::new(&table, facts.payload, config.outbox.on_sent, &relay.template, payload_bytes_max));
+
+    if until == Until::Drained {
+        match relay.publisher.probe().await {
+            Ok(()) => relay.gate.open(),
+            Err(failure) => return End::Unavailable(format!("Kafka cannot be reached: {failure}")),
+        }
+    }
+    let mut background: JoinSet<&'static str> = JoinSet::new();
+    let mut cycle: JoinSet<&'static str> = JoinSet::new();
+    for _ in 0..config.relay.workers {
+        let outbox =
+            PostgresOutbox::new(database.clone(), Rc::clone(&statements), config.relay.takeover_timeout);
+        let work = worker::work(Rc::clone(&relay), outbox, fastrand::Rng::new());
+        cycle.spawn_local(async {
+            work.await;
+            "a worker"
+        });
+    }
+    let lookout = PostgresLookout::new(database.clone(), Rc::clone(&statements), table.quoted());
+    let scout = Scout::new(Rc::clone(&relay), lookout, fastrand::Rng::new());
+    let drained = Rc::new(RefCell::new(None));
+    let fault = Rc::clone(&drained);
+    cycle.spawn_local(async move {
+        match until {
+            Until::Asked => scout.scout().await,
+            Until::Drained => _ = fault.replace(scout.drain().await.err()),
+        }
+        "the scout"
+    });
+    let gate = prober::keep_gate(Rc::clone(&relay), fastrand::Rng::new());
+    background.spawn_local(async {
+        gate.await;
+        "the prober of Kafka"
+    });
+    let holds = prober::keep_holds(Rc::clone(&relay), PostgresHolds::new(database.clone(), table.clone()));
+    background.spawn_local(async {
+        holds.await;
+        "the prober of held topics"
+    });
+    if config.reaper.enabled && until == Until::Asked {
+        let reaper =
+            PostgresReaper::new(database.clone(), table.clone(), config.reaper.retention, config.reaper.batch_size);
+        let reaping = reaper::keep_reaping(reaper, config.reaper.interval, Arc::clone(&stats));
+        background.spawn_local(async {
+            reaping.await;
+            "the reaper"
+        });
+    }
+    if let Some(listen) = config.admin.listen.filter(|_| until == Until::Asked) {
+        let serving = admin::serve(listen, Arc::clone(&stats));
+        background.spawn_local(async move {
+            if let Err(error) = serving.await {
+                tracing::error!("[admin] listen = {listen}: {error}");
+            }
+            "the admin endpoint"
+        });
+    }
+
+    let broken = tokio::select! {
+        () = asked => None,
+        Some(task) = background.join_next() => Some(task.unwrap_or("a task")),
+        Some(task) = cycle.join_next() => match until {
+            Until::Drained => None,
+            Until::Asked => Some(task.unwrap_or("a task")),
+        },
+    };
+    stats.stop();
+    relay.board.stop();
+    if let Some(task) = broken {
+        return End::Broken(task);
+    }
+    let finished = timeout(config.relay.shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
+    match (finished, until) {
+        (Err(_), _) => End::TooLate,
+        (Ok(()), Until::Asked) => End::Asked,
+        (Ok(()), Until::Drained) => drained_end(&relay, &drained, database, table).await,
+    }
+}
+
+async fn drained_end(
+    relay: &Relay<KafkaCluster>,
+    fault: &RefCell<Option<crate::relay::failure::Fault>>,
+    database: Database,
+    table: crate::postgres::table::TableName,
+) -> End {
+    if let Some(fault) = fault.take() {
+        return End::Unavailable(fault.to_string());
+    }
+    if let Some(failure) = relay.gate.reason() {
+        return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
+    }
+    match PostgresHolds::new(database, table).count().await {
+        Ok(held) => End::Drained { held },
+        Err(fault) => End::Unavailable(fault.to_string()),
+    }
+}
+
+fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
+    let template = TopicTemplate::parse(&config.outbox.topic).map_err(|error| error.to_string())?;
+    let publisher =
+        KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(|failure| failure.to_string())?;
+    let limits = Limits {
+        batch_rows: config.relay.batch_size,
+        batch_bytes: config.relay.batch_bytes.as_usize(),
+        publish_timeout: config.relay.publish_timeout,
+        takeover_timeout: config.relay.takeover_timeout,
+        poll_interval: config.relay.poll_interval,
+    };
+    Ok(Relay::new(publisher, template, limits, Rc::new(RefCell::new(Marks::new())), stats))
+}
