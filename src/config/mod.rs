@@ -59,9 +59,16 @@ pub struct Config {
     pub warnings: Findings,
 }
 
+/// The environment of this process. Unlike [`std::env::vars`] it does not panic on what is not UTF-8; such bytes
+/// are replaced, so that a faulty setting is found to be faulty.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
 /// Reads the configuration file, if there is one, lets the environment override it, and checks all of it.
 ///
-/// The environment is handed in ([`std::env::vars`] in the program); of it, the names that begin with
+/// The environment is handed in ([`environment`] in the program); of it, the names that begin with
 /// `OUTBOX_RELAY__` and `CREDENTIALS_DIRECTORY` are read. Files of secrets and certificates are opened once, to see
 /// that they can be.
 ///
