@@ -80,6 +80,8 @@ mod event;
 mod event_id;
 
 #[cfg(feature = "tokio-postgres")]
+mod check;
+#[cfg(feature = "tokio-postgres")]
 mod columns;
 #[cfg(feature = "tokio-postgres")]
 mod driver;
