@@ -205,7 +205,8 @@ async fn each_missing_right_is_named_with_its_grant() {
     let mut remedies: Vec<&str> = found.iter().map(|fault| fault.remedy.as_str()).collect();
     let all = relay_grants(&outbox, &role);
     let mut grants: Vec<&str> = all.lines().collect();
-    (remedies.sort_unstable(), grants.sort_unstable());
+    remedies.sort_unstable();
+    grants.sort_unstable();
     assert_eq!(remedies, grants);
 
     for remedy in remedies {

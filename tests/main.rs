@@ -1,5 +1,7 @@
 //! The integration tests: one binary, against real servers (`scripts/services up`).
 
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+
 mod check;
 mod database;
 mod migrate;

@@ -3,12 +3,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::error::{Error, InvalidEvent};
+use crate::error::Error;
 use crate::event_id::EventId;
-
-/// Headers that the relay writes into every record itself: a second one of the name would leave consumers
-/// to guess which of them tells duplicates apart.
-const RESERVED_HEADERS: [&str; 2] = ["event_id", "event_type"];
 
 /// Something that happened to an aggregate, to be enqueued in the transaction in which it happens.
 ///
@@ -108,37 +104,6 @@ impl<P> Event<P> {
     pub fn id(&self) -> EventId {
         self.id
     }
-
-    /// Everything but the topic, which depends on the outbox.
-    pub(crate) fn check(&self) -> Result<(), InvalidEvent> {
-        for (field, text) in [
-            ("aggregate_type", &self.aggregate_type),
-            ("aggregate_id", &self.aggregate_id),
-            ("event_type", &self.event_type),
-        ] {
-            if text.is_empty() {
-                return Err(InvalidEvent::Empty { field });
-            }
-            if text.contains('\0') {
-                return Err(InvalidEvent::Nul { field });
-            }
-        }
-        for (name, value) in &self.headers {
-            if name.is_empty() {
-                return Err(InvalidEvent::Empty { field: "a header's name" });
-            }
-            if name.contains('\0') {
-                return Err(InvalidEvent::Nul { field: "a header's name" });
-            }
-            if value.contains('\0') {
-                return Err(InvalidEvent::Nul { field: "a header's value" });
-            }
-            if RESERVED_HEADERS.contains(&name.as_str()) {
-                return Err(InvalidEvent::ReservedHeader { name: name.clone() });
-            }
-        }
-        Ok(())
-    }
 }
 
 impl<P: fmt::Debug> fmt::Debug for Event<P> {
@@ -214,25 +179,5 @@ mod tests {
         assert!(!shown.contains("secret"), "{shown}");
         assert!(shown.contains("payload: 14 bytes") && shown.contains("authorization"), "{shown}");
         assert!(format!("{:?}", draft().tombstone()).contains("payload: tombstone"));
-    }
-
-    #[test]
-    fn missing_and_unstorable_names_are_refused() {
-        let empty = |field| Err(InvalidEvent::Empty { field });
-        let nul = |field| Err(InvalidEvent::Nul { field });
-        assert_eq!(draft().check(), Ok(()));
-        assert_eq!(Event::new("", 1, "E").check(), empty("aggregate_type"));
-        assert_eq!(Event::new("a", "", "E").check(), empty("aggregate_id"));
-        assert_eq!(Event::new("a", 1, "").check(), empty("event_type"));
-        assert_eq!(Event::new("a\0", 1, "E").check(), nul("aggregate_type"));
-        assert_eq!(Event::new("a", "1\0", "E").check(), nul("aggregate_id"));
-        assert_eq!(Event::new("a", 1, "\0E").check(), nul("event_type"));
-        assert_eq!(draft().header("", "v").check(), empty("a header's name"));
-        assert_eq!(draft().header("n\0", "v").check(), nul("a header's name"));
-        assert_eq!(draft().header("n", "v\0").check(), nul("a header's value"));
-        for name in RESERVED_HEADERS {
-            let reserved = InvalidEvent::ReservedHeader { name: name.to_owned() };
-            assert_eq!(draft().header(name, "v").check(), Err(reserved));
-        }
     }
 }

@@ -1,4 +1,77 @@
-//! Inserts events into a Postgres outbox table.
+//! Inserts events into a Postgres outbox table, inside the application's own transaction.
+//!
+//! An application that changes its data and then tells Kafka can fail between the two: the change without
+//! its event, or the event of a change that was rolled back. Here the event is a row, inserted by the
+//! transaction that makes the change. Both commit, or neither does. The daemon `outbox-relay` then moves
+//! committed rows to Kafka: at least once, and those of one key in the order of their commits.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tokio-postgres")] mod example {
+//! use pg_outbox::Event;
+//!
+//! #[derive(serde::Serialize)]
+//! struct OrderPaid {
+//!     order_id: i64,
+//! }
+//!
+//! async fn pay_order(
+//!     client: &mut tokio_postgres::Client,
+//!     order_id: i64,
+//!     traceparent: &str,
+//! ) -> Result<(), Box<dyn std::error::Error>> {
+//!     let tx = client.transaction().await?;
+//!     // First the order's row: its lock makes the writers of one order take turns.
+//!     tx.execute("UPDATE shop_order SET status = 'paid' WHERE id = $1", &[&order_id]).await?;
+//!     let event = Event::new("order", order_id, "OrderPaid")
+//!         .json(&OrderPaid { order_id })?
+//!         .header("traceparent", traceparent);
+//!     pg_outbox::enqueue(&tx, event).await?;
+//!     tx.commit().await?;
+//!     Ok(())
+//! }
+//! # }
+//! ```
+//!
+//! The event becomes a record of the topic `events.order` with the key `order_id`, the JSON as its value,
+//! byte for byte, and the headers `event_id`, `event_type` and `traceparent`. The table is `public.outbox`,
+//! made by `outbox-relay migrate`; `Outbox` names another one and other topics.
+//!
+//! # Order
+//!
+//! Rows of one key (the aggregate id) are published in the order of the table's `id`. That is the order of
+//! the commits **if the writers of one key take turns before they insert the event**: lock the aggregate's
+//! row (`SELECT ... FOR UPDATE`, or the `UPDATE` itself), or update it under a check of its version, and
+//! enqueue afterwards. Two transactions that insert events of one key without such a turn may commit in the
+//! other order than their ids. `enqueue_many` keeps the order of its input.
+//!
+//! # Errors
+//!
+//! An event that Kafka could not take (a topic name by Kafka's rule, an empty key) is refused before
+//! Postgres is asked, and the transaction goes on. After an error of Postgres the transaction can only be
+//! rolled back. Errors, and the Debug of an event, print no payload.
+//!
+//! # Cancellation
+//!
+//! Dropping the future of `enqueue` or `enqueue_many` leaves open whether the events are in the
+//! transaction: roll it back, as dropping the transaction does. An event is never half in.
+//!
+//! # Duplicates
+//!
+//! The relay repeats events after a crash. A duplicate bears the same [`EventId`], and consumers tell it by
+//! that. A request that is made again, on the other hand, makes a new event: only the application knows
+//! that the two are one, and can give both the same id with [`Event::event_id`].
+//!
+//! # Features
+//!
+//! - `tokio-postgres` (default) accepts `tokio_postgres::Transaction`; of tokio it brings no runtime and no
+//!   network. The statement is sent with its types: one round trip, nothing prepared, at home behind a
+//!   pooler in transaction mode.
+//! - `deadpool-postgres` accepts `deadpool_postgres::Transaction` too. The statements are prepared once a
+//!   connection.
+//! - With neither, [`Event`] and [`topic`] remain.
+//!
+//! A payload column of type `json`, `jsonb` or `bytea` is recognised by the first call. After changing its
+//! type, restart the applications: statements made for the old type fail a transaction or more.
 
 pub mod topic;
 
@@ -6,6 +79,8 @@ mod error;
 mod event;
 mod event_id;
 
+#[cfg(feature = "tokio-postgres")]
+mod check;
 #[cfg(feature = "tokio-postgres")]
 mod columns;
 #[cfg(feature = "tokio-postgres")]

@@ -1,12 +1,13 @@
 use std::sync::{Arc, LazyLock};
 
+use crate::check::check;
 use crate::driver::OutboxTransaction;
-use crate::error::{Error, InvalidEvent};
+use crate::error::Error;
 use crate::event::Event;
 use crate::event_id::EventId;
 use crate::insert::Insert;
 use crate::table::TableName;
-use crate::topic::{TopicTemplate, check_topic};
+use crate::topic::TopicTemplate;
 
 /// An outbox table, and the topics that its events go to.
 ///
@@ -96,26 +97,11 @@ impl Outbox {
     }
 
     async fn insert(&self, transaction: impl OutboxTransaction, events: &[Event]) -> Result<(), Error> {
-        self.check(events)?;
+        check(events, &self.template)?;
         let stored = transaction.insert(&self.insert, events).await?;
         let given = events.len() as u64;
         if stored != given {
             return Err(Error::NotStored { table: self.insert.table().to_owned(), given, stored });
-        }
-        Ok(())
-    }
-
-    /// A row that Kafka would refuse is better refused here, where the application still knows why.
-    fn check(&self, events: &[Event]) -> Result<(), Error> {
-        let mut topic = String::new();
-        for (event, position) in events.iter().zip(1..) {
-            event.check().map_err(|reason| Error::InvalidEvent { position, reason })?;
-            self.template.render(&event.aggregate_type, &mut topic);
-            if let Err(reason) = check_topic(&topic) {
-                let aggregate_type = event.aggregate_type.clone();
-                let reason = InvalidEvent::Topic { aggregate_type, topic, reason };
-                return Err(Error::InvalidEvent { position, reason });
-            }
         }
         Ok(())
     }
@@ -146,47 +132,6 @@ pub async fn enqueue_many(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topic::TopicError;
-
-    fn refused(outbox: &Outbox, aggregate_type: &str) -> String {
-        let good = Event::new("order", 1, "E").tombstone();
-        let bad = Event::new(aggregate_type, 1, "E").tombstone();
-        outbox.check(&[good, bad]).expect_err(aggregate_type).to_string()
-    }
-
-    #[test]
-    fn the_topic_is_checked_after_the_template() {
-        assert_eq!(
-            refused(&Outbox::default(), "my order"),
-            "event 2 of the call cannot be enqueued: aggregate_type \"my order\" gives the topic \
-             \"events.my order\": character ' ' at position 10 is not one of a-z A-Z 0-9 . _ -"
-        );
-        let long = "x".repeat(249 - "events.".len());
-        assert!(Outbox::default().check(&[Event::new(long.clone(), 1, "E").tombstone()]).is_ok());
-        assert!(refused(&Outbox::default(), &format!("{long}x")).contains("this one has 250"));
-    }
-
-    #[test]
-    fn a_constant_template_takes_any_aggregate_type() {
-        let outbox = Outbox::default().topic_template("everything").unwrap();
-        assert!(outbox.check(&[Event::new("my order", 1, "E").tombstone()]).is_ok());
-        assert!(refused(&outbox, "").contains("aggregate_type is empty"));
-    }
-
-    #[test]
-    fn dots_alone_are_no_topic() {
-        let outbox = Outbox::default().topic_template("{aggregate_type}").unwrap();
-        let events = [Event::new("..", 1, "E").tombstone()];
-        let expected = InvalidEvent::Topic {
-            aggregate_type: "..".to_owned(),
-            topic: "..".to_owned(),
-            reason: TopicError::Dots(".."),
-        };
-        match outbox.check(&events) {
-            Err(Error::InvalidEvent { position: 1, reason }) => assert_eq!(reason, expected),
-            other => panic!("{other:?}"),
-        }
-    }
 
     #[test]
     fn names_and_templates_are_checked_when_the_outbox_is_made() {

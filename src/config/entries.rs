@@ -45,7 +45,7 @@ impl Entries {
     }
 }
 
-/// Reads the file. The flag says whether the file was whole: when it is not, a setting may seem to be missing.
+/// Reads the file. The flag says whether all of it could be read.
 pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool) {
     let mut entries = Entries::default();
     let text = match std::fs::read(path).map(String::from_utf8) {
@@ -62,15 +62,25 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
     };
     let lines = Lines::new(path, &text);
     let (document, errors) = DeTable::parse_recoverable(&text);
+    if errors.is_empty() {
+        walk(document.get_ref(), &lines, &mut entries, findings);
+        return (entries, true);
+    }
+    let mut malformed = Vec::new();
     for error in &errors {
         let place = lines.malformed(error.span().unwrap_or_default().start);
-        findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), ""));
+        malformed.extend(place.line());
+        // What the parser says of a text without quotes is that it is no number.
+        let help = if error.message().starts_with("invalid float") { "texts stand in quotes" } else { "" };
+        findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
     }
-    // Keys that the parser guessed in a malformed file are noise, and could quote a secret.
-    let mut guessed = Findings::default();
-    let findings = if errors.is_empty() { findings } else { &mut guessed };
-    walk(document.get_ref(), &lines, &mut entries, findings);
-    (entries, errors.is_empty())
+    // Of a malformed file, the known settings on whole lines are still checked. Other keys may be the parser's
+    // guesses: they are noise, and could quote a secret.
+    walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
+    let whole = |entry: &mut Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
+    entries.settings.retain(|_, entry| whole(entry));
+    entries.properties.clear();
+    (entries, false)
 }
 
 fn unreadable(error: &std::io::Error) -> Problem {

@@ -32,6 +32,15 @@ pub enum Place {
     Nowhere,
 }
 
+impl Place {
+    pub(super) fn line(&self) -> Option<usize> {
+        match self {
+            Place::Line { line, .. } => Some(*line),
+            _ => None,
+        }
+    }
+}
+
 /// One thing that is wrong, where it is, and what to do about it. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

@@ -54,8 +54,9 @@ impl Kafka {
             reader.findings.error(&place, problem);
         }
         let mut kafka = Kafka { bootstrap_servers, properties: BTreeMap::new() };
-        for (name, entry) in std::mem::take(&mut reader.entries.properties) {
-            match property(&name, &entry, reader) {
+        let entries = std::mem::take(&mut reader.entries.properties);
+        for (name, entry) in &entries {
+            match property(name, entry, reader) {
                 Ok((base, _)) if kafka.properties.contains_key(&base) => {
                     let message = format!("both `{base}` and `{base}_file` are given");
                     reader.findings.error(&entry.place, Problem::new(message, "keep one of the two"));
@@ -66,7 +67,9 @@ impl Kafka {
                 Err(problem) => reader.findings.error(&entry.place, problem),
             }
         }
-        kafka.warn(reader);
+        if reader.whole {
+            kafka.check_together(&entries, reader);
+        }
         kafka
     }
 
@@ -77,35 +80,43 @@ impl Kafka {
         }
     }
 
-    /// What librdkafka would accept, and what is hardly meant.
-    fn warn(&self, reader: &mut Reader) {
-        let place = reader.default_place();
+    /// What librdkafka would accept one by one, and what is hardly meant.
+    fn check_together(&self, entries: &BTreeMap<String, Entry>, reader: &mut Reader) {
+        let default = reader.default_place();
+        let place = |name: &str| entries.get(name).map_or(&default, |entry| &entry.place);
         let protocol = self.plain("security.protocol").unwrap_or("plaintext").to_lowercase();
-        let mechanism = self.plain("sasl.mechanism").or_else(|| self.plain("sasl.mechanisms"));
-        if protocol.starts_with("sasl") && mechanism.unwrap_or("GSSAPI").eq_ignore_ascii_case("GSSAPI") {
-            let message = "Kafka's sasl.mechanism is GSSAPI (librdkafka's default), which is not built in";
-            let help = "set \"sasl.mechanism\" to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
-            reader.findings.error(&place, Problem::new(message, help));
-        }
-        if !protocol.starts_with("sasl")
-            && (mechanism.is_some() || self.properties.contains_key("sasl.password"))
-        {
+        let uses_sasl = protocol.starts_with("sasl");
+        let mechanism =
+            ["sasl.mechanism", "sasl.mechanisms"].into_iter().find(|name| entries.contains_key(*name));
+        let chosen = mechanism.and_then(|name| self.plain(name)).unwrap_or("GSSAPI");
+        if uses_sasl && chosen.eq_ignore_ascii_case("GSSAPI") {
             let message =
-                format!("Kafka's sasl properties have no effect while security.protocol is {protocol}");
-            let help = "set \"security.protocol\" = \"sasl_ssl\"";
-            reader.findings.error(&place, Problem::new(message, help));
+                "Kafka property `sasl.mechanism` is GSSAPI, librdkafka's default, which is not built in";
+            let help = "set \"sasl.mechanism\" to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
+            let place = place(mechanism.unwrap_or("security.protocol"));
+            reader.findings.error(place, Problem::new(message, help));
+        }
+        let unused = mechanism
+            .or_else(|| ["sasl.username", "sasl.password"].into_iter().find(|n| entries.contains_key(*n)));
+        if let (Some(name), false) = (unused, uses_sasl) {
+            let message =
+                format!("Kafka property `{name}` has no effect while security.protocol is {protocol}");
+            reader
+                .findings
+                .error(place(name), Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\""));
         }
         if protocol == "sasl_plaintext" {
-            let message = "Kafka's security.protocol sasl_plaintext sends credentials and events unencrypted";
-            reader.findings.warn(&place, Problem::new(message, "prefer sasl_ssl"));
+            let message =
+                "security.protocol sasl_plaintext sends events, and with PLAIN the password, unencrypted";
+            reader.findings.warn(place("security.protocol"), Problem::new(message, "prefer sasl_ssl"));
         }
         for (name, weak) in [
             ("enable.ssl.certificate.verification", "false"),
             ("ssl.endpoint.identification.algorithm", "none"),
         ] {
-            if self.plain(name) == Some(weak) {
-                let message = format!("Kafka's {name} = {weak}: anybody can pose as a broker");
-                reader.findings.warn(&place, Problem::new(message, "set ssl.ca.location instead"));
+            if self.plain(name).is_some_and(|value| value.eq_ignore_ascii_case(weak)) {
+                let message = format!("with `{name}` = {weak}, anybody can pose as a broker");
+                reader.findings.warn(place(name), Problem::new(message, "set \"ssl.ca.location\" instead"));
             }
         }
     }

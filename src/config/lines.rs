@@ -60,5 +60,6 @@ fn is_harmless(key: &str) -> bool {
     let property = key.strip_prefix("properties.").unwrap_or(key);
     let mut settings = SETTINGS.iter().filter(|setting| setting.key == key).peekable();
     let is_setting = settings.peek().is_some() && settings.all(|setting| !setting.secret);
-    is_setting || (properties::is_known(property) && !properties::is_secret(property))
+    let names_a_file = property.strip_suffix("_file").is_some_and(properties::is_secret);
+    is_setting || names_a_file || (properties::is_known(property) && !properties::is_secret(property))
 }

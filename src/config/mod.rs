@@ -6,6 +6,7 @@
 pub mod catalogue;
 mod conninfo;
 mod entries;
+mod example;
 mod findings;
 mod kafka;
 mod lines;
@@ -17,17 +18,22 @@ mod secret;
 mod sections;
 mod size;
 mod table_name;
+#[cfg(test)]
+mod tests;
+mod tls;
 mod values;
 
 use std::path::{Path, PathBuf};
 
+pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
 pub use kafka::{Kafka, Property};
-pub use postgres::{Connection, ConnectionError, Postgres, Tls, TlsMode};
+pub use postgres::{Connection, ConnectionError, Postgres};
 pub use secret::{Secret, SecretSource};
 pub use sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 pub use size::{BadSize, ByteSize};
 pub use table_name::{BadTableName, TableName};
+pub use tls::{Tls, TlsMode};
 
 use reader::Reader;
 use secret::Lookup;
@@ -53,9 +59,16 @@ pub struct Config {
     pub warnings: Findings,
 }
 
+/// The environment of this process. Unlike [`std::env::vars`] it does not panic on what is not UTF-8; such bytes
+/// are replaced, so that a faulty setting is found to be faulty.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
 /// Reads the configuration file, if there is one, lets the environment override it, and checks all of it.
 ///
-/// The environment is handed in ([`std::env::vars`] in the program); of it, the names that begin with
+/// The environment is handed in ([`environment`] in the program); of it, the names that begin with
 /// `OUTBOX_RELAY__` and `CREDENTIALS_DIRECTORY` are read. Files of secrets and certificates are opened once, to see
 /// that they can be.
 ///
@@ -75,10 +88,8 @@ pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) ->
         None => (entries::Entries::default(), true),
     };
     entries.override_with(entries::from_environment(variables, &mut findings));
-    let mut reader = Reader { entries, findings, lookup, file: path.map(Path::to_path_buf) };
-    if whole {
-        reader.note_missing();
-    }
+    let mut reader = Reader { entries, findings, lookup, file: path.map(Path::to_path_buf), whole };
+    reader.note_missing();
     let postgres = Postgres::from(&mut reader);
     let kafka = Kafka::from(&mut reader);
     let outbox = Outbox::from(&mut reader);

@@ -1,16 +1,16 @@
 //! `[postgres]`: how to reach the database.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::TargetSessionAttrs;
 
 use super::conninfo;
 use super::findings::{Place, Problem};
 use super::reader::Reader;
 use super::secret::{Lookup, Secret, SecretSource};
+use super::tls::{Tls, TlsKeys, TlsMode, is_local};
 
 /// `[postgres]`: the database that holds the outbox. [`Postgres::connection`] puts it together.
 #[derive(Clone, Debug)]
@@ -28,34 +28,6 @@ pub struct Postgres {
     /// What the keys of the file say about TLS; comes before the URL.
     tls: TlsKeys,
     lookup: Lookup,
-}
-
-/// How the connection is encrypted, and how the server is verified.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// How far TLS is required and verified.
-    pub mode: TlsMode,
-    /// The certificate authorities to trust; `None` means those of the system.
-    pub root_cert: Option<PathBuf>,
-    /// The client's certificate chain.
-    pub client_cert: Option<PathBuf>,
-    /// The client's key; given exactly when the certificate is.
-    pub client_key: Option<PathBuf>,
-}
-
-/// How far TLS is required and verified: libpq's `sslmode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TlsMode {
-    /// No TLS.
-    Disable,
-    /// TLS if the server has it, without verification.
-    Prefer,
-    /// TLS, without verification.
-    Require,
-    /// TLS, with a certificate of a trusted authority.
-    VerifyCa,
-    /// TLS, with a certificate of a trusted authority for this host.
-    VerifyFull,
 }
 
 /// All that is needed for a connection.
@@ -81,14 +53,6 @@ pub enum ConnectionError {
     /// The URL, or what stands in its file now, cannot be used. Never quotes it.
     #[error("[postgres] url cannot be used: {0}")]
     Invalid(String),
-}
-
-#[derive(Clone, Debug, Default)]
-struct TlsKeys {
-    mode: Option<TlsMode>,
-    root_cert: Option<String>,
-    client_cert: Option<String>,
-    client_key: Option<String>,
 }
 
 impl Postgres {
@@ -134,13 +98,10 @@ impl Postgres {
             }
         }
         self.settle(&mut config);
-        let tls = self.tls(&keys, &config);
-        config.ssl_mode(match tls.mode {
-            TlsMode::Disable => SslMode::Disable,
-            TlsMode::Prefer => SslMode::Prefer,
-            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
-        });
-        problems.extend(self.check_tls(&tls, &keys));
+        let keys = self.tls.or(keys);
+        let tls = keys.resolve(&config, &self.lookup);
+        config.ssl_mode(tls.mode.negotiation());
+        problems.extend(keys.check(&tls, &self.lookup));
         if problems.is_empty() { Ok(Connection { config, tls }) } else { Err(problems) }
     }
 
@@ -165,55 +126,6 @@ impl Postgres {
         if let Some(name) = &self.application_name {
             config.application_name(name);
         }
-    }
-
-    fn tls(&self, url: &TlsKeys, config: &tokio_postgres::Config) -> Tls {
-        let path = |own: &Option<String>, url: &Option<String>| {
-            let name = own.as_deref().or(url.as_deref());
-            name.filter(|name| !name.is_empty()).map(|name| self.lookup.resolve(name))
-        };
-        let system =
-            self.tls.root_cert.as_ref().or(url.root_cert.as_ref()).is_some_and(|name| name == "system");
-        let root_cert = path(&self.tls.root_cert, &url.root_cert).filter(|_| !system);
-        let mode = self.tls.mode.or(url.mode);
-        let mode = match mode {
-            // As libpq does it.
-            Some(TlsMode::Require) if root_cert.is_some() => TlsMode::VerifyCa,
-            Some(mode) => mode,
-            None if is_local(config) => TlsMode::Prefer,
-            None => TlsMode::VerifyFull,
-        };
-        Tls {
-            mode,
-            root_cert,
-            client_cert: path(&self.tls.client_cert, &url.client_cert),
-            client_key: path(&self.tls.client_key, &url.client_key),
-        }
-    }
-
-    fn check_tls(&self, tls: &Tls, url: &TlsKeys) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let system =
-            self.tls.root_cert.as_ref().or(url.root_cert.as_ref()).is_some_and(|name| name == "system");
-        if system && tls.mode < TlsMode::VerifyFull {
-            let message = "sslrootcert is \"system\", which is safe only with sslmode verify-full";
-            problems.push(Problem::new(message, "set sslmode to verify-full"));
-        }
-        if tls.client_cert.is_some() != tls.client_key.is_some() {
-            let message = "of sslcert and sslkey, only one is given";
-            problems.push(Problem::new(message, "give both, or neither"));
-        }
-        let files =
-            [("sslrootcert", &tls.root_cert), ("sslcert", &tls.client_cert), ("sslkey", &tls.client_key)];
-        for (key, path) in files {
-            if let Some(path) = path
-                && let Err(error) = std::fs::File::open(path)
-            {
-                let message = format!("{key}: {} cannot be read: {error}", path.display());
-                problems.push(Problem::new(message, format!("it is looked up in {}", self.lookup.places())));
-            }
-        }
-        problems
     }
 }
 
@@ -269,40 +181,6 @@ impl Postgres {
             }
             Ok(_) => {}
         }
-    }
-}
-
-impl TlsMode {
-    const ALL: [(TlsMode, &'static str); 5] = [
-        (TlsMode::Disable, "disable"),
-        (TlsMode::Prefer, "prefer"),
-        (TlsMode::Require, "require"),
-        (TlsMode::VerifyCa, "verify-ca"),
-        (TlsMode::VerifyFull, "verify-full"),
-    ];
-
-    /// The word that libpq has for it.
-    pub fn name(self) -> &'static str {
-        TlsMode::ALL.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
-    }
-
-    fn named(name: &str) -> Option<TlsMode> {
-        TlsMode::ALL.iter().find(|(_, known)| *known == name).map(|(mode, _)| *mode)
-    }
-}
-
-/// Whether every host is a socket or loopback. With an address and a name, the address is what is connected to.
-fn is_local(config: &tokio_postgres::Config) -> bool {
-    let local_host = |host: &Host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name.eq_ignore_ascii_case("localhost")
-                || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-        }
-    };
-    match config.get_hostaddrs() {
-        [] => config.get_hosts().iter().all(local_host),
-        addresses => addresses.iter().all(IpAddr::is_loopback),
     }
 }
 

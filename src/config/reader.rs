@@ -15,6 +15,8 @@ pub(super) struct Reader {
     pub(super) findings: Findings,
     pub(super) lookup: Lookup,
     pub(super) file: Option<PathBuf>,
+    /// Whether the file could be read to its end; if not, what seems to be missing may stand in it.
+    pub(super) whole: bool,
 }
 
 /// Names in the code must be names of the catalogue.
@@ -157,6 +159,9 @@ impl Reader {
 
     /// Notes each required setting that neither the file nor the environment gives.
     pub(super) fn note_missing(&mut self) {
+        if !self.whole {
+            return;
+        }
         let place = self.default_place();
         for setting in SETTINGS {
             let Fallback::Required(example) = setting.fallback else { continue };

@@ -77,8 +77,8 @@ impl Lookup {
 
     /// The folders that are searched, for a message.
     pub(super) fn places(&self) -> String {
-        let beside =
-            self.beside_config.as_deref().map_or_else(|| ".".into(), |path| path.display().to_string());
+        let folder = self.beside_config.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let beside = folder.unwrap_or(Path::new(".")).display();
         match &self.credentials {
             Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {beside}", folder.display()),
             None => format!("{beside} (CREDENTIALS_DIRECTORY is not set)"),

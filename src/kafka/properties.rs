@@ -145,3 +145,58 @@ pub fn check(name: &str, value: &str) -> Result<(), String> {
         Err(_) => Err("has a value that librdkafka refuses".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_name_is_one_of_librdkafka() {
+        let listed = names().chain(PROTECTED.iter().map(|(name, _)| *name)).chain(SECRETS.iter().copied());
+        for name in listed.chain(FILES.iter().copied()) {
+            let verdict = ClientConfig::new().set(name, "\u{1}").create_native_config();
+            let unknown =
+                matches!(verdict, Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)));
+            assert!(!unknown, "{name}");
+            assert!(is_known(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_guarantees_rest_on_cannot_be_set_even_to_the_right_value() {
+        for (name, value) in [("acks", "all"), ("enable.idempotence", "true"), ("message.timeout.ms", "0")] {
+            assert!(check(name, value).unwrap_err().starts_with("cannot be set: "), "{name}");
+        }
+    }
+
+    #[test]
+    fn tuning_and_security_are_free() {
+        for (name, value) in [
+            ("compression.type", "zstd"),
+            ("linger.ms", "5"),
+            ("batch.size", "100000"),
+            ("message.max.bytes", "5000000"),
+            ("client.id", "relay-1"),
+            ("security.protocol", "sasl_ssl"),
+            ("sasl.mechanism", "SCRAM-SHA-512"),
+            ("sasl.password", "x"),
+            ("ssl.key.pem", "x"),
+        ] {
+            assert_eq!(check(name, value), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_never_quotes_a_secret() {
+        for name in SECRETS {
+            let reason = check(name, "hunter2\0").unwrap_err();
+            assert!(!reason.contains("hunter2"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn what_this_build_lacks_is_refused() {
+        let reason = check("sasl.oauthbearer.method", "oidc").unwrap_err();
+        assert!(reason.contains("not available at build time"), "{reason}");
+    }
+}

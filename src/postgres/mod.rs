@@ -19,3 +19,4 @@ pub mod session;
 mod settle;
 pub mod statements;
 pub mod table;
+pub mod tls;

@@ -32,8 +32,8 @@ fn clients_and_pools_are_not() {
 #[test]
 fn futures_can_be_spawned() {
     fn is_send(_: impl Send) {}
-    #[allow(dead_code, clippy::let_underscore_future)] // compiling it is the test
-    async fn never(plain: &tokio_postgres::Transaction<'_>, pooled: &deadpool_postgres::Transaction<'_>) {
+    #[allow(dead_code)] // compiling it is the test
+    fn never(plain: &tokio_postgres::Transaction<'_>, pooled: &deadpool_postgres::Transaction<'_>) {
         let event = || Event::new("order", 1, "E").tombstone();
         is_send(pg_outbox::enqueue(plain, event()));
         is_send(pg_outbox::enqueue(pooled, event()));

@@ -11,6 +11,7 @@ mod status;
 
 use std::time::Duration;
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 
@@ -104,7 +105,13 @@ async fn begin<'a>(client: &'a mut Client, table: &TableName) -> Result<Transact
         .read_only(false)
         .start()
         .await
-        .map_err(fault)?;
+        .map_err(|error| match error.code() {
+            // How a standby refuses READ WRITE.
+            Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
+                MigrateError::ReadOnly { table: table.to_string(), source: error.into() }
+            }
+            _ => fault(error),
+        })?;
     transaction.batch_execute(SETTINGS).await.map_err(fault)?;
     transaction.query_typed(LOCK, &[(&table.quoted(), Type::TEXT)]).await.map_err(fault)?;
     Ok(transaction)

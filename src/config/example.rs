@@ -1,0 +1,60 @@
+//! `config.example.toml`, written from the catalogue.
+
+use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+
+/// A configuration file that shows every setting with its default and its meaning.
+pub fn example() -> String {
+    let mut text = String::from(
+        "# outbox-relay: every setting, with its default. A setting without `#` must be given; the others show what\n\
+         # holds when they are left out, or an example where nothing holds.\n\
+         #\n\
+         # Every setting can be given by environment instead, which comes before this file: [relay] batch_size is\n\
+         # OUTBOX_RELAY__RELAY__BATCH_SIZE. `outbox-relay check-config` reports everything that is wrong here.\n",
+    );
+    for (section, help) in SECTIONS {
+        text.push_str(&format!("\n# {help}\n[{section}]\n"));
+        for setting in SETTINGS.iter().filter(|setting| setting.section == *section) {
+            text.push('\n');
+            for line in setting.help.lines() {
+                text.push_str(&format!("# {line}\n"));
+            }
+            text.push_str(&assignment(setting));
+        }
+    }
+    text
+}
+
+fn assignment(setting: &Setting) -> String {
+    if setting.kind == Kind::Properties {
+        return PROPERTIES.to_owned();
+    }
+    let key = setting.key;
+    match setting.fallback {
+        Fallback::Required(value) => format!("{key} = {}\n", toml(setting.kind, value)),
+        Fallback::Default(value) | Fallback::Unset(value) => {
+            format!("#{key} = {}\n", toml(setting.kind, value))
+        }
+    }
+}
+
+const PROPERTIES: &str = "\
+[kafka.properties]
+#\"compression.type\" = \"lz4\"
+#\"security.protocol\" = \"sasl_ssl\"
+#\"ssl.ca.location\" = \"kafka-ca.pem\"
+#\"sasl.mechanism\" = \"SCRAM-SHA-512\"
+#\"sasl.username\" = \"outbox-relay\"
+#\"sasl.password_file\" = \"kafka-password\"
+";
+
+/// A value as it is written in TOML; the catalogue has it as the environment would give it.
+fn toml(kind: Kind, value: &str) -> String {
+    match kind {
+        Kind::Flag | Kind::Count(..) => value.to_owned(),
+        Kind::Words(_) => {
+            let words = value.split(',').filter(|word| !word.is_empty());
+            format!("[{}]", words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", "))
+        }
+        _ => format!("{value:?}"),
+    }
+}

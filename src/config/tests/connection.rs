@@ -1,0 +1,156 @@
+//! What becomes of `[postgres]`.
+
+use std::time::Duration;
+
+use tokio_postgres::config::{ChannelBinding, Host, SslMode, TargetSessionAttrs};
+
+use super::Case;
+use crate::config::{Connection, TlsMode};
+
+fn case(postgres: &str) -> Case {
+    Case::new(&format!("[kafka]\nbootstrap_servers = 'k:9092'\n[postgres]\n{postgres}\n"))
+}
+
+fn connection(postgres: &str) -> Connection {
+    let case = case(postgres);
+    case.load().unwrap_or_else(|findings| panic!("{postgres}: {findings}")).postgres.connection().unwrap()
+}
+
+#[test]
+fn verification_is_full_by_default_but_for_loopback_and_sockets() {
+    for (url, mode) in [
+        ("postgres://u@db.example/a", TlsMode::VerifyFull),
+        ("postgres://u@localhost/a", TlsMode::Prefer),
+        ("postgres://u@127.0.0.9/a", TlsMode::Prefer),
+        ("postgres://u@[::1]/a", TlsMode::Prefer),
+        ("postgres://u@%2Frun%2Fpostgresql/a", TlsMode::Prefer),
+        ("host=/run/postgresql user=u", TlsMode::Prefer),
+        ("postgres://u@localhost,db.example/a", TlsMode::VerifyFull),
+        ("postgres://u@localhost.example/a", TlsMode::VerifyFull),
+        ("host=localhost hostaddr=192.0.2.1 user=u", TlsMode::VerifyFull),
+        ("hostaddr=127.0.0.1 user=u", TlsMode::Prefer),
+    ] {
+        let Connection { config, tls } = connection(&format!("url = '{url}'"));
+        assert_eq!(tls.mode, mode, "{url}");
+        let negotiation = if mode == TlsMode::Prefer { SslMode::Prefer } else { SslMode::Require };
+        assert_eq!(config.get_ssl_mode(), negotiation, "{url}");
+    }
+}
+
+#[test]
+fn a_weaker_mode_to_another_host_is_a_warning() {
+    for mode in ["disable", "prefer", "require", "verify-ca"] {
+        let case = case(&format!("url = 'postgres://u@db.example/a?sslmode={mode}'"));
+        let findings = case.findings();
+        assert_eq!(findings.len(), 1, "{mode}");
+        let expected = format!("warning: config.toml:4: sslmode {mode} to a host that is not local: ");
+        assert!(findings[0].starts_with(&expected), "{}", findings[0]);
+        assert!(case.load().is_ok());
+    }
+    assert!(case("url = 'postgres://u@localhost/a?sslmode=disable'").findings().is_empty());
+}
+
+#[test]
+fn tls_parameters_are_taken_from_the_url_and_the_keys_come_before_them() {
+    let files = |case: Case| case.file("ca.pem", "").file("c.pem", "").file("c.key", "").file("ca2.pem", "");
+    let url = "postgres://u@db.example/a?sslmode=verify-full&sslrootcert=ca.pem&sslcert=c.pem&sslkey=c.key";
+    let from_url = files(case(&format!("url = '{url}'")));
+    let tls = from_url.load().unwrap().postgres.connection().unwrap().tls;
+    assert_eq!(tls.root_cert, Some(from_url.path("ca.pem")));
+    assert_eq!(tls.client_cert, Some(from_url.path("c.pem")));
+    assert_eq!(tls.client_key, Some(from_url.path("c.key")));
+    let by_key = files(case(&format!("url = '{url}'\nsslmode = 'verify-ca'\nsslrootcert = 'ca2.pem'")));
+    let tls = by_key.load().unwrap().postgres.connection().unwrap().tls;
+    assert_eq!(tls.mode, TlsMode::VerifyCa);
+    assert_eq!(tls.root_cert, Some(by_key.path("ca2.pem")));
+    assert_eq!(tls.client_cert, Some(by_key.path("c.pem")));
+}
+
+#[test]
+fn a_root_certificate_turns_require_into_verify_ca_as_in_libpq() {
+    let case =
+        case("url = 'postgres://u@db.example/a?sslmode=require&sslrootcert=ca.pem'").file("ca.pem", "");
+    assert_eq!(case.load().unwrap().postgres.connection().unwrap().tls.mode, TlsMode::VerifyCa);
+}
+
+#[test]
+fn the_systems_authorities_can_be_named() {
+    let tls = connection("url = 'postgres://u@db.example/a?sslrootcert=system'").tls;
+    assert_eq!((tls.mode, tls.root_cert), (TlsMode::VerifyFull, None));
+}
+
+#[test]
+fn parameters_that_cannot_be_honoured_are_findings() {
+    for (url, expected) in [
+        ("postgres://u@h/a?sslmode=allow", "sslmode has an invalid value"),
+        ("postgres://u@h/a?sslmode=full", "sslmode has an invalid value"),
+        ("postgres://u@h/a?sslrootcert=system&sslmode=require", "safe only with sslmode verify-full"),
+        ("postgres://u@h/a?sslrootcert=absent.pem", "sslrootcert: absent.pem cannot be read"),
+        ("postgres://u@h/a?sslcert=config.toml", "of sslcert and sslkey, only one is given"),
+        ("postgres://u@h/a?sslcrl=x", "sslcrl is known to libpq, but not to the relay"),
+        ("postgres://u@h/a?slmode=require", "unknown connection parameter slmode"),
+        ("postgres://u@h/a?target_session_attrs=standby", "target_session_attrs has an invalid value"),
+        ("postgres://u@h/a?connect_timeout=soon", "connect_timeout has an invalid value"),
+        ("postgres://u@h/a?channel_binding=yes", "invalid value for `channel_binding`"),
+        ("postgres://u@h:port/a", "invalid value for `port`"),
+        ("postgres://u@h/a?sslmode", "the query of the url is malformed"),
+        ("postgres:///a", "[postgres] url names no host"),
+        ("user=u dbname=a", "[postgres] url names no host"),
+        ("", "neither a postgres:// URL nor a list of key=value"),
+        ("localhost", "neither a postgres:// URL nor a list of key=value"),
+    ] {
+        let findings = case(&format!("url = '{url}'")).findings();
+        assert_eq!(findings.len(), 1, "{url}: {}", findings.join("\n"));
+        assert!(findings[0].starts_with("error: config.toml:4: "), "{url}: {}", findings[0]);
+        assert!(findings[0].contains(expected), "{url}: {}", findings[0]);
+    }
+}
+
+#[test]
+fn several_faults_of_one_url_are_all_reported() {
+    let findings = case("url = 'postgres://u@h/a?sslcrl=x&service=y&sslmod=z'").findings();
+    assert_eq!(findings.len(), 3, "{}", findings.join("\n"));
+}
+
+#[test]
+fn what_tokio_postgres_knows_reaches_it_unchanged() {
+    let url = "postgres://us%40er:p%2Fw@a.example:1,b.example:2/da%20ta\
+               ?options=-c%20search_path%3Dx%40y&target_session_attrs=read-write&channel_binding=require";
+    let keys = r"user='us@er' password='p/w' host=a.example,b.example port=1,2 dbname='da ta'
+                 options='-c search_path=x@y' target_session_attrs=read-write channel_binding = require";
+    for text in [url, keys] {
+        let config = connection(&format!("url = '''{text}'''")).config;
+        assert_eq!(config.get_user(), Some("us@er"));
+        assert_eq!(config.get_password(), Some(b"p/w".as_slice()));
+        assert_eq!(config.get_dbname(), Some("da ta"));
+        assert_eq!(config.get_hosts(), [Host::Tcp("a.example".into()), Host::Tcp("b.example".into())]);
+        assert_eq!(config.get_ports(), [1, 2]);
+        assert_eq!(config.get_options(), Some("-c search_path=x@y"));
+        assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        assert_eq!(config.get_channel_binding(), ChannelBinding::Require);
+    }
+}
+
+#[test]
+fn quotes_and_backslashes_survive() {
+    let config = connection(r#"url = '''host=localhost user=u password='a\'b\\c d' '''"#).config;
+    assert_eq!(config.get_password(), Some(br"a'b\c d".as_slice()));
+}
+
+#[test]
+fn a_vanished_server_is_noticed_and_libpqs_units_hold() {
+    let config = connection("url = 'postgres://u@localhost/a'").config;
+    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(10)));
+    assert_eq!(config.get_keepalives_idle(), Duration::from_secs(10));
+    assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_secs(30)));
+    assert_eq!(config.get_application_name(), Some("outbox-relay"));
+    let url = "postgres://u@localhost/a?connect_timeout=3&tcp_user_timeout=2500&keepalives_count=7&application_name=x";
+    let config = connection(&format!("url = '{url}'")).config;
+    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+    assert_eq!(config.get_tcp_user_timeout(), Some(&Duration::from_millis(2500)));
+    assert_eq!(config.get_keepalives_retries(), Some(7));
+    assert_eq!(config.get_application_name(), Some("x"));
+    let config = connection(&format!("url = '{url}'\nconnect_timeout = '1s'\napplication_name = 'y'")).config;
+    assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(1)));
+    assert_eq!(config.get_application_name(), Some("y"));
+}

@@ -1,0 +1,85 @@
+//! The environment comes before the file.
+
+use super::{Case, LEAST, with};
+use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS};
+use crate::config::{LogFormat, OnSent, OptionalHeader, Property};
+
+#[test]
+fn everything_can_come_by_environment() {
+    let config = Case::without_file()
+        .env("OUTBOX_RELAY__POSTGRES__URL", "postgres://relay@localhost/app")
+        .env("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS", "k1:9092,k2:9092")
+        .env("OUTBOX_RELAY__KAFKA__PROPERTIES__LINGER_MS", "1")
+        .env("OUTBOX_RELAY__RELAY__BATCH_SIZE", "100")
+        .env("OUTBOX_RELAY__RELAY__BATCH_BYTES", "1MiB")
+        .env("OUTBOX_RELAY__RELAY__POLL_INTERVAL", "1s")
+        .env("OUTBOX_RELAY__REAPER__ENABLED", "false")
+        .env("OUTBOX_RELAY__OUTBOX__ON_SENT", "delete")
+        .env("OUTBOX_RELAY__OUTBOX__OPTIONAL_HEADERS", "created_at, aggregate_type")
+        .env("OUTBOX_RELAY__LOG__FORMAT", "json")
+        .env("PATH", "/bin")
+        .load()
+        .unwrap();
+    assert_eq!(config.kafka.bootstrap_servers, "k1:9092,k2:9092");
+    assert_eq!(config.kafka.properties["linger.ms"], Property::Plain("1".into()));
+    assert_eq!(config.relay.batch_size, 100);
+    assert_eq!(config.relay.batch_bytes.as_u64(), 1 << 20);
+    assert_eq!(config.relay.poll_interval.as_secs(), 1);
+    assert!(!config.reaper.enabled);
+    assert_eq!(config.outbox.on_sent, OnSent::Delete);
+    assert_eq!(config.outbox.optional_headers, [OptionalHeader::CreatedAt, OptionalHeader::AggregateType]);
+    assert_eq!(config.log.format, LogFormat::Json);
+}
+
+#[test]
+fn the_environment_comes_before_the_file_even_where_the_file_is_wrong() {
+    let case = with("[relay]\nworkers = 0\n[kafka.properties]\n'linger.ms' = 7\n")
+        .env("OUTBOX_RELAY__RELAY__WORKERS", "2")
+        .env("OUTBOX_RELAY__KAFKA__PROPERTIES__LINGER_MS", "1");
+    let config = case.load().unwrap();
+    assert_eq!(config.relay.workers, 2);
+    assert_eq!(config.kafka.properties["linger.ms"], Property::Plain("1".into()));
+}
+
+#[test]
+fn an_unknown_variable_is_a_finding_with_the_nearest_name() {
+    Case::new(LEAST).env("OUTBOX_RELAY__RELAY__BATCHSIZE", "1").assert_finding(
+        "error: environment variable OUTBOX_RELAY__RELAY__BATCHSIZE: no setting has this name\n  \
+         help: did you mean OUTBOX_RELAY__RELAY__BATCH_SIZE?",
+    );
+}
+
+#[test]
+fn a_faulty_variable_is_named() {
+    Case::new(LEAST).env("OUTBOX_RELAY__RELAY__WORKERS", "many").assert_finding(
+        "error: environment variable OUTBOX_RELAY__RELAY__WORKERS: [relay] workers must be a whole number\n  \
+         help: for instance workers = 100",
+    );
+}
+
+#[test]
+fn every_setting_has_its_variable() {
+    for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
+        // A value that no setting takes: the finding shows that the variable arrived where it should.
+        let case = Case::new("").env(&setting.variable(), "\u{0}no such thing");
+        let unknown = case.findings().iter().any(|finding| finding.contains("no setting has this name"));
+        assert!(!unknown, "{}", setting.variable());
+    }
+}
+
+#[test]
+fn the_catalogue_agrees_with_itself() {
+    for setting in SETTINGS {
+        let name = format!("[{}] {}", setting.section, setting.key);
+        assert!(SECTIONS.iter().any(|(section, _)| *section == setting.section), "{name}");
+        assert_eq!(setting.twin().is_some(), setting.secret || setting.key.ends_with("_file"), "{name}");
+        assert!(!setting.help.is_empty() && setting.help.lines().all(|line| line.len() <= 118), "{name}");
+        crate::config::reader::default(setting);
+        if let Fallback::Required(example) | Fallback::Unset(example) = setting.fallback
+            && setting.kind != Kind::Properties
+        {
+            let raw = crate::config::values::Raw::Variable(example.to_owned());
+            assert!(crate::config::values::parse(setting, &raw).is_ok(), "{name}");
+        }
+    }
+}

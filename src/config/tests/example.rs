@@ -1,0 +1,60 @@
+//! `config.example.toml` says what the code does.
+
+use super::Case;
+use crate::config::catalogue::{Kind, SETTINGS};
+use crate::config::example;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+
+#[test]
+fn config_example_is_up_to_date() {
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(FILE, example()).unwrap();
+    }
+    let written = std::fs::read_to_string(FILE).unwrap_or_default();
+    let refresh = "config.example.toml is out of date; refresh it with: UPDATE_EXPECT=1 cargo test --lib config_example";
+    assert!(written == example(), "{refresh}");
+}
+
+#[test]
+fn config_example_loads_as_it_is_and_says_the_defaults() {
+    let as_it_is = Case::new(&example()).load().unwrap();
+    assert!(as_it_is.warnings.is_empty(), "{}", as_it_is.warnings);
+    // With every default written out, it says the same.
+    let mut text = example();
+    for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
+        if let crate::config::catalogue::Fallback::Default(_) = setting.fallback {
+            assert!(example().contains(&format!("\n#{} = ", setting.key)), "{}", setting.key);
+            text = text.replace(&format!("\n#{} = ", setting.key), &format!("\n{} = ", setting.key));
+        }
+    }
+    let written_out = Case::new(&text).load().unwrap();
+    assert_eq!(written_out.relay, as_it_is.relay);
+    assert_eq!(written_out.outbox, as_it_is.outbox);
+    assert_eq!(written_out.reaper, as_it_is.reaper);
+    assert_eq!(written_out.admin, as_it_is.admin);
+    assert_eq!(written_out.log, as_it_is.log);
+}
+
+#[test]
+fn config_example_has_no_finding_but_for_files_when_all_of_it_is_used() {
+    let text = example();
+    let lines: Vec<_> = text.lines().collect();
+    let used = lines.iter().map(|line| match line.strip_prefix('#') {
+        // A twin cannot be used beside its secret.
+        Some(rest)
+            if !rest.starts_with(' ')
+                && !rest.starts_with("url_file")
+                && !rest.starts_with("password_file") =>
+        {
+            rest
+        }
+        _ => line,
+    });
+    let case = Case::new(&used.collect::<Vec<_>>().join("\n"));
+    let case = ["ca.pem", "client.pem", "client.key", "kafka-ca.pem", "kafka-password"]
+        .iter()
+        .fold(case, |case, name| case.file(name, "x"));
+    let config = case.load().unwrap();
+    assert!(config.warnings.is_empty(), "{}", config.warnings);
+}

@@ -1,0 +1,74 @@
+//! What becomes of `[kafka]`.
+
+use super::{Case, with};
+use crate::config::Property;
+
+#[test]
+fn properties_may_be_strings_integers_and_booleans_with_or_without_quotes() {
+    let case = with(
+        "[kafka.properties]\n'compression.type' = 'zstd'\n'linger.ms' = 1\nsocket.keepalive.enable = true\n\
+         'ssl.ca.location' = 'ca.pem'\n",
+    )
+    .file("ca.pem", "");
+    let config = case.load().unwrap();
+    for (name, value) in
+        [("compression.type", "zstd"), ("linger.ms", "1"), ("socket.keepalive.enable", "true")]
+    {
+        assert_eq!(config.kafka.properties[name], Property::Plain(value.into()));
+    }
+    let ca = case.path("ca.pem").to_str().unwrap().to_owned();
+    assert_eq!(config.kafka.properties["ssl.ca.location"], Property::Plain(ca));
+}
+
+#[test]
+fn what_is_wrong_with_properties_is_found() {
+    for (line, expected) in [
+        ("acks = 1", "`acks` cannot be set: an event counts as sent only when all in-sync replicas have it"),
+        ("'compresion.type' = 'lz4'", "not a property of librdkafka\n  6 | compresion"),
+        ("'compression.type' = 'lz5'", "`compression.type` is refused by librdkafka: "),
+        ("'linger.ms' = -1", "`linger.ms` is refused by librdkafka: "),
+        ("'linger.ms' = 0.5", "must be a string, an integer or a boolean"),
+        ("'group.id' = 'x'", "`group.id` does not concern a producer"),
+        ("'bootstrap.servers' = 'x'", "set [kafka] bootstrap_servers instead"),
+        ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: absent.pem cannot be read"),
+        ("'security.protocol' = 'sasl_ssl'", "GSSAPI, librdkafka's default, which is not built in"),
+        ("'sasl.password' = 'x'", "has no effect while security.protocol is plaintext"),
+        ("'test.mock.num.brokers' = 3", "`test.mock.num.brokers` does not concern a producer"),
+        ("'dr_cb' = 'x'", "`dr_cb` is refused by librdkafka: "),
+    ] {
+        let findings = with(&format!("[kafka.properties]\n{line}\n")).findings();
+        assert_eq!(findings.len(), 1, "{line}: {}", findings.join("\n"));
+        assert!(findings[0].starts_with("error: config.toml:6: "), "{line}: {}", findings[0]);
+        let expected = expected
+            .replace("6 | compresion", "6 | 'compresion.type' = …\n  help: did you mean `compression.type`?");
+        assert!(findings[0].contains(&expected), "{line}: {}", findings[0]);
+    }
+}
+
+#[test]
+fn brokers_must_be_hosts_with_ports() {
+    for (list, good) in [
+        ("k1:9092, k2:9092", true),
+        ("k1", true),
+        ("[::1]:9092", true),
+        ("SSL://k1:9093", true),
+        ("", false),
+        ("k1:9092,", false),
+        ("k1:port", false),
+        ("k1:70000", false),
+        ("http://k1:9092/path", false),
+    ] {
+        let text = format!("[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = '{list}'\n");
+        assert_eq!(Case::new(&text).load().is_ok(), good, "{list}: {:?}", Case::new(&text).findings());
+    }
+}
+
+#[test]
+fn a_property_beside_its_section_is_sent_there() {
+    let text =
+        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\n'compression.level' = 3\n";
+    Case::new(text).assert_finding(
+        "error: config.toml:5: unknown key `compression.level` in [kafka]\n  5 | 'compression.level' = 3\n  \
+         help: properties of librdkafka belong to [kafka.properties]",
+    );
+}

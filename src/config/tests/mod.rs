@@ -1,0 +1,82 @@
+//! The configuration as a whole: what is loaded, and what is found to be wrong.
+
+mod connection;
+mod environment;
+mod example;
+mod findings;
+mod kafka;
+mod secrets;
+
+use std::path::PathBuf;
+
+use super::{Config, Findings, load};
+
+/// The least that a configuration must say.
+const LEAST: &str =
+    "[postgres]\nurl = 'postgres://relay@localhost/app'\n[kafka]\nbootstrap_servers = 'k1:9092'\n";
+
+/// A folder with a configuration file, and an environment.
+struct Case {
+    folder: tempfile::TempDir,
+    environment: Vec<(String, String)>,
+    has_file: bool,
+}
+
+impl Case {
+    fn new(text: &str) -> Case {
+        let case = Case { folder: tempfile::tempdir().unwrap(), environment: Vec::new(), has_file: true };
+        case.file("config.toml", text)
+    }
+
+    /// Only the environment.
+    fn without_file() -> Case {
+        Case { folder: tempfile::tempdir().unwrap(), environment: Vec::new(), has_file: false }
+    }
+
+    fn file(self, name: &str, content: impl AsRef<[u8]>) -> Case {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+        self
+    }
+
+    fn env(mut self, name: &str, value: &str) -> Case {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes a folder in the case's own the one of systemd's credentials.
+    fn credentials(self, folder: &str) -> Case {
+        let path = self.path(folder);
+        self.env("CREDENTIALS_DIRECTORY", path.to_str().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn load(&self) -> Result<Config, Findings> {
+        let path = self.path("config.toml");
+        load(self.has_file.then_some(path.as_path()), self.environment.clone().into_iter())
+    }
+
+    /// Every finding as a person sees it, with the case's folder left out.
+    fn findings(&self) -> Vec<String> {
+        let findings = match self.load() {
+            Ok(config) => config.warnings,
+            Err(findings) => findings,
+        };
+        let folder = format!("{}/", self.folder.path().display());
+        findings.iter().map(|finding| finding.to_string().replace(&folder, "")).collect()
+    }
+
+    /// Asserts that there is one finding, and that it is this one.
+    fn assert_finding(&self, expected: &str) {
+        assert_eq!(self.findings(), [expected], "{}", self.findings().join("\n"));
+    }
+}
+
+/// A configuration that is whole but for what is added to it.
+fn with(text: &str) -> Case {
+    Case::new(&format!("{LEAST}{text}"))
+}

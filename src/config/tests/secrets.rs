@@ -1,0 +1,153 @@
+//! Secrets are found where they should be, and shown nowhere.
+
+use super::{Case, LEAST, with};
+use crate::config::{Property, SecretSource};
+
+const MARK: &str = "hunter2";
+
+#[test]
+fn a_file_is_looked_up_among_the_credentials_first_and_then_beside_the_configuration() {
+    let text = "[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n";
+    let case = Case::new(text).file("pg-url", "postgres://beside@localhost/app").credentials("credentials");
+    let user = |case: &Case| {
+        let config = case.load().unwrap().postgres.connection().unwrap().config;
+        config.get_user().unwrap().to_owned()
+    };
+    assert_eq!(user(&case), "beside");
+    let case = case.file("credentials/pg-url", "postgres://credential@localhost/app\n");
+    assert_eq!(user(&case), "credential");
+}
+
+#[test]
+fn a_file_that_cannot_be_found_says_where_it_was_sought() {
+    let case = Case::new("[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n");
+    let findings = case.credentials("credentials").findings();
+    assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
+    assert!(
+        findings[0].contains("config.toml:2: [postgres] url_file: pg-url cannot be read"),
+        "{}",
+        findings[0]
+    );
+    assert!(
+        findings[0].contains("looked up in credentials (CREDENTIALS_DIRECTORY), then "),
+        "{}",
+        findings[0]
+    );
+}
+
+#[test]
+fn an_empty_secret_file_is_a_finding() {
+    let findings = with("").file("pw", "\n").env("OUTBOX_RELAY__POSTGRES__PASSWORD_FILE", "pw").findings();
+    assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
+    assert!(findings[0].contains("pw is empty"), "{}", findings[0]);
+}
+
+#[test]
+fn a_rotated_password_is_taken_up_at_the_next_connect() {
+    let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]")).file("pw", "old\n");
+    let config = case.load().unwrap();
+    let password = || config.postgres.connection().unwrap().config.get_password().unwrap().to_vec();
+    assert_eq!(password(), b"old");
+    std::fs::write(case.path("pw"), "new\r\n").unwrap();
+    assert_eq!(password(), b"new");
+    std::fs::remove_file(case.path("pw")).unwrap();
+    let error = config.postgres.connection().unwrap_err().to_string();
+    assert!(error.ends_with("pw cannot be read"), "{error}");
+}
+
+#[test]
+fn the_password_comes_before_the_one_of_the_url() {
+    let text = "[postgres]\nurl = 'postgres://u:inner@localhost/a'\npassword = 'outer'\n[kafka]\nbootstrap_servers = 'k'\n";
+    let connection = Case::new(text).load().unwrap().postgres.connection().unwrap();
+    assert_eq!(connection.config.get_password(), Some(b"outer".as_slice()));
+}
+
+#[test]
+fn a_secret_and_its_twin_in_one_place_are_a_finding() {
+    let both = "password = 'x'\npassword_file = 'pw'\n[kafka]";
+    Case::new(&LEAST.replace("[kafka]", both)).file("pw", "x").assert_finding(
+        "error: config.toml:4: both password and password_file are given in [postgres]\n  \
+         4 | password_file = 'pw'\n  help: keep one of the two",
+    );
+    let properties = "[kafka.properties]\n'ssl.key.password' = 'x'\n'ssl.key.password_file' = 'pw'\n";
+    with(properties).file("pw", "x").assert_finding(
+        "error: config.toml:7: both `ssl.key.password` and `ssl.key.password_file` are given\n  \
+         7 | 'ssl.key.password_file' = 'pw'\n  help: keep one of the two",
+    );
+}
+
+#[test]
+fn a_secret_by_environment_replaces_its_twin_in_the_file() {
+    let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'absent'\n[kafka]"))
+        .env("OUTBOX_RELAY__POSTGRES__PASSWORD", "x");
+    let connection = case.load().unwrap().postgres.connection().unwrap();
+    assert_eq!(connection.config.get_password(), Some(b"x".as_slice()));
+}
+
+#[test]
+fn kafka_secrets_have_twins_too() {
+    let sasl = "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n";
+    let by_file = with(&format!("{sasl}'sasl.password_file' = 'pw'\n")).file("pw", "x\n");
+    let by_environment =
+        with(sasl).file("pw", "x\n").env("OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD_FILE", "pw");
+    for case in [by_file, by_environment] {
+        let config = case.load().unwrap();
+        let source = SecretSource::File(case.path("pw"));
+        assert_eq!(config.kafka.properties["sasl.password"], Property::Secret(source));
+        let properties = config.kafka.read_properties().unwrap();
+        let password = properties.iter().find(|(name, _)| *name == "sasl.password").unwrap();
+        assert_eq!(password.1.expose(), "x");
+    }
+}
+
+#[test]
+fn no_configuration_shows_a_secret() {
+    let case = Case::new(&format!(
+        "[postgres]\nurl = 'postgres://u:{MARK}@localhost/a'\npassword = '{MARK}'\n[kafka]\n\
+         bootstrap_servers = 'k:9092'\n[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n\
+         'sasl.mechanism' = 'PLAIN'\n'sasl.password' = '{MARK}'\n"
+    ));
+    let config = case.load().unwrap();
+    let shown = format!("{config:?} {config:#?} {:?}", config.postgres.connection().unwrap());
+    assert!(!shown.contains(MARK), "{shown}");
+    assert_eq!(config.postgres.connection().unwrap().config.get_password(), Some(MARK.as_bytes()));
+}
+
+#[test]
+fn no_finding_shows_a_secret() {
+    let kafka = "[kafka]\nbootstrap_servers = 'k:9092'\n";
+    for text in [
+        format!("[postgres]\nurl = 'mysql://u:{MARK}@h/d'\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres//u:{MARK}@h/d?sslmode=x'\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres://u:p?{MARK}=1/x@h/d'\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres://u:{MARK}@h:port/d'\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres://u@h:{MARK}/d'\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres://u@h/d?password={MARK}&nonsense=1'\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres://u@h/d?{MARK}'\n{kafka}"),
+        format!("[postgres]\nurl = 'host=h {MARK}'\n{kafka}"),
+        format!("[postgres]\nurl = 'host=h {MARK}=x'\n{kafka}"),
+        format!("[postgres]\nurl = \"host=h password='{MARK}\"\n{kafka}"),
+        format!("[postgres]\nurl = 'postgres://u:{MARK}@h/d\n{kafka}"),
+        format!("[postgres]\nurl 'postgres://u:{MARK}@h/d'\n{kafka}"),
+        format!("[postgres]\nurl = ['{MARK}']\n{kafka}"),
+        format!("[postgres]\npasword = '{MARK}'\n{kafka}"),
+        format!("[postgres]\npassword = {MARK}\n{kafka}"),
+        format!("[postgres]\npassword = \"\"\"\nabc\n{MARK}=\n{kafka}"),
+        format!("[postgres]\npassword = '''abc\n{MARK} = x\n'''\n{MARK}\n{kafka}"),
+        format!("postgres = {{ url = '{MARK}' }}\n{kafka}"),
+        format!("postgres.url = 'x:{MARK}'\n{kafka}"),
+        format!("[postgres] password = '{MARK}'\n{kafka}"),
+        format!("[kafka]\nbootstrap_servers = 'postgres://u:{MARK}@h/d'\n"),
+        format!("{kafka}properties = {{ 'sasl.pasword' = '{MARK}' }}\n"),
+        format!("{kafka}[kafka.properties]\nsasl.password = ['{MARK}']\n"),
+        format!("{kafka}[kafka.properties]\n'sasl.password' = '{MARK}\\u0000\n"),
+        format!("{kafka}[kafka.properties]\n'sasl.password' = \"{MARK}\\u0000\"\n"),
+        format!(
+            "{kafka}[kafka.properties]\n'ssl.key.pem' = \"{MARK}\\u0000\"\n'sasl.jaas.config' = '{MARK}'\n"
+        ),
+        format!("{kafka}[log]\nlevel = 'info' password = '{MARK}'\n"),
+    ] {
+        let shown = Case::new(&text).findings().join("\n");
+        assert!(!shown.is_empty() && !shown.contains(MARK), "{text}\n{shown}");
+    }
+}
