@@ -17,7 +17,6 @@ use crate::relay::publisher::Publisher;
 use crate::relay::scout::Scout;
 use crate::relay::stats::Stats;
 use crate::relay::{Limits, Relay, reaper, worker};
-use pg_outbox::topic::TopicTemplate;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ pub fn connections(config: &Config) -> usize {
 /// The checks at start.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
     let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
-    let table = config.outbox.table.parsed();
+    let table = config.outbox.table.clone();
     check::check(&connection, &table).await.map_err(|error| match error {
         CheckError::Faults(_) => StartError::Unfit(error.to_string()),
         other => StartError::Unavailable(other.to_string()),
@@ -90,7 +89,7 @@ pub async fn run(
         Ok(relay) => Rc::new(relay),
         Err(error) => return End::Unavailable(error),
     };
-    let table = config.outbox.table.parsed();
+    let table = config.outbox.table.clone();
     let payload_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
     let statements =
         Rc::new(Statements::new(&table, facts.payload, config.outbox.on_sent, &relay.template, payload_bytes_max));
@@ -192,7 +191,6 @@ async fn drained_end(
 }
 
 fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
-    let template = TopicTemplate::parse(&config.outbox.topic).map_err(|error| error.to_string())?;
     let publisher =
         KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(|failure| failure.to_string())?;
     let limits = Limits {
@@ -202,5 +200,5 @@ fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, Stri
         takeover_timeout: config.relay.takeover_timeout,
         poll_interval: config.relay.poll_interval,
     };
-    Ok(Relay::new(publisher, template, limits, Rc::new(RefCell::new(Marks::new())), stats))
+    Ok(Relay::new(publisher, config.outbox.topic.clone(), limits, Rc::new(RefCell::new(Marks::new())), stats))
 }

@@ -2,6 +2,7 @@
 
 pub mod exit;
 pub mod log;
+pub mod migrate;
 pub mod run;
 
 use crate::config::{self, Config};
@@ -22,6 +23,8 @@ struct Cli {
 enum Command {
     /// Relay events until SIGTERM.
     Run(run::Run),
+    /// Make or upgrade the tables of the outbox.
+    Migrate(migrate::Migrate),
 }
 
 /// Where the configuration is.
@@ -36,7 +39,7 @@ pub struct ConfigFile {
 impl ConfigFile {
     /// Reads it, and shows its warnings.
     pub fn load(&self) -> Result<Config, Failed> {
-        let config = config::load(self.config.as_deref(), std::env::vars())
+        let config = config::load(self.config.as_deref(), config::environment())
             .map_err(|findings| Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}")))?;
         if !config.warnings.is_empty() {
             eprintln!("{}", config.warnings);
@@ -49,6 +52,7 @@ impl ConfigFile {
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => run.run(),
+        Command::Migrate(migrate) => migrate.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

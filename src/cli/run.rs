@@ -45,8 +45,6 @@ async fn relay(config: Config, once: bool) -> Result<(), Failed> {
     let stats = Arc::new(Stats::new());
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(&stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
-    let facts = supervisor::check_schema(&config, &database);
-    tokio::pin!(facts);
     let facts = tokio::select! {
         facts = wait_for_schema(&config, &database, once) => facts?,
         () = asked_to_end() => return Ok(()),

@@ -17,7 +17,6 @@ mod rules;
 mod secret;
 mod sections;
 mod size;
-mod table_name;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -32,7 +31,6 @@ pub use postgres::{Connection, ConnectionError, Postgres};
 pub use secret::{Secret, SecretSource};
 pub use sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 pub use size::{BadSize, ByteSize};
-pub use table_name::{BadTableName, TableName};
 pub use tls::{Tls, TlsMode};
 
 use reader::Reader;

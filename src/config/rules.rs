@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pg_outbox::topic::TopicTemplate;
+
 use super::findings::Problem;
 use super::nearest::nearest;
 use super::reader::Reader;
@@ -16,7 +18,7 @@ impl Outbox {
         let table = reader.parsed("outbox", "table", |text| {
             text.parse().map_err(|bad| Problem::new(format!("[outbox] table: {bad}"), ""))
         });
-        let topic = reader.parsed("outbox", "topic", |text| topic_template(text).map(|()| text.to_owned()));
+        let topic = reader.parsed("outbox", "topic", topic_template);
         let on_sent = match reader.text("outbox", "on_sent").as_deref() {
             Some("delete") => OnSent::Delete,
             _ => OnSent::Mark,
@@ -35,21 +37,10 @@ impl Outbox {
     }
 }
 
-/// The seam for the helper crate's template: replace the body by its parser, so that both agree on the syntax.
-fn topic_template(text: &str) -> Result<(), Problem> {
-    let problem = |message: String| Problem::new(message, "for instance \"events.{aggregate_type}\"");
-    if text.is_empty() {
-        return Err(problem("[outbox] topic is empty".to_owned()));
-    }
-    let mut rest = text;
-    while let Some(brace) = rest.find(['{', '}']) {
-        let placeholder = rest[brace..].strip_prefix('{').and_then(|inner| inner.split_once('}'));
-        let (_, after) = placeholder
-            .filter(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
-            .ok_or_else(|| problem(format!("[outbox] topic has unbalanced braces: {text:?}")))?;
-        rest = after;
-    }
-    Ok(())
+fn topic_template(text: &str) -> Result<TopicTemplate, Problem> {
+    TopicTemplate::parse(text).map_err(|error| {
+        Problem::new(format!("[outbox] topic: {error}"), "for instance \"events.{aggregate_type}\"")
+    })
 }
 
 impl Relay {

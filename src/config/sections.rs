@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::size::ByteSize;
-use super::table_name::TableName;
+use crate::postgres::table::TableName;
+use pg_outbox::topic::TopicTemplate;
 
 /// `[outbox]`: the table, and how its rows become records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub struct Outbox {
     /// The outbox table.
     pub table: TableName,
     /// The template of the topic's name.
-    pub topic: String,
+    pub topic: TopicTemplate,
     /// What happens to a row that Kafka has.
     pub on_sent: OnSent,
     /// The headers that are added on request.

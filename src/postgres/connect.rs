@@ -5,6 +5,7 @@
 //! Secrets and certificates are read again at every connect, so that rotated ones are taken up.
 
 use super::fault::{fault, unavailable};
+use super::tls;
 use crate::config;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::stats::Stats;
@@ -14,7 +15,7 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use tokio_postgres::NoTls;
+use postgres_openssl::MakeTlsConnector;
 
 /// Waits for a free connection no longer than this: the pool has one for everybody, so it never comes to that.
 const POOL_WAIT: Duration = Duration::from_secs(60);
@@ -69,7 +70,8 @@ impl Database {
         if connection.config.get_connect_timeout().is_none() {
             connection.config.connect_timeout(CONNECT_TIMEOUT);
         }
-        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = connection.config;
+        let tls = tls::connector(&connection.tls).map_err(|error| unusable(&error))?;
+        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.config, tls));
         Ok(())
     }
 }
@@ -84,7 +86,7 @@ pub(super) fn serial(connection: &Object) -> u64 {
 
 /// What the next connect uses.
 #[derive(Clone, Default)]
-struct Latest(Arc<Mutex<tokio_postgres::Config>>);
+struct Latest(Arc<Mutex<Option<(tokio_postgres::Config, MakeTlsConnector)>>>);
 
 struct Connect {
     latest: Latest,
@@ -95,9 +97,10 @@ type Connected = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres
 
 impl deadpool_postgres::Connect for Connect {
     fn connect(&self, _: &tokio_postgres::Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
-        let config = self.latest.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let latest = self.latest.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move {
-            let (client, connection) = config.connect(NoTls).await?;
+            let Some((config, tls)) = latest else { unreachable!("Database::get reads the settings first") };
+            let (client, connection) = config.connect(tls).await?;
             self.stats.postgres_connections.inc();
             Ok((client, tokio::spawn(async { _ = connection.await })))
         })

@@ -12,33 +12,7 @@ use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 use postgres_openssl::MakeTlsConnector;
 
-/// How the connection is encrypted, and how the server is verified.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// How far TLS is required and verified.
-    pub mode: TlsMode,
-    /// The certificate authorities to trust; `None` means those of the system.
-    pub root_cert: Option<PathBuf>,
-    /// The client's certificate chain.
-    pub client_cert: Option<PathBuf>,
-    /// The client's key; given exactly when the certificate is.
-    pub client_key: Option<PathBuf>,
-}
-
-/// How far TLS is required and verified: libpq's `sslmode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TlsMode {
-    /// No TLS.
-    Disable,
-    /// TLS if the server has it, without verification.
-    Prefer,
-    /// TLS; without verification unless a root certificate is given, as libpq does it.
-    Require,
-    /// TLS, with a certificate of a trusted authority.
-    VerifyCa,
-    /// TLS, with a certificate of a trusted authority for this host.
-    VerifyFull,
-}
+use crate::config::{Tls, TlsMode};
 
 /// Why there is no connector. Nothing of a file's content is shown.
 #[derive(Debug, thiserror::Error)]

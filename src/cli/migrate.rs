@@ -1,0 +1,97 @@
+//! `outbox-relay migrate`: makes the tables, or shows what would be made.
+
+use super::exit::Failed;
+use super::{ConfigFile, block_on};
+use crate::config::Config;
+use crate::postgres::connect::Database;
+use crate::postgres::migrate::{self, MigrateError, State};
+use crate::postgres::table::TableName;
+use crate::relay::stats::Stats;
+use clap::Args;
+use std::sync::Arc;
+
+/// Make or upgrade the tables of the outbox.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each migration runs in its own transaction under an advisory lock, with a lock timeout of 5 s, and is recorded with \
+its checksum: running it again changes nothing. The daemon never migrates by itself.
+
+With Flyway, Atlas or psql: outbox-relay migrate --print > outbox.sql")]
+pub struct Migrate {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    instead: Instead,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct Instead {
+    /// Show the whole SQL, and connect to nothing.
+    #[arg(long)]
+    print: bool,
+    /// Run what is pending and roll it back.
+    #[arg(long)]
+    dry_run: bool,
+    /// Show what is applied and what is pending.
+    #[arg(long)]
+    status: bool,
+}
+
+impl Migrate {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        let config = self.config.load()?;
+        let table = config.outbox.table.clone();
+        if self.instead.print {
+            print!("{}", migrate::print(&table));
+            return Ok(());
+        }
+        block_on(self.with_database(&config, &table))?
+    }
+
+    async fn with_database(&self, config: &Config, table: &TableName) -> Result<(), Failed> {
+        let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(unavailable)?;
+        let mut connection = database.get().await.map_err(unavailable)?;
+        if self.instead.status {
+            for migration in migrate::status(&mut connection, table).await.map_err(failed)? {
+                println!("{:04} {:<24} {}", migration.number, migration.name, describe(&migration.state));
+            }
+            return Ok(());
+        }
+        let (applied, verb) = if self.instead.dry_run {
+            (migrate::dry_run(&mut connection, table).await.map_err(failed)?, "would be applied, rolled back")
+        } else {
+            (migrate::apply(&mut connection, table).await.map_err(failed)?, "applied")
+        };
+        if applied.is_empty() {
+            println!("{table}: nothing to do, every migration is applied");
+        }
+        for migration in applied {
+            println!("{:04} {:<24} {verb}", migration.number, migration.name);
+        }
+        Ok(())
+    }
+}
+
+fn describe(state: &State) -> String {
+    match state {
+        State::Applied { at, .. } => {
+            format!("applied {}", humantime::format_rfc3339_seconds(*at))
+        }
+        State::Pending => "pending".to_owned(),
+        State::ChecksumDiffers { recorded } => format!("applied from another text (sha256 {recorded})"),
+        State::Unknown => "applied by a newer version".to_owned(),
+    }
+}
+
+fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
+    Failed::Unavailable(fault.into())
+}
+
+fn failed(error: MigrateError) -> Failed {
+    match error {
+        MigrateError::Locked { .. } => Failed::Failure(error.into()),
+        _ => Failed::Configuration(error.into()),
+    }
+}
