@@ -20,6 +20,19 @@ use crate::event_id::EventId;
 ///     .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
 /// # Ok::<(), pg_outbox::Error>(())
 /// ```
+///
+/// Without the line that gives it a payload, this does not compile:
+///
+/// ```
+/// let event: pg_outbox::Event = pg_outbox::Event::new("order", 42, "OrderPlaced")
+///     .tombstone()
+///     .header("source", "shop");
+/// ```
+///
+/// ```compile_fail,E0308
+/// let event: pg_outbox::Event = pg_outbox::Event::new("order", 42, "OrderPlaced")
+///     .header("source", "shop");
+/// ```
 #[derive(Clone)]
 #[must_use = "an event does nothing until it is enqueued"]
 pub struct Event<P = Payload> {

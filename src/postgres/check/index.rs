@@ -11,7 +11,7 @@ const LANE_EXPRESSION: &str = "((hashtext(aggregate_id) & 63))";
 /// The same for a column of type varchar.
 const LANE_EXPRESSION_VARCHAR: &str = "((hashtext((aggregate_id)::text) & 63))";
 const PREDICATE: &str = "(sent_at IS NULL)";
-/// Ascending, nulls last, for both columns.
+/// Ascending, nulls last, for exactly two key columns.
 const OPTIONS: &str = "0 0";
 
 /// What a person runs; CONCURRENTLY, because a plain CREATE INDEX makes every insert wait.
@@ -20,7 +20,7 @@ const CREATE: &str = "CREATE INDEX CONCURRENTLY {pending_index} ON {outbox} ((ha
 /// Every index of the outbox, since a name says little.
 const READ: &str = "
 SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indisvalid AND i.indisready AND i.indislive,
-       m.amname = 'btree' AND i.indnkeyatts = 2 AND i.indoption::text = $2
+       m.amname = 'btree' AND i.indoption::text = $2
            AND (SELECT bool_and(o.opcdefault) FROM pg_opclass AS o WHERE o.oid = ANY (i.indclass::oid[])),
        pg_get_indexdef(i.indexrelid, 1, false), pg_get_indexdef(i.indexrelid, 2, false),
        pg_get_expr(i.indpred, i.indrelid, false)
