@@ -91,8 +91,13 @@ pub async fn run(
     };
     let table = config.outbox.table.clone();
     let payload_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
-    let statements =
-        Rc::new(Statements::new(&table, facts.payload, config.outbox.on_sent, &relay.template, payload_bytes_max));
+    let statements = Rc::new(Statements::new(
+        &table,
+        facts.payload,
+        config.outbox.on_sent,
+        &relay.template,
+        payload_bytes_max,
+    ));
 
     if until == Until::Drained {
         match relay.publisher.probe().await {
@@ -133,8 +138,12 @@ pub async fn run(
         "the prober of held topics"
     });
     if config.reaper.enabled && until == Until::Asked {
-        let reaper =
-            PostgresReaper::new(database.clone(), table.clone(), config.reaper.retention, config.reaper.batch_size);
+        let reaper = PostgresReaper::new(
+            database.clone(),
+            table.clone(),
+            config.reaper.retention,
+            config.reaper.batch_size,
+        );
         let reaping = reaper::keep_reaping(reaper, config.reaper.interval, Arc::clone(&stats));
         background.spawn_local(async {
             reaping.await;
@@ -164,7 +173,8 @@ pub async fn run(
     if let Some(task) = broken {
         return End::Broken(task);
     }
-    let finished = timeout(config.relay.shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
+    let finished =
+        timeout(config.relay.shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
     match (finished, until) {
         (Err(_), _) => End::TooLate,
         (Ok(()), Until::Asked) => End::Asked,
@@ -191,8 +201,8 @@ async fn drained_end(
 }
 
 fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
-    let publisher =
-        KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(|failure| failure.to_string())?;
+    let publisher = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
+        .map_err(|failure| failure.to_string())?;
     let limits = Limits {
         batch_rows: config.relay.batch_size,
         batch_bytes: config.relay.batch_bytes.as_usize(),

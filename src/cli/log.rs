@@ -24,12 +24,18 @@ pub fn init(log: &Log) -> Result<(), Failed> {
 }
 
 fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
-    fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_target(false).with_writer(std::io::stderr).boxed()
+    fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .boxed()
 }
 
 fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {
     let layer = tracing_journald::layer().map_err(|error| {
-        Failed::Configuration(anyhow::anyhow!("[log] format = \"journald\": the journal cannot be reached: {error}"))
+        Failed::Configuration(anyhow::anyhow!(
+            "[log] format = \"journald\": the journal cannot be reached: {error}"
+        ))
     })?;
     Ok(layer.with_field_prefix(Some("OUTBOX_RELAY".to_owned())).boxed())
 }

@@ -39,8 +39,9 @@ pub struct ConfigFile {
 impl ConfigFile {
     /// Reads it, and shows its warnings.
     pub fn load(&self) -> Result<Config, Failed> {
-        let config = config::load(self.config.as_deref(), config::environment())
-            .map_err(|findings| Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}")))?;
+        let config = config::load(self.config.as_deref(), config::environment()).map_err(|findings| {
+            Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}"))
+        })?;
         if !config.warnings.is_empty() {
             eprintln!("{}", config.warnings);
         }

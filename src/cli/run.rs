@@ -60,7 +60,9 @@ async fn relay(config: Config, once: bool) -> Result<(), Failed> {
         End::Asked => Ok(()),
         End::Drained { held: 0 } => Ok(()),
         End::Drained { held } => {
-            eprintln!("everything is published but the events of {held} held topics; `outbox-relay status` names them");
+            eprintln!(
+                "everything is published but the events of {held} held topics; `outbox-relay status` names them"
+            );
             Ok(())
         }
         End::TooLate => Err(Failed::Failure(anyhow::anyhow!(
@@ -85,14 +87,18 @@ async fn wait_for_schema(
                 outage.worked();
                 return Ok(facts);
             }
-            Err(supervisor::StartError::Unavailable(error)) if once => return Err(Failed::Unavailable(anyhow::anyhow!(error))),
+            Err(supervisor::StartError::Unavailable(error)) if once => {
+                return Err(Failed::Unavailable(anyhow::anyhow!(error)));
+            }
             Err(supervisor::StartError::Unavailable(error)) => {
                 outage.failed(&error, "The relay starts as soon as it works");
                 let status = format!("waiting for Postgres: {error}");
                 notify(&[NotifyState::Status(&status), NotifyState::ExtendTimeoutUsec(30_000_000)]);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
-            Err(supervisor::StartError::Unfit(error)) => return Err(Failed::Configuration(anyhow::anyhow!(error))),
+            Err(supervisor::StartError::Unfit(error)) => {
+                return Err(Failed::Configuration(anyhow::anyhow!(error)));
+            }
         }
     }
 }
@@ -117,7 +123,8 @@ async fn stopping() {
 }
 
 async fn asked_to_end() {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
         return std::future::pending().await;
     };

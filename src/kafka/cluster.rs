@@ -33,7 +33,11 @@ pub struct KafkaCluster {
 
 impl KafkaCluster {
     /// The cluster of this configuration. Connects to nothing yet.
-    pub fn new(kafka: &config::Kafka, outbox: &config::Outbox, relay: &config::Relay) -> Result<KafkaCluster, Failure> {
+    pub fn new(
+        kafka: &config::Kafka,
+        outbox: &config::Outbox,
+        relay: &config::Relay,
+    ) -> Result<KafkaCluster, Failure> {
         let mut cluster = KafkaCluster {
             settings: kafka.clone(),
             batch_rows: relay.batch_size,
@@ -83,12 +87,15 @@ impl KafkaCluster {
     fn producer_config(&self) -> Result<(ClientConfig, usize), Failure> {
         let mut config = self.base_config()?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
-            if config.get(name).is_none() && !(name == "linger.ms" && config.get("queue.buffering.max.ms").is_some()) {
+            if config.get(name).is_none()
+                && !(name == "linger.ms" && config.get("queue.buffering.max.ms").is_some())
+            {
                 config.set(name, value);
             }
         }
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
-        let batch_bytes = wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_OVERHEAD);
+        let batch_bytes =
+            wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_OVERHEAD);
         config.set("batch.size", batch_bytes.to_string());
         config.set("acks", "all");
         config.set("enable.idempotence", "true");
@@ -108,7 +115,8 @@ impl KafkaCluster {
         let reports = Arc::new(Reports::default());
         let context = Context(Arc::clone(&reports));
         let created =
-            tokio::task::spawn_blocking(move || ThreadedProducer::from_config_and_context(&config, context)).await;
+            tokio::task::spawn_blocking(move || ThreadedProducer::from_config_and_context(&config, context))
+                .await;
         match created {
             Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
             Ok(Err(error)) => {
@@ -119,7 +127,12 @@ impl KafkaCluster {
         }
     }
 
-    fn wrap(&self, producer: ThreadedProducer<Context>, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
+    fn wrap(
+        &self,
+        producer: ThreadedProducer<Context>,
+        reports: Arc<Reports>,
+        batch_bytes: usize,
+    ) -> KafkaProducer {
         let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.optional_headers));
         KafkaProducer::new(producer, reports, limits, batch_bytes, headers)
     }
@@ -157,7 +170,8 @@ impl Publisher for KafkaCluster {
     async fn probe(&self) -> Result<(), Failure> {
         let (producer, reports, _) = self.connect().await?;
         let client = producer.clone();
-        let id = tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT)).await;
+        let id =
+            tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT)).await;
         let answered = matches!(id, Ok(Some(_)));
         tokio::task::spawn_blocking(move || drop(producer));
         if answered {
@@ -166,9 +180,9 @@ impl Publisher for KafkaCluster {
         Err(reports.refused().unwrap_or_else(|| Failure {
             kind: FailureKind::Cluster,
             reason: "brokers-down",
-            error: reports.last_error().unwrap_or_else(|| {
-                format!("no broker of {} answers", self.settings.bootstrap_servers)
-            }),
+            error: reports
+                .last_error()
+                .unwrap_or_else(|| format!("no broker of {} answers", self.settings.bootstrap_servers)),
         }))
     }
 

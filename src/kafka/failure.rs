@@ -8,12 +8,16 @@ pub fn classify(code: RDKafkaErrorCode) -> (FailureKind, &'static str) {
     use FailureKind::{Cluster, Row, Session, Topic, Unknown};
     use RDKafkaErrorCode as Code;
     match code {
-        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => (Row, "record-too-large"),
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+            (Row, "record-too-large")
+        }
         Code::InvalidRecord => (Row, "invalid-record"),
         Code::InvalidTimestamp => (Row, "invalid-timestamp"),
         Code::InvalidTopic => (Row, "invalid-topic-name"),
 
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => (Topic, "unknown-topic"),
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownPartition => {
+            (Topic, "unknown-topic")
+        }
         Code::TopicAuthorizationFailed => (Topic, "topic-authorization"),
         Code::PolicyViolation => (Topic, "policy-violation"),
 
@@ -25,7 +29,9 @@ pub fn classify(code: RDKafkaErrorCode) -> (FailureKind, &'static str) {
 
         Code::Fatal | Code::GaplessGuarantee | Code::Inconsistent => (Session, "fatal-producer-error"),
         Code::OutOfOrderSequenceNumber | Code::UnknownProducerId => (Session, "producer-state-lost"),
-        Code::InvalidProducerEpoch | Code::InvalidProducerIdMapping | Code::Fenced => (Session, "producer-state-lost"),
+        Code::InvalidProducerEpoch | Code::InvalidProducerIdMapping | Code::Fenced => {
+            (Session, "producer-state-lost")
+        }
 
         _ => (Unknown, "unknown"),
     }

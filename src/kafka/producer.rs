@@ -41,10 +41,11 @@ impl KafkaProducer {
 
 impl Producer for KafkaProducer {
     async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
-        let partitions = metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
-            Some(refused) => refused,
-            None => failure,
-        })?;
+        let partitions =
+            metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
+                Some(refused) => refused,
+                None => failure,
+            })?;
         let limit = self.limits.of(topic).await;
         if limit < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
@@ -60,7 +61,9 @@ impl Producer for KafkaProducer {
 
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
         let payload = match event.payload() {
-            Payload::TooLarge { bytes } => return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max))),
+            Payload::TooLarge { bytes } => {
+                return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max)));
+            }
             Payload::Tombstone => None,
             Payload::Bytes(bytes) => Some(bytes),
         };
@@ -126,7 +129,8 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
 pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<u32, Failure> {
     let (client, name) = (producer.clone(), topic.to_owned());
     let fetched =
-        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT)).await;
+        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT))
+            .await;
     let what = format!("looking topic {topic} up");
     match fetched {
         Ok(Ok(metadata)) => partitions(&metadata, topic),

@@ -47,7 +47,8 @@ fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection
         // serde_json's text may quote a value; only what our own visitor says is shown.
         let text = error.to_string();
         let said = text.split(" at line ").next().unwrap_or_default();
-        let shown = if said.starts_with(SAID) { said } else { "headers must be a flat JSON object of strings" };
+        let shown =
+            if said.starts_with(SAID) { said } else { "headers must be a flat JSON object of strings" };
         rejection(shown.to_owned())
     })?;
     Ok(own)

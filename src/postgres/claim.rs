@@ -55,7 +55,8 @@ impl Outbox for PostgresOutbox {
             _ => self.connection.insert(self.database.get().await?),
         };
         let doubtful = &self.doubtful;
-        let claimed = lock(connection, &self.statements, &self.settings, self.database.prepares(), lanes).await;
+        let claimed =
+            lock(connection, &self.statements, &self.settings, self.database.prepares(), lanes).await;
         let (transaction, lanes, server) = claimed.inspect_err(|fault| doubt(doubtful, fault))?;
         Ok(PostgresClaim {
             transaction,
@@ -81,14 +82,16 @@ async fn lock<'a>(
 ) -> Result<(Transaction<'a>, Vec<Lane>, ServerId), Fault> {
     const DOING: &str = "claiming lanes";
     let serial = serial(connection);
-    let begin = connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
+    let begin =
+        connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let transaction = answer(DOING, begin.start()).await?;
     let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
     let rows = if prepares {
         let statement = answer(DOING, transaction.prepare_cached(&statements.lock)).await?;
         let params: [&(dyn ToSql + Sync); 1] = [&numbers];
         let set = transaction.batch_execute(settings);
-        let (set, rows) = answer(DOING, async { Ok(join!(set, transaction.query(&statement, &params))) }).await?;
+        let (set, rows) =
+            answer(DOING, async { Ok(join!(set, transaction.query(&statement, &params))) }).await?;
         set.and(rows)
     } else {
         let params: [(&(dyn ToSql + Sync), Type); 1] = [(&numbers, Type::INT2_ARRAY)];
@@ -178,7 +181,8 @@ impl Claim for PostgresClaim<'_> {
 
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
-        let opened = Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        let opened =
+            Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
         self.reading = Some(opened.inspect_err(|fault| doubt(self.doubtful, fault))?);
         Ok(())
     }

@@ -10,12 +10,12 @@ use crate::config;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::stats::Stats;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use postgres_openssl::MakeTlsConnector;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use postgres_openssl::MakeTlsConnector;
 
 /// Waits for a free connection no longer than this: the pool has one for everybody, so it never comes to that.
 const POOL_WAIT: Duration = Duration::from_secs(60);
@@ -32,7 +32,11 @@ pub struct Database {
 
 impl Database {
     /// Up to `connections` at once. Opens none yet.
-    pub fn new(settings: &config::Postgres, connections: usize, stats: Arc<Stats>) -> Result<Database, Fault> {
+    pub fn new(
+        settings: &config::Postgres,
+        connections: usize,
+        stats: Arc<Stats>,
+    ) -> Result<Database, Fault> {
         LazyLock::force(&BEGUN);
         let latest = Latest::default();
         let connect = Connect { latest: latest.clone(), stats };

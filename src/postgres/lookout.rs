@@ -107,7 +107,8 @@ impl Lookout for PostgresLookout {
         let statements = Rc::clone(&self.statements);
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![LOWEST; LANES];
-        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
         let (_, rows) = self.query(DOING, &statements.backlog, &params).await?;
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
     }

@@ -16,7 +16,9 @@ impl PayloadType {
     pub fn length_sql(self, column: &str) -> String {
         match self {
             PayloadType::Bytea => format!("octet_length({column})"),
-            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => format!("octet_length({column}::text)"),
+            PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => {
+                format!("octet_length({column}::text)")
+            }
         }
     }
 

@@ -48,7 +48,12 @@ pub struct PostgresReaper {
 
 impl PostgresReaper {
     /// Deletes rows of this outbox that were sent longer ago than `retention`, `batch_rows` a transaction.
-    pub fn new(database: Database, table: TableName, retention: Duration, batch_rows: usize) -> PostgresReaper {
+    pub fn new(
+        database: Database,
+        table: TableName,
+        retention: Duration,
+        batch_rows: usize,
+    ) -> PostgresReaper {
         PostgresReaper { database, table, retention, batch_rows, looked_to: i64::MIN }
     }
 

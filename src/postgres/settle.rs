@@ -61,7 +61,11 @@ struct Recorder<'a, 'b> {
 }
 
 impl Recorder<'_, '_> {
-    async fn sent(&self, statements: &Statements, settlement: &Settlement<'_, OutboxRow>) -> Result<u64, Fault> {
+    async fn sent(
+        &self,
+        statements: &Statements,
+        settlement: &Settlement<'_, OutboxRow>,
+    ) -> Result<u64, Fault> {
         let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id()).collect();
         let by_id: (&(dyn ToSql + Sync), Type) = (&ids, Type::INT8_ARRAY);
         match (statements.on_sent, settlement.skip_locked) {

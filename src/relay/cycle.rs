@@ -76,7 +76,8 @@ pub async fn run<O: Outbox, P: Publisher>(
     let mut batch = Batch::new();
     let mut published = publish(relay, &mut session_now, &mut claim, &start, &mut batch, deadline).await;
     if session_now.failure().is_some() {
-        let after = alive(relay, &mut claim, after_failure(relay, &mut session_now, &mut batch, deadline)).await;
+        let after =
+            alive(relay, &mut claim, after_failure(relay, &mut session_now, &mut batch, deadline)).await;
         published = published.and_then(|version| after.1.map(|()| version));
     }
 
@@ -134,7 +135,8 @@ async fn publish<C: Claim, P: Publisher>(
         };
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
-        by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await).await?;
+        by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await)
+            .await?;
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
         if slice.end == End::More && full {
             batch.cut();

@@ -91,7 +91,13 @@ pub struct Limits {
 
 impl<P> Relay<P> {
     /// A relay that has not begun.
-    pub fn new(publisher: P, template: TopicTemplate, limits: Limits, marks: Rc<RefCell<Marks>>, stats: Arc<Stats>) -> Self {
+    pub fn new(
+        publisher: P,
+        template: TopicTemplate,
+        limits: Limits,
+        marks: Rc<RefCell<Marks>>,
+        stats: Arc<Stats>,
+    ) -> Self {
         Relay {
             publisher,
             template,
@@ -146,8 +152,10 @@ impl<P> Relay<P> {
         }
         for (topic, reason) in &settlement.held {
             tracing::warn!(
-                topic, reason = reason.reason,
-                "events of this topic wait until it can be written to, all others flow: {}", reason.error
+                topic,
+                reason = reason.reason,
+                "events of this topic wait until it can be written to, all others flow: {}",
+                reason.error
             );
         }
     }

@@ -46,7 +46,9 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
                         tracing::debug!("{fault}");
                         skip_locked = true;
                     }
-                    FaultKind::Unavailable | FaultKind::Refused => relay.postgres.failed(&fault, POSTGRES_ADVICE),
+                    FaultKind::Unavailable | FaultKind::Refused => {
+                        relay.postgres.failed(&fault, POSTGRES_ADVICE)
+                    }
                 }
                 sleep(backoff.next_wait()).await;
             }
@@ -58,7 +60,8 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
 }
 
 /// What to do about a Postgres that fails.
-pub const POSTGRES_ADVICE: &str = "The relay goes on by itself as soon as it works; `outbox-relay check-config --connect` says more";
+pub const POSTGRES_ADVICE: &str =
+    "The relay goes on by itself as soon as it works; `outbox-relay check-config --connect` says more";
 
 async fn wait_for_gate<P>(relay: &Relay<P>) {
     tokio::select! {
