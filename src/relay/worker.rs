@@ -47,7 +47,7 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
                         skip_locked = true;
                     }
                     FaultKind::Unavailable | FaultKind::Refused => {
-                        relay.postgres.failed(&fault, POSTGRES_ADVICE)
+                        relay.postgres.failed(&fault, POSTGRES_ADVICE);
                     }
                 }
                 sleep(backoff.next_wait()).await;
