@@ -1,9 +1,13 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
+pub mod check_config;
 pub mod exit;
 pub mod log;
 pub mod migrate;
+mod one_shot;
+pub mod reap;
 pub mod run;
+pub mod status;
 mod systemd;
 
 use crate::config::{self, Config};
@@ -26,6 +30,12 @@ enum Command {
     Run(run::Run),
     /// Make or upgrade the tables of the outbox.
     Migrate(migrate::Migrate),
+    /// Check the configuration, and with --connect what it leads to.
+    CheckConfig(check_config::CheckConfig),
+    /// Show how far behind the outbox is, what it waits for, and why.
+    Status(status::Status),
+    /// Delete the rows that were sent longer ago than [reaper] retention.
+    Reap(reap::Reap),
 }
 
 /// Where the configuration is.
@@ -55,6 +65,9 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
+        Command::CheckConfig(check) => check.run(),
+        Command::Status(status) => status.run(),
+        Command::Reap(reap) => reap.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
