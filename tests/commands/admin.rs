@@ -2,6 +2,9 @@
 
 use super::{Ended, Setup, binary, kafka, nowhere};
 use outbox_relay::admin::metrics::CATALOGUE;
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -12,14 +15,14 @@ use tokio::net::TcpStream;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A relay that runs, killed at the end of the test.
-struct Running {
+pub struct Running {
     child: Child,
     address: String,
     lines: Receiver<String>,
 }
 
 impl Running {
-    fn start(setup: &Setup) -> Running {
+    pub fn start(setup: &Setup) -> Running {
         let mut command = setup.command(&["run"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
@@ -54,7 +57,7 @@ impl Running {
         (status.unwrap_or_else(|| panic!("{request}: {answer:?}")), answer)
     }
 
-    async fn until(&self, request: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+    pub async fn until(&self, request: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let (status, answer) = self.ask(request).await;
@@ -104,6 +107,38 @@ async fn metrics_show_the_whole_catalogue_and_count() {
     assert_eq!(relay.ask("GET /").await.0, 404);
     drop(relay);
     setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn published_events_are_counted_and_timed() {
+    let setup = Setup::migrated("published").await;
+    let kind = format!("counted_{}", std::process::id());
+    create_topic(&format!("events.{kind}")).await;
+    let relay = Running::start(&setup);
+    setup
+        .sql(&format!(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+             SELECT '{kind}', i::text, 'X' FROM generate_series(1, 30) AS i"
+        ))
+        .await;
+    let counted = |_, text: &str| text.contains("\noutbox_relay_published_total 30\n");
+    let text = relay.until("GET /metrics", counted).await;
+    assert!(text.contains("\noutbox_relay_recovered_total 0\n"), "{text}");
+    assert!(text.contains("\noutbox_relay_batch_rows_sum 30.0\n"), "{text}");
+    assert!(!text.contains("\noutbox_relay_publish_seconds_count 0\n"), "{text}");
+    assert_eq!(setup.number("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await, 0);
+    drop(relay);
+    setup.drop(&[]).await;
+}
+
+async fn create_topic(name: &str) {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", kafka()).create().unwrap();
+    let topic = NewTopic::new(name, 3, TopicReplication::Fixed(1));
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+    for created in admin.create_topics([&topic], &options).await.unwrap() {
+        created.unwrap();
+    }
 }
 
 #[tokio::test]

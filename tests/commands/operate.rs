@@ -1,6 +1,7 @@
 //! The daily commands on a good outbox.
 
 use super::Setup;
+use super::admin::Running;
 use crate::database::run;
 use outbox_relay::postgres::grants::relay_grants;
 use serde_json::Value;
@@ -102,6 +103,23 @@ async fn reap_deletes_what_is_old_and_keeps_what_is_unsent_or_young() {
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await, 250);
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox").await, 280);
     assert!(setup.relay(&["reap"]).succeeds().contains(": 0 rows deleted"));
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_running_relay_reaps_behind_the_rows_of_a_held_topic() {
+    let setup = Setup::migrated("reap_held").await;
+    setup
+        .sql(
+            "INSERT INTO app.outbox_hold (topic, reason, error, probe_at)
+             VALUES ('events.order', 'unknown-topic', 'no such topic', now() + interval '1 hour')",
+        )
+        .await;
+    filled(&setup).await;
+    let relay = Running::start(&setup);
+    relay.until("GET /metrics", |_, text| text.contains("\noutbox_relay_reaped_total 120\n")).await;
+    assert_eq!(setup.number("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await, 250);
+    drop(relay);
     setup.drop(&[]).await;
 }
 
