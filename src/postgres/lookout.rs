@@ -5,8 +5,7 @@ use super::fault::{answer, fault};
 use super::session::plain_settings;
 use super::statements::Statements;
 use crate::relay::failure::{Fault, FaultKind};
-use crate::relay::lane::{LANES, Lane};
-use crate::relay::marks::LOWEST;
+use crate::relay::lane::Lane;
 use crate::relay::outbox::ServerId;
 use crate::relay::scout::{Lookout, Sighting};
 use deadpool_postgres::Object;
@@ -102,11 +101,10 @@ impl Lookout for PostgresLookout {
         Ok((server, writers))
     }
 
-    async fn backlog(&mut self) -> Result<i64, Fault> {
+    async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault> {
         const DOING: &str = "estimating the backlog";
         let statements = Rc::clone(&self.statements);
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let lows = vec![LOWEST; LANES];
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
         let (_, rows) = self.query(DOING, &statements.backlog, &params).await?;

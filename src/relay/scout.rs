@@ -13,7 +13,7 @@ use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
@@ -29,8 +29,9 @@ pub trait Lookout {
     async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
-    /// How many rows are unsent: exact up to 10,000, above that an estimate from their ids.
-    async fn backlog(&mut self) -> Result<i64, Fault>;
+    /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
+    /// their ids.
+    async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
 }
 
 /// What the scout saw.
@@ -76,10 +77,11 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.relay.stats.beat();
             if !self.relay.gate.is_open() {
                 tokio::select! {
-                    () = self.relay.gate.opened() => {}
-                    () = self.relay.board.stopped() => {}
-                    () = sleep(Duration::from_secs(1)) => {}
-                }
+                biased;
+                        () = self.relay.gate.opened() => {}
+                        () = self.relay.board.stopped() => {}
+                        () = sleep(Duration::from_secs(1)) => {}
+                    }
                 continue;
             }
             match self.round().await {
@@ -98,12 +100,15 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
     }
 
-    /// Scouts until there is nothing left that is not held, then stops the relay.
+    /// Scouts until there is nothing left that is not held, or Kafka stays away, then stops the relay.
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            let seen = self.round().await?;
-            if seen == Seen::NothingAnywhere {
+            if timeout(self.relay.limits.publish_timeout, self.relay.gate.opened()).await.is_err() {
+                self.relay.board.stop();
+                break;
+            }
+            if self.round().await? == Seen::NothingAnywhere {
                 self.relay.board.stop();
             }
             self.wait().await;
@@ -119,7 +124,9 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
         if now >= self.backlog_at {
             self.backlog_at = now + BACKLOG_EVERY;
-            self.relay.stats.backlog.set(self.lookout.backlog().await?);
+            let lanes: Vec<Lane> = Lane::all().collect();
+            let lows = self.relay.marks.borrow().start(&lanes).lows;
+            self.relay.stats.backlog.set(self.lookout.backlog(&lows).await?);
         }
         if !self.relay.board.has_free_worker() {
             return Ok(Seen::Unknown);
@@ -195,8 +202,12 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let begun = Instant::now();
         // While every worker is busy there is nothing to ask, but the fence goes on.
         tokio::select! {
-            () = self.relay.board.worker_free() => sleep_until(begun + self.interval).await,
-            () = sleep(FENCE_EVERY) => {}
+            biased;
+            () = async {
+                self.relay.board.worker_free().await;
+                sleep_until(begun + self.interval).await;
+            } => {}
+            () = sleep(FENCE_EVERY), if !self.relay.board.has_free_worker() => {}
             () = self.relay.board.stopped() => {}
         }
     }
