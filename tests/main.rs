@@ -4,4 +4,5 @@
 
 mod check;
 mod migrate;
+mod ordinary;
 mod support;
