@@ -134,10 +134,12 @@ struct Signals {
 
 impl Signals {
     fn listen() -> Result<Signals, Failed> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| anyhow::Error::new(error).context("listening for signals"))
-        };
-        Ok(Signals { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let listen =
+            |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening for signals"));
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     async fn asked_to_end(&mut self) {

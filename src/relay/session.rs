@@ -88,7 +88,10 @@ impl<P: Producer> Session<P> {
     ///
     /// If reports of the batch before are outstanding: they would be taken for this one's.
     pub fn begin(&mut self) {
-        assert!(self.producer.in_flight() == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
+        assert!(
+            self.producer.in_flight() == 0 && self.deferred.is_empty(),
+            "a batch began before the last one ended"
+        );
         self.places.clear();
         let topics = &self.topics;
         self.routes.retain(|_, &mut topic| matches!(topics[topic].state, State::Open(_)));
