@@ -3,5 +3,8 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod check;
-mod database;
+mod content;
 mod migrate;
+mod ordinary;
+mod partition;
+mod support;

@@ -11,7 +11,7 @@ use clap::Args;
 use sd_notify::NotifyState;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Relay events until SIGTERM.
 #[derive(Debug, Args)]
@@ -42,12 +42,16 @@ impl Run {
 }
 
 async fn relay(config: Config, once: bool) -> Result<(), Failed> {
+    let mut signals = Signals::listen()?;
     let stats = Arc::new(Stats::new());
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(&stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
     let facts = tokio::select! {
         facts = wait_for_schema(&config, &database, once) => facts?,
-        () = asked_to_end() => return Ok(()),
+        () = signals.asked_to_end() => {
+            notify(&[NotifyState::Stopping]);
+            return Ok(());
+        }
     };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
@@ -55,7 +59,7 @@ async fn relay(config: Config, once: bool) -> Result<(), Failed> {
     );
     notify(&[NotifyState::Ready, NotifyState::Status("relaying")]);
     let until = if once { Until::Drained } else { Until::Asked };
-    let end = supervisor::run(&config, database, &facts, stats, until, stopping()).await;
+    let end = supervisor::run(&config, database, &facts, stats, until, stopping(signals)).await;
     match end {
         End::Asked => Ok(()),
         End::Drained { held: 0 } => Ok(()),
@@ -111,25 +115,37 @@ fn notify(states: &[NotifyState<'_>]) {
 }
 
 /// The first signal asks for a drain; the second one ends the process at once.
-async fn stopping() {
-    asked_to_end().await;
+async fn stopping(mut signals: Signals) {
+    signals.asked_to_end().await;
     notify(&[NotifyState::Stopping, NotifyState::Status("finishing what is in flight")]);
     tracing::info!("asked to end: finishing what is in flight");
-    tokio::task::spawn_local(async {
-        asked_to_end().await;
+    tokio::task::spawn_local(async move {
+        signals.asked_to_end().await;
         tracing::warn!("asked again: ending at once, what is in flight may be sent again");
         std::process::exit(1);
     });
 }
 
-async fn asked_to_end() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// SIGTERM and SIGINT, listened to from the start to the end: one that came between two listeners would be lost.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals, Failed> {
+        let listen =
+            |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening for signals"));
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn asked_to_end(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

@@ -83,7 +83,15 @@ impl<P: Producer> Session<P> {
 
     /// Begins a batch. Topics that were held before are looked up anew: the claim would not have read their rows if
     /// they were held still.
+    ///
+    /// # Panics
+    ///
+    /// If reports of the batch before are outstanding: they would be taken for this one's.
     pub fn begin(&mut self) {
+        assert!(
+            self.producer.in_flight() == 0 && self.deferred.is_empty(),
+            "a batch began before the last one ended"
+        );
         self.places.clear();
         let topics = &self.topics;
         self.routes.retain(|_, &mut topic| matches!(topics[topic].state, State::Open(_)));
