@@ -3,6 +3,11 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod check;
+mod crashes;
+mod locked_rows;
+mod marks;
 mod migrate;
 mod ordinary;
 mod support;
+mod takeover;
+mod taking_turns;
