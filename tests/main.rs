@@ -4,7 +4,12 @@
 
 mod check;
 mod content;
+mod crashes;
+mod locked_rows;
+mod marks;
 mod migrate;
 mod ordinary;
 mod partition;
 mod support;
+mod takeover;
+mod taking_turns;

@@ -34,7 +34,7 @@ pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
 pub async fn delete(topic: &str) {
     let answers = admin().delete_topics(&[topic], &options()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
-    wait_until(&format!("{topic} is gone"), WITHIN, async || self::partitions(topic) == 0).await;
+    wait_until(&format!("{topic} is gone"), WITHIN, async || partitions(topic) == 0).await;
 }
 
 /// Sets a setting of a topic.
