@@ -4,6 +4,7 @@ pub mod exit;
 pub mod log;
 pub mod migrate;
 pub mod run;
+mod systemd;
 
 use crate::config::{self, Config};
 use clap::{Args, Parser, Subcommand};

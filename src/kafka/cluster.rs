@@ -10,6 +10,7 @@ use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::{Producer, Publisher, Refusal};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer as _, ThreadedProducer};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,6 +55,17 @@ impl KafkaCluster {
     /// The largest record that may be sent, in bytes.
     pub fn record_bytes_max(&self) -> usize {
         self.limits.record_bytes_max
+    }
+
+    /// Whether librdkafka makes a producer of the settings: some of what is wrong shows only in their combination.
+    /// Connects to nothing.
+    pub fn check_settings(&self) -> Result<(), Failure> {
+        let (mut config, _) = self.producer_config()?;
+        config.remove("bootstrap.servers");
+        match ThreadedProducer::from_config_and_context(&config, Context(Arc::default())) {
+            Ok::<ThreadedProducer<Context>, _>(_) => Ok(()),
+            Err(error) => Err(unusable(&error)),
+        }
     }
 
     /// What every client of the cluster shares: the user's properties, secrets read anew.
@@ -119,10 +131,7 @@ impl KafkaCluster {
                 .await;
         match created {
             Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
-            Ok(Err(error)) => {
-                let failed = failure("creating a producer", &error);
-                Err(Failure { kind: FailureKind::Cluster, reason: "configuration", ..failed })
-            }
+            Ok(Err(error)) => Err(unusable(&error)),
             Err(error) => Err(Failure::unknown(error.to_string())),
         }
     }
@@ -192,6 +201,11 @@ impl Publisher for KafkaCluster {
         tokio::task::spawn_blocking(move || drop(producer));
         found.map(|_| ())
     }
+}
+
+fn unusable(error: &KafkaError) -> Failure {
+    let failed = failure("creating a producer", error);
+    Failure { kind: FailureKind::Cluster, reason: "configuration", ..failed }
 }
 
 fn number(config: &ClientConfig, name: &str) -> Option<usize> {

@@ -110,20 +110,27 @@ impl Lookout for PostgresLookout {
         let (_, rows) = self.query(DOING, &statements.backlog, &params).await?;
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
     }
+
+    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
+        const DOING: &str = "looking for the oldest event";
+        let statements = Rc::clone(&self.statements);
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let (_, rows) = self.query(DOING, &statements.oldest, &[(&lanes, Type::INT2_ARRAY)]).await?;
+        let seconds: Option<f64> =
+            rows.first().map_or(Ok(None), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
+        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
 }
 
 fn sighting(connection: u64, rows: &[Row]) -> Result<Sighting, tokio_postgres::Error> {
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
     let mut first_unsent = Vec::new();
-    let mut oldest: Option<f64> = None;
     for row in rows {
-        server = ServerId { connection, started_us: row.try_get(3)?, backend: row.try_get(4)? };
+        server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
         let lane: i16 = row.try_get(0)?;
         if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
             first_unsent.push((lane, id));
-            let age: f64 = row.try_get(2)?;
-            oldest = Some(oldest.map_or(age, |oldest| oldest.max(age)));
         }
     }
-    Ok(Sighting { server, first_unsent, oldest: oldest.map(Duration::from_secs_f64) })
+    Ok(Sighting { server, first_unsent })
 }

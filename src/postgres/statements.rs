@@ -25,6 +25,7 @@ pub struct Statements {
     pub(super) look: String,
     pub(super) writers: String,
     pub(super) backlog: String,
+    pub(super) oldest: String,
 }
 
 /// Owns the lanes. What it returns beside them tells which server answered.
@@ -101,13 +102,12 @@ ON CONFLICT (topic) DO NOTHING";
 /// One indexed probe a lane.
 const LOOK: &str = "
 SELECT l.lane, p.id,
-       greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0)::float8,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
        pg_backend_pid()
 FROM {hold_version} v
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
-    SELECT o.id, o.created_at
+    SELECT o.id
     FROM {outbox} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -129,7 +129,7 @@ LEFT JOIN (
 ) AS w ON true";
 
 /// Counts up to 10,000; above that the span of the ids, which is right as long as few rows lie between that are sent.
-const BACKLOG: &str = "
+pub(super) const BACKLOG: &str = "
 SELECT CASE WHEN counted <= 10000 THEN counted
             ELSE greatest(counted, (SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1) - oldest + 1) END
 FROM (
@@ -147,6 +147,18 @@ FROM (
         LIMIT 10001
     ) AS bounded
 ) AS c";
+
+/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`.
+pub(super) const OLDEST: &str = "
+SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8
+FROM unnest($1::smallint[]) AS l(lane)
+CROSS JOIN LATERAL (
+    SELECT o.created_at
+    FROM {outbox} o
+    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p";
 
 impl Statements {
     /// The statements for this outbox.
@@ -182,6 +194,7 @@ impl Statements {
             look: render(LOOK),
             writers: render(WRITERS),
             backlog: render(BACKLOG),
+            oldest: render(OLDEST),
         }
     }
 }

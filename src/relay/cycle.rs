@@ -37,8 +37,14 @@ const SLICE_ROWS_MAX: usize = 1_024;
 pub struct Cycle {
     /// The lanes that were ours, and how far each of them was read.
     pub reach: Vec<Reach>,
+    /// Rows that were read.
+    pub rows: usize,
     /// Rows that are settled as sent now.
     pub sent: usize,
+    /// Those of them that were not published now, since Kafka had acknowledged them before.
+    pub recovered: usize,
+    /// From the first row handed over to the last report.
+    pub publishing: Option<Duration>,
     /// Kafka's failure that ended the session, if one did.
     pub failure: Option<Failure>,
     /// Somebody else's lock kept a row from being settled.
@@ -88,6 +94,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         published = published.and_then(|version| after.1.map(|()| version));
     }
 
+    let publishing = session_now.publishing();
     let recorded = match published {
         Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
             .await
@@ -100,7 +107,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         Some(_) => session_now.abandon(),
     }
     match recorded {
-        Ok(cycle) => Ok(Cycle { failure, ..cycle }),
+        Ok(cycle) => Ok(Cycle { publishing, failure, ..cycle }),
         Err(fault) => {
             relay.acknowledged.borrow_mut().keep(batch.sent());
             Err(fault)
@@ -270,5 +277,12 @@ fn confirm<E: Event, P: Publisher>(
         // Which rows were locked is not known: those that are read again are recognised, the others forgotten.
         acknowledged.keep(batch.sent());
     }
-    Cycle { reach, sent: batch.sent().count(), failure: None, locked_out: !all }
+    Cycle {
+        reach,
+        rows: batch.len(),
+        sent: batch.sent().count(),
+        recovered: batch.recovered_rows(),
+        locked_out: !all,
+        ..Cycle::default()
+    }
 }

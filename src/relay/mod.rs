@@ -136,7 +136,7 @@ impl<P> Relay<P> {
         }
         for index in from..batch.len() {
             if acknowledged.contains(&batch.rows()[index]) {
-                batch.acknowledged(index);
+                batch.recovered(index);
             }
         }
     }

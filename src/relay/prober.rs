@@ -32,18 +32,18 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
     loop {
         relay.gate.closed().await;
         if let Some(reason) = relay.gate.reason() {
-            relay.stats.kafka_up.set(0);
+            relay.stats.kafka.fails(&reason);
             relay.kafka.failed(&reason, KAFKA_ADVICE);
         }
         match relay.publisher.probe().await {
             Ok(()) => {
-                relay.stats.kafka_up.set(1);
+                relay.stats.kafka.answers();
                 relay.kafka.worked();
                 relay.gate.open();
                 backoff.reset();
             }
             Err(failure) => {
-                relay.stats.kafka_up.set(0);
+                relay.stats.kafka.fails(&failure);
                 relay.kafka.failed(&failure, KAFKA_ADVICE);
                 sleep(backoff.next_wait()).await;
             }

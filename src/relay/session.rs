@@ -37,6 +37,8 @@ pub struct Session<P> {
     places: Vec<Option<Place>>,
     deferred: Vec<u32>,
     reports: Vec<Report>,
+    /// When the first row of the current batch was handed over.
+    publishing_since: Option<Instant>,
     failure: Option<Failure>,
 }
 
@@ -77,6 +79,7 @@ impl<P: Producer> Session<P> {
             places: Vec::new(),
             deferred: Vec::new(),
             reports: Vec::new(),
+            publishing_since: None,
             failure: None,
         }
     }
@@ -93,8 +96,14 @@ impl<P: Producer> Session<P> {
             "a batch began before the last one ended"
         );
         self.places.clear();
+        self.publishing_since = None;
         let topics = &self.topics;
         self.routes.retain(|_, &mut topic| matches!(topics[topic].state, State::Open(_)));
+    }
+
+    /// How long ago the first row of the batch was handed over, if one was.
+    pub fn publishing(&self) -> Option<Duration> {
+        self.publishing_since.map(|since| since.elapsed())
     }
 
     /// Why nothing more may be handed over, if so.
@@ -231,6 +240,7 @@ impl<P: Producer> Session<P> {
             Priming::Primed(at) if at.elapsed() < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
+        self.publishing_since.get_or_insert_with(Instant::now);
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
                 if matches!(priming, Priming::Fresh) {

@@ -7,9 +7,10 @@ use super::failure::{FailureKind, FaultKind};
 use super::outbox::Outbox;
 use super::publisher::Publisher;
 use super::session::Session;
+use super::stats::Stats;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
@@ -25,11 +26,13 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
             wait_for_gate(&relay).await;
             continue;
         }
+        let begun = Instant::now();
         let done = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked).await;
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
         match done {
             Ok(cycle) => {
                 relay.postgres.worked();
+                count(&relay.stats, &cycle, begun.elapsed());
                 skip_locked = cycle.locked_out;
                 give_back(&relay, &lanes, &cycle);
                 if after_session(&relay, &cycle) {
@@ -68,6 +71,19 @@ async fn wait_for_gate<P>(relay: &Relay<P>) {
             biased;
         () = relay.gate.opened() => {}
         () = relay.board.stopped() => {}
+    }
+}
+
+/// Counts a cycle whose COMMIT is confirmed.
+fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
+    stats.published.inc_by(cycle.sent as u64);
+    stats.recovered.inc_by(cycle.recovered as u64);
+    if cycle.rows > 0 {
+        stats.batch_rows.observe(cycle.rows as f64);
+        stats.batch_seconds.observe(took.as_secs_f64());
+    }
+    if let Some(publishing) = cycle.publishing {
+        stats.publish_seconds.observe(publishing.as_secs_f64());
     }
 }
 
