@@ -122,7 +122,8 @@ async fn stopping() {
     });
 }
 
-async fn asked_to_end() {
+/// SIGTERM or SIGINT.
+pub(super) async fn asked_to_end() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
