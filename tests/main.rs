@@ -4,4 +4,5 @@
 
 mod check;
 mod database;
+mod demo;
 mod migrate;

@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 const PARTITIONS: i32 = 12;
+/// The relay has to reach Postgres and the broker within this time.
+const READY: Duration = Duration::from_secs(20);
 /// What was committed has to arrive within this time after the shop has closed.
 const DRAIN: Duration = Duration::from_secs(30);
 
@@ -88,7 +90,12 @@ fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, 
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value.to_owned()));
     config::load(None, settings.into_iter())
-        .map_err(|findings| Failed::Usage(format!("--postgres cannot be used\n{findings}")))
+        // The user gave an argument and knows of no variable.
+        .map_err(|findings| {
+            let findings = findings.to_string();
+            let shown = findings.replace("environment variable OUTBOX_RELAY__POSTGRES__URL", "--postgres");
+            Failed::Usage(format!("the demo cannot begin\n{shown}"))
+        })
 }
 
 async fn demonstrate(
@@ -138,8 +145,13 @@ async fn play(
     let reader = Reader::start(&broker.bootstrap_servers(), &order::TOPICS, ledger.clone())
         .map_err(|failure| anyhow!("{failure}"))?;
 
-    let trading = trade(config, screen, &ledger, time, early);
-    let relayed = relay_while(config, relays_to, &facts, trading).await;
+    let stats = Arc::new(Stats::new());
+    let relay_stats = Arc::clone(&stats);
+    let trading = async {
+        ready(&stats).await?;
+        trade(config, screen, &ledger, time, early).await
+    };
+    let relayed = relay_while(config, relays_to, &facts, relay_stats, trading).await;
     tokio::task::spawn_blocking(|| reader.finish()).await.context("reading to the end")?;
     relayed?;
 
@@ -163,13 +175,12 @@ async fn relay_while(
     config: &Config,
     database: Database,
     facts: &Facts,
+    stats: Arc<Stats>,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let (done, asked) = oneshot::channel::<()>();
     let asked = async { _ = asked.await };
-    let stats = Arc::new(Stats::new());
-    let mut relay =
-        Box::pin(supervisor::run(config, database, facts, Arc::clone(&stats), Until::Asked, asked));
+    let mut relay = Box::pin(supervisor::run(config, database, facts, stats, Until::Asked, asked));
     tokio::select! {
         end = &mut relay => return Err(anyhow!("the relay ended by itself: {end:?}")),
         worked = work => worked?,
@@ -179,6 +190,16 @@ async fn relay_while(
         End::Asked => Ok(()),
         end => Err(anyhow!("the relay did not end as asked: {end:?}")),
     }
+}
+
+/// Waits until the relay has reached both ends, so that its start is not taken for its latency.
+async fn ready(stats: &Stats) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !stats.is_ready() {
+        anyhow::ensure!(begun.elapsed() < READY, "the relay is not ready after {} s", READY.as_secs());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
 }
 
 /// Opens the shop for a time, and waits until what it committed has arrived.
