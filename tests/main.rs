@@ -5,6 +5,7 @@
 mod check;
 mod content;
 mod crashes;
+mod demo;
 mod locked_rows;
 mod marks;
 mod migrate;

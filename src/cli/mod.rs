@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
+pub mod demo;
 pub mod exit;
 pub mod log;
 pub mod migrate;
@@ -26,6 +27,8 @@ enum Command {
     Run(run::Run),
     /// Make or upgrade the tables of the outbox.
     Migrate(migrate::Migrate),
+    /// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
+    Demo(demo::Demo),
 }
 
 /// Where the configuration is.
@@ -55,6 +58,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
+        Command::Demo(demo) => demo.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -186,3 +186,11 @@ impl Signals {
         }
     }
 }
+
+/// SIGTERM or SIGINT, for a command that only has to tidy up.
+pub(super) async fn asked_to_end() {
+    match Signals::new() {
+        Ok(mut signals) => signals.next().await,
+        Err(_) => std::future::pending().await,
+    }
+}

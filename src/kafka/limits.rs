@@ -25,12 +25,14 @@ impl Limits {
         Limits { record_bytes_max, config, admin: OnceCell::new(), known: RefCell::new(HashMap::new()) }
     }
 
-    /// The topic's limit, asked once. Without the right to ask (DescribeConfigs), Kafka's default.
-    pub(super) async fn of(&self, topic: &str) -> usize {
+    /// The topic's limit, asked once, of this broker. Without the right to ask (DescribeConfigs), Kafka's default.
+    ///
+    /// Any broker knows it. Left alone, librdkafka would wait for the controller, which a mock cluster does not have.
+    pub(super) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {
         if let Some(limit) = self.known.borrow().get(topic) {
             return *limit;
         }
-        let limit = self.ask(topic).await.unwrap_or(DEFAULT);
+        let limit = self.ask(topic, broker).await.unwrap_or(DEFAULT);
         self.known.borrow_mut().insert(topic.to_owned(), limit);
         limit
     }
@@ -40,9 +42,9 @@ impl Limits {
         self.known.borrow().values().copied().min().unwrap_or(usize::MAX)
     }
 
-    async fn ask(&self, topic: &str) -> Option<usize> {
+    async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
         let admin = self.admin.get_or_init(|| self.config.create().ok()).as_ref()?;
-        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
+        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;
         let entry = resource.get("max.message.bytes")?;

@@ -9,7 +9,7 @@ use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Producer, Refusal, Report};
 use rdkafka::error::RDKafkaErrorCode;
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,12 +41,12 @@ impl KafkaProducer {
 
 impl Producer for KafkaProducer {
     async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
-        let partitions =
+        let found =
             metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
                 Some(refused) => refused,
                 None => failure,
             })?;
-        let limit = self.limits.of(topic).await;
+        let limit = self.limits.of(topic, found.broker).await;
         if limit < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
             // of the request that it shared with others.
@@ -56,7 +56,7 @@ impl Producer for KafkaProducer {
                 error: format!("topic {topic} takes requests of at most {limit} bytes"),
             });
         }
-        Ok(partitions)
+        Ok(found.partitions)
     }
 
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
@@ -99,8 +99,8 @@ impl Producer for KafkaProducer {
         self.reports.take(reports);
     }
 
-    async fn quiet(&mut self) {
-        self.reports.wait(|reports| reports.in_flight() == 0 || reports.has_failed()).await;
+    async fn quiet(&mut self, any: bool) {
+        self.reports.wait(any, |reports| reports.in_flight() == 0 || reports.has_failed()).await;
     }
 
     fn stop(&mut self) {
@@ -108,7 +108,7 @@ impl Producer for KafkaProducer {
     }
 
     async fn drained(&mut self) {
-        self.reports.wait(|reports| reports.in_flight() == 0).await;
+        self.reports.wait(false, |reports| reports.in_flight() == 0).await;
     }
 
     fn abandon(self) {
@@ -125,15 +125,25 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
     Rejection { reason: "record-too-large", error }
 }
 
-/// The number of partitions, asked of the brokers by this very producer.
-pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<u32, Failure> {
+/// A topic that exists.
+pub(super) struct Found {
+    partitions: u32,
+    /// A broker that answers.
+    broker: Option<i32>,
+}
+
+/// What the brokers say of the topic, asked by this very producer.
+pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<Found, Failure> {
     let (client, name) = (producer.clone(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT))
             .await;
     let what = format!("looking topic {topic} up");
     match fetched {
-        Ok(Ok(metadata)) => partitions(&metadata, topic),
+        Ok(Ok(metadata)) => {
+            let broker = metadata.brokers().first().map(MetadataBroker::id);
+            partitions(&metadata, topic).map(|partitions| Found { partitions, broker })
+        }
         Ok(Err(error)) => Err(failure(&what, &error)),
         Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),
     }

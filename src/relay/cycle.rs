@@ -202,7 +202,9 @@ async fn after_failure<E: Event, P: Publisher>(
     batch: &mut Batch<E>,
     deadline: Instant,
 ) {
-    let _ = timeout(HARVEST, session.harvest(batch)).await;
+    session.absorb(batch);
+    let _ = timeout(HARVEST, session.harvest()).await;
+    session.absorb(batch);
     let _ = timeout_at(deadline, judge(relay, session, batch)).await;
 }
 

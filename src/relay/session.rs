@@ -145,26 +145,28 @@ impl<P: Producer> Session<P> {
     /// Waits until every row that was handed over has its report, or the session is closed by a failure.
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
+            // Asked before the reports are taken: all that came in by then are among them.
+            let all_in = self.producer.in_flight() == 0;
             self.absorb(batch);
-            if self.failure.is_some() || (self.producer.in_flight() == 0 && self.deferred.is_empty()) {
+            if self.failure.is_some()
+                || (all_in && self.producer.in_flight() == 0 && self.deferred.is_empty())
+            {
                 return;
             }
-            self.producer.quiet().await;
+            // Rows that wait for the first one of their partition wait for that one, not for all the others.
+            self.producer.quiet(!self.deferred.is_empty()).await;
         }
     }
 
-    /// After a failure: waits for the reports of what is on its way already, so that less has to be sent again.
-    pub async fn harvest<E: Event>(&mut self, batch: &mut Batch<E>) {
+    /// After a failure: takes back what is not on its way, and waits for the reports of what is, so that less has to
+    /// be sent again. [`Session::absorb`] takes in what came when the wait was cut short.
+    pub async fn harvest(&mut self) {
         self.producer.stop();
-        while self.producer.in_flight() > 0 {
-            self.producer.drained().await;
-            self.absorb(batch);
-        }
-        self.absorb(batch);
+        self.producer.drained().await;
     }
 
     /// Takes in the reports that have come, and hands over the rows that waited for the first one of their partition.
-    fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
+    pub fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
         let mut primed = false;

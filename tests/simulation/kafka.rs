@@ -107,8 +107,7 @@ impl Broker {
         for event in events {
             self.world.note(|| format!("{to:?} stores id {} of {}", event.id, event.key));
             state.stored.insert(event.event_id);
-            let stored =
-                Stored { topic: to.topic.clone(), key: event.key.clone(), event_id: event.event_id };
+            let stored = Stored { topic: to.topic.clone(), key: event.key.clone(), event_id: event.event_id };
             state.log.push(stored);
         }
         Answer::Stored
@@ -280,8 +279,10 @@ impl Producer for SimProducer {
         reports.append(&mut self.shared.state.borrow_mut().reports);
     }
 
-    async fn quiet(&mut self) {
-        self.shared.wait(|state| state.in_flight == 0 || state.failed).await;
+    async fn quiet(&mut self, any: bool) {
+        self.shared
+            .wait(|state| state.in_flight == 0 || state.failed || (any && !state.reports.is_empty()))
+            .await;
     }
 
     fn stop(&mut self) {
@@ -307,7 +308,12 @@ fn purge(shared: &Shared) {
     let purged: Vec<u32> = {
         let mut state = shared.state.borrow_mut();
         state.fatal = true;
-        state.partitions.values_mut().flat_map(|partition| partition.queue.drain(..)).map(|(i, _)| i).collect()
+        state
+            .partitions
+            .values_mut()
+            .flat_map(|partition| partition.queue.drain(..))
+            .map(|(i, _)| i)
+            .collect()
     };
     for index in purged {
         shared.report(index, Err(Failure::unknown("purged")));
@@ -366,7 +372,9 @@ async fn round(broker: &Broker, shared: &Shared, to: &Target) -> Option<Failure>
             Answer::Retry => continue,
             Answer::Stored => Ok(()),
             Answer::Repeated => Err(Failure::unknown("acknowledged without an offset")),
-            Answer::Refused(kind) => return Some(Failure { kind, reason: "refused", error: "refused".to_owned() }),
+            Answer::Refused(kind) => {
+                return Some(Failure { kind, reason: "refused", error: "refused".to_owned() });
+            }
         };
         shared.state.borrow_mut().partitions.get_mut(to).unwrap().window.retain(|(at, _)| *at != first);
         for (index, _) in rows {

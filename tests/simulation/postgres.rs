@@ -244,7 +244,11 @@ impl SimConnection {
     }
 
     fn server(&self) -> ServerId {
-        ServerId { connection: self.connection, started_us: self.server_started, backend: self.connection as i32 }
+        ServerId {
+            connection: self.connection,
+            started_us: self.server_started,
+            backend: self.connection as i32,
+        }
     }
 }
 
@@ -257,8 +261,12 @@ impl Outbox for SimConnection {
         let mut owned = Vec::new();
         let claim = {
             let mut state = self.postgres.state.borrow_mut();
-            let expired: Vec<u64> =
-                state.claims.iter().filter(|(_, at)| at.elapsed() >= TAKEOVER).map(|(claim, _)| *claim).collect();
+            let expired: Vec<u64> = state
+                .claims
+                .iter()
+                .filter(|(_, at)| at.elapsed() >= TAKEOVER)
+                .map(|(claim, _)| *claim)
+                .collect();
             for claim in expired {
                 state.claims.remove(&claim);
                 state.lanes.retain(|_, owner| *owner != claim);

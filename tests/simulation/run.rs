@@ -46,7 +46,8 @@ pub struct Outcome {
 
 /// Runs one schedule. An error says which promise broke, with the history.
 pub fn run(seed: u64, plan: &Plan) -> Result<Outcome, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, schedule(seed, plan))
 }
@@ -78,12 +79,16 @@ async fn schedule(seed: u64, plan: &Plan) -> Result<Outcome, String> {
     }
     // What is still under way of abandoned producers may arrive now.
     sleep(Duration::from_secs(120)).await;
-    judge(&broker, &postgres, &ledger).map_err(|broken| {
-        format!("seed {seed}: {broken}\nplan {plan:?}\n{}", world.history(400))
-    })
+    judge(&broker, &postgres, &ledger)
+        .map_err(|broken| format!("seed {seed}: {broken}\nplan {plan:?}\n{}", world.history(400)))
 }
 
-fn start_relay(number: usize, world: &Rc<World>, broker: &Rc<Broker>, postgres: &Rc<Postgres>) -> JoinSet<()> {
+fn start_relay(
+    number: usize,
+    world: &Rc<World>,
+    broker: &Rc<Broker>,
+    postgres: &Rc<Postgres>,
+) -> JoinSet<()> {
     let limits = Limits {
         batch_rows: 8,
         batch_bytes: 600,
