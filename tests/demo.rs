@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 
-use crate::database::{Database, run};
+use crate::support::database::{Database, run};
 
 /// The binary of this build.
 const RELAY: &str = env!("CARGO_BIN_EXE_outbox-relay");

@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use exit::Failed;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Moves committed events from a Postgres outbox table to Kafka: none lost, each key in order.
 #[derive(Debug, Parser)]
@@ -73,7 +74,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
         .build()
         .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("starting the runtime")))?;
     let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
-    // Threads that wait for librdkafka need not hold the process up.
-    runtime.shutdown_background();
+    // Threads that wait for librdkafka get a moment to end in order, and no more.
+    runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(done)
 }

@@ -45,7 +45,7 @@ impl PostgresLookout {
         };
         let rows = self.query_on(&connection, doing, sql, params).await;
         match &rows {
-            Err(fault) if fault.kind == FaultKind::Unavailable => _ = Object::take(connection),
+            Err(fault) if fault.kind != FaultKind::Contended => _ = Object::take(connection),
             _ => self.connection = Some(connection),
         }
         rows

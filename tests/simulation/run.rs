@@ -107,8 +107,8 @@ fn start_relay(
     let relay = Rc::new(Relay::new(cluster, template, limits, marks, Arc::new(Stats::new())));
     let connection = || SimConnection::new(Rc::clone(postgres), number);
     let mut tasks = JoinSet::new();
-    for _ in 0..2 {
-        tasks.spawn_local(worker::work(Rc::clone(&relay), connection(), world.fork()));
+    for worker in 1..=2 {
+        tasks.spawn_local(worker::work(Rc::clone(&relay), worker, connection(), world.fork()));
     }
     tasks.spawn_local(Scout::new(Rc::clone(&relay), connection(), world.fork()).scout());
     tasks.spawn_local(prober::keep_gate(Rc::clone(&relay), world.fork()));
