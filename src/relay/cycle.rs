@@ -75,6 +75,11 @@ pub async fn run<O: Outbox, P: Publisher>(
     session_now.begin();
     let mut batch = Batch::new();
     let mut published = publish(relay, &mut session_now, &mut claim, &start, &mut batch, deadline).await;
+    // However the claim was lost, what was handed over is on its way: hear what becomes of it. A report that came later
+    // would be taken for one about the row at the same place of the next batch, which would be lost.
+    if published.is_err() && timeout_at(deadline, session_now.finish(&mut batch)).await.is_err() {
+        session_now.close(Failure::unknown("Postgres is lost, and Kafka has not acknowledged everything"));
+    }
     if session_now.failure().is_some() {
         let after =
             alive(relay, &mut claim, after_failure(relay, &mut session_now, &mut batch, deadline)).await;
@@ -125,14 +130,7 @@ async fn publish<C: Claim, P: Publisher>(
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
-        let slice = match read {
-            Ok(slice) => slice,
-            Err(fault) => {
-                // What was handed over before the connection broke is on its way: hear what becomes of it.
-                let _ = timeout_at(deadline, session.finish(batch)).await;
-                return Err(fault);
-            }
-        };
+        let slice = read?;
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
         by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await)

@@ -84,6 +84,10 @@ impl<P: Producer> Session<P> {
     /// Begins a batch. Topics that were held before are looked up anew: the claim would not have read their rows if
     /// they were held still.
     pub fn begin(&mut self) {
+        assert!(
+            self.producer.in_flight() == 0 && self.deferred.is_empty(),
+            "a batch begins while rows of the last one are on their way: their reports would be taken for its own"
+        );
         self.places.clear();
         let topics = &self.topics;
         self.routes.retain(|_, &mut topic| matches!(topics[topic].state, State::Open(_)));
