@@ -84,8 +84,9 @@ impl<P: Producer> Session<P> {
     /// Begins a batch. Topics that were held before are looked up anew: the claim would not have read their rows if
     /// they were held still.
     pub fn begin(&mut self) {
+        self.producer.drain(&mut self.reports);
         assert!(
-            self.producer.in_flight() == 0 && self.deferred.is_empty(),
+            self.producer.in_flight() == 0 && self.reports.is_empty() && self.deferred.is_empty(),
             "a batch begins while rows of the last one are on their way: their reports would be taken for its own"
         );
         self.places.clear();
@@ -132,8 +133,13 @@ impl<P: Producer> Session<P> {
     /// Waits until every row that was handed over has its report, or the session is closed by a failure.
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
+            // Asked before the reports are taken: one that comes in between is taken in the next round. Asked only
+            // behind them, it would be left for the next batch, and be taken for a report about a row of that one.
+            let all_reported = self.producer.in_flight() == 0;
             self.absorb(batch);
-            if self.failure.is_some() || (self.producer.in_flight() == 0 && self.deferred.is_empty()) {
+            if self.failure.is_some()
+                || (all_reported && self.producer.in_flight() == 0 && self.deferred.is_empty())
+            {
                 return;
             }
             self.producer.quiet().await;
@@ -300,3 +306,6 @@ fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
         .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
     pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;
