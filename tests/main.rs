@@ -4,7 +4,10 @@
 
 mod check;
 mod content;
+mod kafka_away;
 mod migrate;
+mod once;
 mod ordinary;
 mod partition;
+mod service;
 mod support;
