@@ -4,10 +4,12 @@
 
 mod check;
 mod content;
+mod held_topics;
 mod kafka_away;
 mod migrate;
 mod once;
 mod ordinary;
 mod partition;
+mod record_size;
 mod service;
 mod support;
