@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+mod bad_rows;
 mod check;
 mod content;
 mod held_topics;
 mod kafka_away;
+mod memory;
 mod migrate;
 mod once;
 mod ordinary;
 mod partition;
+mod plan;
 mod record_size;
 mod service;
 mod support;
