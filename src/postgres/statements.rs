@@ -202,6 +202,18 @@ impl Statements {
     }
 }
 
+impl Statements {
+    /// The claim's read, whose plan a test looks at.
+    pub fn read(&self) -> &str {
+        &self.read
+    }
+
+    /// The scout's look, whose plan a test looks at.
+    pub fn look(&self) -> &str {
+        &self.look
+    }
+}
+
 /// The rows whose topic is not held. Holds name topics; the template turns around into the aggregate types of these.
 fn not_held(template: &TopicTemplate) -> String {
     let literal = super::table::quote_literal;
