@@ -1,10 +1,14 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
+pub mod check_config;
 pub mod demo;
 pub mod exit;
 pub mod log;
 pub mod migrate;
+mod one_shot;
+pub mod reap;
 pub mod run;
+pub mod status;
 mod systemd;
 
 use crate::config::{self, Config};
@@ -30,6 +34,12 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
     Demo(demo::Demo),
+    /// Check the configuration, and with --connect what it leads to.
+    CheckConfig(check_config::CheckConfig),
+    /// Show how far behind the outbox is, what it waits for, and why.
+    Status(status::Status),
+    /// Delete the rows that were sent longer ago than [reaper] retention.
+    Reap(reap::Reap),
 }
 
 /// Where the configuration is.
@@ -60,6 +70,9 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Demo(demo) => demo.run(),
+        Command::CheckConfig(check) => check.run(),
+        Command::Status(status) => status.run(),
+        Command::Reap(reap) => reap.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
