@@ -167,30 +167,24 @@ async fn wait_for_schema(
 }
 
 /// SIGTERM and SIGINT. One listener for the whole life of the process, so that none is missed between two waits.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failed> {
+    /// Listens from now on; a signal does not end the process by itself any more.
+    pub(super) fn new() -> Result<Signals, Failed> {
         let open =
             |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
         Ok(Signals { terminate: open(SignalKind::terminate())?, interrupt: open(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) {
+    /// The next one, or one that came meanwhile.
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
-    }
-}
-
-/// SIGTERM or SIGINT, for a command that only has to tidy up.
-pub(super) async fn asked_to_end() {
-    match Signals::new() {
-        Ok(mut signals) => signals.next().await,
-        Err(_) => std::future::pending().await,
     }
 }

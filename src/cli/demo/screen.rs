@@ -13,13 +13,13 @@ const RATE_OVER: Duration = Duration::from_secs(2);
 const BAR: usize = 40;
 
 /// What is shown at a moment.
-pub(super) struct View<'a> {
+pub(super) struct View {
     pub(super) elapsed: Duration,
     /// How long the shop is open.
     pub(super) time: Duration,
     pub(super) figures: Figures,
-    /// What the process is doing, or waiting for.
-    pub(super) doing: &'a str,
+    /// What it is doing other than its work, or waiting for.
+    pub(super) doing: Option<String>,
 }
 
 /// Where the demo speaks.
@@ -57,7 +57,7 @@ impl Screen {
     }
 
     /// Shows the figures.
-    pub(super) fn show(&mut self, view: &View<'_>) {
+    pub(super) fn show(&mut self, view: &View) {
         let rate = self.rate(view);
         if !self.is_terminal {
             put(&format!("{}\n", line(view, rate)));
@@ -78,7 +78,7 @@ impl Screen {
         put(&text);
     }
 
-    fn rate(&mut self, view: &View<'_>) -> usize {
+    fn rate(&mut self, view: &View) -> usize {
         self.seen.push_back((view.elapsed, view.figures.received));
         while self.seen.len() > 2 && view.elapsed.saturating_sub(self.seen[1].0) >= RATE_OVER {
             self.seen.pop_front();
@@ -91,7 +91,7 @@ impl Screen {
         ((view.figures.received - received) as f64 / seconds) as usize
     }
 
-    fn panel(&self, view: &View<'_>, rate: usize) -> [String; 6] {
+    fn panel(&self, view: &View, rate: usize) -> [String; 6] {
         let Figures { orders, rolled_back, written, received, waiting, latency } = view.figures;
         let share = (view.elapsed.as_secs_f64() / view.time.as_secs_f64()).min(1.0);
         let filled = (share * BAR as f64) as usize;
@@ -109,10 +109,14 @@ impl Screen {
                 "  latency   {} p50               {:>10} p99   {}",
                 self.bold(&format!("{:>10}", milliseconds(latency.p50))),
                 milliseconds(latency.p99),
-                self.dim("from COMMIT to the consumer")
+                self.dim("COMMIT to consumer")
             ),
             String::new(),
-            format!("  [{bar}] {:>2} s  {}", view.elapsed.as_secs(), self.dim(view.doing)),
+            format!(
+                "  [{bar}] {:>2} s  {}",
+                view.elapsed.as_secs(),
+                self.dim(view.doing.as_deref().unwrap_or("Ctrl-C ends it early"))
+            ),
         ]
     }
 
@@ -138,15 +142,15 @@ impl Screen {
 }
 
 /// One line for a log.
-fn line(view: &View<'_>, rate: usize) -> String {
+fn line(view: &View, rate: usize) -> String {
     let Figures { orders, rolled_back, written, received, waiting, latency } = view.figures;
+    let doing = view.doing.as_ref().map_or_else(String::new, |doing| format!("  ({doing})"));
     format!(
-        "{:>3} s  orders {orders}, rolled back {rolled_back}, events written {written}, received {received}, \
-         waiting {waiting}, {rate}/s, latency p50 {}, p99 {}  ({})",
+        "{:>3} s  {orders} orders, {rolled_back} rolled back, {written} events written, {received} received, \
+         {waiting} waiting, {rate}/s, p50 {}, p99 {}{doing}",
         view.elapsed.as_secs(),
         milliseconds(latency.p50),
         milliseconds(latency.p99),
-        view.doing,
     )
 }
 
@@ -178,10 +182,10 @@ pub(super) fn milliseconds(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn view(seconds: u64, received: usize) -> View<'static> {
+    fn view(seconds: u64, received: usize) -> View {
         let figures = Figures { orders: 1_234, written: 5_000, received, waiting: 3, ..Figures::default() };
         let (elapsed, time) = (Duration::from_secs(seconds), Duration::from_secs(15));
-        View { elapsed, time, figures, doing: "Ctrl-C ends it early" }
+        View { elapsed, time, figures, doing: None }
     }
 
     fn screen(has_colours: bool) -> Screen {

@@ -12,14 +12,16 @@ pub(super) fn begin(screen: &mut Screen, time: Duration) {
     screen.say(&format!(
         "{title}
 
-A shop takes orders for {seconds} s: {WRITERS} writers, one Postgres, schema {SCHEMA} (made for this, dropped after).
-  1. A writer changes an order and inserts the event that announces it in the same
-     transaction: both are committed, or neither is.
-  2. The relay, the one that `outbox-relay run` starts, moves committed events to Kafka.
-     The broker is a small one inside of this process.
-  3. A consumer that knows nothing of the relay reads them back.
-No event may be lost, repeated or out of order in its key, and no event of a transaction
-that was rolled back may arrive.
+A shop takes orders for {seconds} s, and tells Kafka about each of them.
+  shop      {WRITERS} writers at once. Each changes an order and inserts the event that
+            announces it in the same Postgres transaction: both, or neither.
+  relay     The one that `outbox-relay run` starts. It moves committed events to
+            Kafka, here a small broker inside of this process.
+  consumer  Knows nothing of the relay. It reads all that Kafka has, and that is
+            compared with what the writers committed.
+No event may be lost, repeated, or out of order in its key. No event of a transaction
+that was rolled back may arrive. All tables are in the schema {SCHEMA}, which is
+made for this and dropped at the end.
 ",
         title = screen.bold("outbox-relay demo"),
         seconds = time.as_secs(),
@@ -44,9 +46,9 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     };
     screen.say(&format!(
         "\n{summary}
-  {payloads}
-  {rolled_back} orders were rolled back: {from_others}
-  latency from COMMIT to the consumer: p50 {p50}, p99 {p99}",
+  payloads  {payloads}
+  rollbacks {rolled_back} orders were rolled back, {from_others}
+  latency   p50 {p50}, p99 {p99} from COMMIT to the consumer",
         rolled_back = thousands(figures.rolled_back),
         p50 = milliseconds(latency.p50),
         p99 = milliseconds(latency.p99),
@@ -59,11 +61,13 @@ pub(super) fn next(screen: &mut Screen) {
     screen.say(&format!(
         "
 {title}
-  cp config.example.toml config.toml         # then set [postgres] url and [kafka] bootstrap_servers
-  {program} migrate --config config.toml     # makes the table public.outbox
-  {program} run --config config.toml         # the relay; in another terminal:
-  psql YOUR_DATABASE -c \"INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload)
-    VALUES ('order', '42', 'OrderPlaced', '{{}}')\"   # arrives in the topic events.order, which must exist",
+  cp config.example.toml config.toml    # set [postgres] url, [kafka] bootstrap_servers
+  {program} migrate --config config.toml
+  {program} run --config config.toml
+  psql YOUR_DATABASE -c \"INSERT INTO outbox
+    (aggregate_type, aggregate_id, event_type, payload)
+    VALUES ('order', '42', 'OrderPlaced', '{{}}')\"
+The event arrives in the topic events.order, which has to exist.",
         title = screen.bold("Next, with your own database and broker:"),
     ));
 }
