@@ -376,7 +376,6 @@ async fn round(broker: &Broker, shared: &Shared, to: &Target) -> Option<Failure>
         let outcome = match answer {
             Answer::Retry => continue,
             Answer::Stored => Ok(()),
-            Answer::Repeated if broker.world.breaks(Sabotage::OffsetlessAcknowledged) => Ok(()),
             Answer::Repeated => Err(Failure::unknown("acknowledged without an offset")),
             Answer::Refused(kind) => {
                 return Some(Failure { kind, reason: "refused", error: "refused".to_owned() });

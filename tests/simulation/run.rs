@@ -67,6 +67,13 @@ async fn schedule(seed: u64, plan: &Plan) -> Result<Outcome, String> {
         (0..plan.relays).map(|number| start_relay(number, &world, &broker, &postgres)).collect();
     let mut writers = start_writers(plan, &world, &broker, &postgres, &ledger);
     world.faults.set(plan.faults);
+    if plan.late_topic {
+        let (world, broker) = (Rc::clone(&world), Rc::clone(&broker));
+        writers.spawn_local(async move {
+            world.pass(1_500).await;
+            broker.create_topic("b");
+        });
+    }
     for _ in 0..plan.disasters {
         world.pass(3_000).await;
         disaster(plan, &world, &broker, &postgres, &mut relays).await;
@@ -178,7 +185,7 @@ async fn write(
     name: &str,
     key: u64,
 ) {
-    let topic = if key.is_multiple_of(3) { "b" } else { "a" };
+    let topic = if world.happens(333) { "b" } else { "a" };
     let mut holder = name.to_owned();
     let mut events = Vec::new();
     for _ in 0..=world.below(3) {

@@ -33,8 +33,6 @@ pub enum Sabotage {
     BlindFence,
     /// Marks stay when a hold ends.
     HoldsWithoutVersion,
-    /// An acknowledgement without an offset counts.
-    OffsetlessAcknowledged,
     /// A producer goes on after a record was refused for good.
     GapsAfterRefusal,
     /// What was purged in flight counts as sent.
