@@ -4,6 +4,7 @@
 
 mod bad_rows;
 mod check;
+mod commands;
 mod content;
 mod crashes;
 mod demo;

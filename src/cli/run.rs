@@ -24,6 +24,13 @@ If Postgres or Kafka is away it waits, and goes on by itself.
 SIGTERM or SIGINT: claims nothing more, finishes what is in flight, settles, and exits 0 within [relay] \
 shutdown_timeout. A second signal ends it at once.
 
+With [admin] listen (127.0.0.1:9187 unless set otherwise) it serves /metrics, /livez and /readyz. Under systemd it tells \
+when it is ready, what it waits for, and that it stops.
+
+Examples:
+  outbox-relay run --config /etc/outbox-relay/config.toml
+  outbox-relay run --config config.toml --once
+
 Exit codes: 0 ended as asked, 1 failed, 2 usage, 69 (with --once) Postgres or Kafka cannot be reached, 78 the \
 configuration or the schema has to be mended.")]
 pub struct Run {
@@ -65,7 +72,13 @@ async fn open_admin(
     stats: &Arc<Stats>,
 ) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
     let listening = match config.admin.listen.filter(|_| !once) {
-        Some(listen) => Some(Listening::open(listen).await.map_err(|error| Failed::Failure(error.into()))?),
+        Some(listen) => {
+            let listening = Listening::open(listen).await.map_err(|error| Failed::Failure(error.into()))?;
+            if let Ok(address) = listening.address() {
+                tracing::info!("metrics and health at http://{address}/metrics, /livez and /readyz");
+            }
+            Some(listening)
+        }
         None => None,
     };
     let stats = Arc::clone(stats);

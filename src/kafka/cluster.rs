@@ -188,9 +188,11 @@ impl Publisher for KafkaCluster {
         Err(reports.refused().unwrap_or_else(|| Failure {
             kind: FailureKind::Cluster,
             reason: "brokers-down",
-            error: reports
-                .last_error()
-                .unwrap_or_else(|| format!("no broker of {} answers", self.settings.bootstrap_servers)),
+            error: format!(
+                "no broker of {} answers: {}",
+                self.settings.bootstrap_servers,
+                reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
+            ),
         }))
     }
 

@@ -5,7 +5,7 @@ use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -110,7 +110,12 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", "{error}: {reason}");
-        *lock(&self.0.last_error) = Some(reason.to_owned());
+        let mut last_error = lock(&self.0.last_error);
+        // That all brokers are down follows the error that says why.
+        if last_error.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *last_error = Some(reason.to_owned());
+        }
+        drop(last_error);
         let Some((kind, word)) = error.rdkafka_error_code().map(classify) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
         if kind == FailureKind::Cluster && word != "brokers-down" {
