@@ -37,8 +37,11 @@ async fn killed_in_mid_batch(test: &str, replicas: usize, on_sent: &str) {
     for _ in 0..replicas {
         relays.push(relay(&outbox, on_sent).start().await);
     }
+    let mut random = fastrand::Rng::with_seed(9);
     for kill in 0..KILLS {
         let victim = kill % replicas;
+        // In full flow: a relay that has just started waits for its producers.
+        outbox.wait_until_settled(random.i64(500..3_000), STALLED).await;
         outbox.wait_until_publishing(&relays[victim]).await;
         relays[victim].kill();
         relays[victim] = relay(&outbox, on_sent).start().await;
@@ -80,6 +83,7 @@ async fn sigterm_in_mid_flow_ends_with_0_and_leaves_no_duplicate() {
     let (outbox, writers) = outbox_with_backlog("sigterm").await;
     for _ in 0..8 {
         let mut relay = relay(&outbox, "mark").start().await;
+        outbox.wait_until_settled(1_000, STALLED).await;
         outbox.wait_until_publishing(&relay).await;
         let status = relay.stop().await;
         assert_eq!(status.code(), Some(0), "{status}");

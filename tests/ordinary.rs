@@ -50,7 +50,11 @@ async fn each_event_once_in_order(test: &str, keys: usize, events: usize, on_sen
     for _ in 0..3 {
         relays.push(outbox.relay().set("outbox", "on_sent", on_sent).start().await);
     }
-    Writers::start(&outbox, &keys, load(events * 7 / 10)).await.finish().await;
+    let writers = Writers::start(&outbox, &keys, load(events * 7 / 10)).await;
+    for relay in &relays {
+        outbox.wait_until_publishing(relay).await;
+    }
+    writers.finish().await;
     outbox.wait_until_drained(STALLED).await;
     for relay in &mut relays {
         assert!(relay.stop().await.success());

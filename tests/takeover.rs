@@ -46,7 +46,7 @@ async fn a_frozen_relay_is_overtaken_without_reordering() {
         println!("freeze {freeze}: taken over within {took:.1?}");
         assert!(took < TAKEOVER_TIMEOUT + Duration::from_secs(5), "{took:?}");
         victim.thaw();
-        outbox.wait_until_sent(2_000, STALLED).await;
+        outbox.wait_until_settled(2_000, STALLED).await;
     }
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
@@ -70,7 +70,7 @@ async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_dupl
         outbox.wait_until_publishing(&relay).await;
         let row = outbox.client.query_one(TERMINATE, &[&relay.name]).await.unwrap();
         terminated += row.get::<_, i64>(0);
-        outbox.wait_until_sent(1, STALLED).await;
+        outbox.wait_until_settled(1, STALLED).await;
     }
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;

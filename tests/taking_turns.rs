@@ -65,7 +65,7 @@ async fn a_writer_behind_one_that_stays_open_with_an_early_id_does_not_pass_it()
         run(&first, "BEGIN").await;
         writers::write(&first, &[&key]).await;
         let second = start_waiting(&outbox, &key).await;
-        outbox.wait_until_sent(ROWS_MEANWHILE, STALLED).await;
+        outbox.wait_until_settled(ROWS_MEANWHILE, STALLED).await;
         run(&first, "COMMIT").await;
         second.await.unwrap();
     }
@@ -84,11 +84,11 @@ async fn a_writer_behind_a_prepared_transaction_does_not_pass_it() {
         let first = outbox.database.connect().await;
         run(&first, "BEGIN").await;
         writers::write(&first, &[&key]).await;
-        outbox.wait_until_sent(ROWS_MEANWHILE / 2, STALLED).await;
+        outbox.wait_until_settled(ROWS_MEANWHILE / 2, STALLED).await;
         run(&first, &format!("PREPARE TRANSACTION '{name}'")).await;
         drop(first);
         let second = start_waiting(&outbox, &key).await;
-        outbox.wait_until_sent(ROWS_MEANWHILE / 2, STALLED).await;
+        outbox.wait_until_settled(ROWS_MEANWHILE / 2, STALLED).await;
         run(&outbox.client, &format!("COMMIT PREPARED '{name}'")).await;
         second.await.unwrap();
     }

@@ -122,16 +122,18 @@ impl Outbox {
         }
     }
 
-    /// How many rows are settled; `on_sent = "mark"` only.
-    pub async fn sent(&self) -> i64 {
-        self.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL").await
+    /// How many of the writers' events are settled.
+    pub async fn settled(&self) -> i64 {
+        const SETTLED: &str = "SELECT (SELECT count(*) FROM app.ledger)
+                                    - (SELECT count(*) FROM app.outbox WHERE sent_at IS NULL)";
+        self.count(SETTLED).await
     }
 
-    /// Waits until so many rows more than now are settled.
-    pub async fn wait_until_sent(&self, more: i64, within: Duration) {
-        let enough = self.sent().await + more;
-        let what = format!("{more} more rows are settled");
-        wait_until(&what, within, async || self.sent().await >= enough).await;
+    /// Waits until so many events more than now are settled.
+    pub async fn wait_until_settled(&self, more: i64, within: Duration) {
+        let enough = self.settled().await + more;
+        let what = format!("{more} more events are settled");
+        wait_until(&what, within, async || self.settled().await >= enough).await;
     }
 
     /// Waits until this relay holds a claim that it has read, and is busy with Kafka.
