@@ -6,7 +6,7 @@ use outbox_relay::postgres::migrate;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
-use crate::database::{Database, run};
+use crate::support::database::{Database, run};
 
 async fn migrated(test: &str) -> (Database, Client, TableName) {
     let database = Database::create(test).await;

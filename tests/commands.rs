@@ -6,7 +6,7 @@ mod operate;
 mod schema;
 mod servers;
 
-use crate::database::{Database, run};
+use crate::support::database::{Database, run};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use outbox_relay::postgres::migrate::{self, MIGRATIONS, MigrateError, State};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
-use crate::database::{Database, run};
+use crate::support::database::{Database, run};
 
 fn table(name: &str) -> TableName {
     name.parse().unwrap()

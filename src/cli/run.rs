@@ -160,7 +160,7 @@ async fn wait_for_schema(
         stats.beat();
         match supervisor::check_schema(config, database).await {
             Ok(facts) => {
-                outage.worked();
+                outage.worked(0);
                 stats.postgres.answers();
                 return Ok(facts);
             }
@@ -169,7 +169,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(&error, "The relay starts as soon as it works");
+                outage.failed(0, &error, "The relay starts as soon as it works");
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {
@@ -180,19 +180,21 @@ async fn wait_for_schema(
 }
 
 /// SIGTERM and SIGINT. One listener for the whole life of the process, so that none is missed between two waits.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Signals, Failed> {
+    /// Listens from now on; a signal does not end the process by itself any more.
+    pub(super) fn new() -> Result<Signals, Failed> {
         let open =
             |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
         Ok(Signals { terminate: open(SignalKind::terminate())?, interrupt: open(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) {
+    /// The next one, or one that came meanwhile.
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

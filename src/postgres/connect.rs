@@ -58,7 +58,11 @@ impl Database {
 
     /// A connection, a new one if none is free.
     pub async fn get(&self) -> Result<Object, Fault> {
-        self.read_settings()?;
+        // Only for a connection that has to be made: reading the system's certificates takes tens of milliseconds,
+        // and everybody else on this thread would wait for that.
+        if self.pool.status().available == 0 {
+            self.read_settings()?;
+        }
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is a matter of waiting, whatever the server said: a wrong password may be rotated,
             // too many connections may end.

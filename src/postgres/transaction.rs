@@ -64,7 +64,7 @@ impl ShortTransaction {
         let rows = self.run(&connection, doing, sql, params).await;
         match &rows {
             // An answer may still be on its way: nobody must get the connection.
-            Err(fault) if fault.kind == FaultKind::Unavailable => {
+            Err(fault) if fault.kind != FaultKind::Contended => {
                 drop(Object::take(connection));
                 (None, rows)
             }

@@ -81,6 +81,13 @@ pub async fn run<O: Outbox, P: Publisher>(
     session_now.begin();
     let mut batch = Batch::new();
     let mut published = publish(relay, &mut session_now, &mut claim, &start, &mut batch, deadline).await;
+    if published.is_err() {
+        // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
+        // later would be taken for one of the next batch.
+        if timeout_at(deadline, session_now.finish(&mut batch)).await.is_err() {
+            session_now.close(overdue(relay));
+        }
+    }
     if session_now.failure().is_some() {
         let after =
             alive(relay, &mut claim, after_failure(relay, &mut session_now, &mut batch, deadline)).await;
@@ -132,14 +139,7 @@ async fn publish<C: Claim, P: Publisher>(
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
-        let slice = match read {
-            Ok(slice) => slice,
-            Err(fault) => {
-                // What was handed over before the connection broke is on its way: hear what becomes of it.
-                let _ = timeout_at(deadline, session.finish(batch)).await;
-                return Err(fault);
-            }
-        };
+        let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
         by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await)
@@ -167,12 +167,14 @@ async fn by<C: Claim, P: Publisher>(
 ) -> Result<(), Fault> {
     let (in_time, kept) = alive(relay, claim, timeout_at(deadline, work(session))).await;
     if in_time.is_err() {
-        session.close(Failure::unknown(format!(
-            "Kafka has not acknowledged everything within publish_timeout ({:?})",
-            relay.limits.publish_timeout
-        )));
+        session.close(overdue(relay));
     }
     kept
+}
+
+fn overdue<P>(relay: &Relay<P>) -> Failure {
+    let waited = relay.limits.publish_timeout;
+    Failure::unknown(format!("Kafka has not acknowledged everything within publish_timeout ({waited:?})"))
 }
 
 /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost the work goes on all the same, for what
@@ -185,10 +187,14 @@ async fn alive<C: Claim, P: Publisher, T>(
     let mut work = pin!(work);
     let mut kept = Ok(());
     loop {
+        let beat = async {
+            sleep(relay.limits.takeover_timeout / 3).await;
+            claim.keep_alive().await
+        };
         tokio::select! {
             biased;
             done = &mut work => return (done, kept),
-            () = sleep(relay.limits.takeover_timeout / 3), if kept.is_ok() => kept = claim.keep_alive().await,
+            beat = beat, if kept.is_ok() => kept = beat,
         }
     }
 }
@@ -200,7 +206,9 @@ async fn after_failure<E: Event, P: Publisher>(
     batch: &mut Batch<E>,
     deadline: Instant,
 ) {
-    let _ = timeout(HARVEST, session.harvest(batch)).await;
+    session.absorb(batch);
+    let _ = timeout(HARVEST, session.harvest()).await;
+    session.absorb(batch);
     let _ = timeout_at(deadline, judge(relay, session, batch)).await;
 }
 

@@ -2,7 +2,7 @@
 
 use super::Setup;
 use super::admin::Running;
-use crate::database::run;
+use crate::support::database::run;
 use outbox_relay::postgres::grants::relay_grants;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Schemas that do not fit: exit code 78, with what to do, and nothing is claimed.
 
 use super::Setup;
-use crate::database::run;
+use crate::support::database::run;
 use outbox_relay::postgres::grants::relay_grants;
 
 const COMMANDS: [&[&str]; 5] =

@@ -33,6 +33,10 @@ impl Database {
         self.url.clone()
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub async fn connect(&self) -> Client {
         connect(self.server.clone().dbname(&self.name)).await
     }
@@ -83,7 +87,7 @@ fn with_database(url: &str, name: &str) -> String {
 }
 
 /// A name that no other test, and no other run, uses.
-fn unique(prefix: &str) -> String {
+pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}_{}_{prefix}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

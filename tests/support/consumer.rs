@@ -1,0 +1,133 @@
+//! An independent consumer: reads every partition from its beginning to its end, as it is stored.
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::{Offset, TopicPartitionList};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+use super::topics;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// A record as Kafka stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub topic: String,
+    pub partition: i32,
+    pub offset: i64,
+    pub timestamp_ms: Option<i64>,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub headers: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl Record {
+    /// The value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(header, _)| header == name)?.1.as_deref()
+    }
+
+    /// What consumers de-duplicate by.
+    pub fn event_id(&self) -> Option<Uuid> {
+        std::str::from_utf8(self.header("event_id")?).ok()?.parse().ok()
+    }
+
+    fn of(message: &BorrowedMessage<'_>) -> Self {
+        let headers = message.headers().map_or_else(Vec::new, |headers| {
+            headers.iter().map(|h| (h.key.to_owned(), h.value.map(<[u8]>::to_vec))).collect()
+        });
+        Self {
+            topic: message.topic().to_owned(),
+            partition: message.partition(),
+            offset: message.offset(),
+            timestamp_ms: message.timestamp().to_millis(),
+            key: message.key().map(<[u8]>::to_vec),
+            value: message.payload().map(<[u8]>::to_vec),
+            headers,
+        }
+    }
+}
+
+/// Follows topics from their beginning. Reading blocks its thread.
+pub struct Reader {
+    consumer: BaseConsumer,
+    /// The next offset of each partition.
+    next: HashMap<(String, i32), i64>,
+}
+
+impl Reader {
+    /// Of every partition that these topics have now.
+    pub fn new(topics: &[String]) -> Self {
+        let consumer: BaseConsumer = topics::client()
+            .set("group.id", "no-group-is-joined")
+            .set("enable.auto.commit", "false")
+            .set("fetch.wait.max.ms", "5")
+            .create()
+            .unwrap();
+        let mut assignment = TopicPartitionList::new();
+        let mut next = HashMap::new();
+        for topic in topics {
+            for partition in 0..topics::partitions(topic) {
+                assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+                next.insert((topic.clone(), partition), 0);
+            }
+        }
+        consumer.assign(&assignment).unwrap();
+        Self { consumer, next }
+    }
+
+    /// The next record, if one comes in time.
+    pub fn next(&mut self, within: Duration) -> Option<Record> {
+        let record = Record::of(&self.consumer.poll(within)?.unwrap());
+        let next = self.next.get_mut(&(record.topic.clone(), record.partition)).unwrap();
+        assert_eq!(record.offset, *next, "a record without a gap before it: {record:?}");
+        *next += 1;
+        Some(record)
+    }
+
+    /// Everything up to where the partitions end at the time of the call.
+    pub fn to_the_end(&mut self) -> Vec<Record> {
+        let ends: Vec<((String, i32), i64)> = self
+            .next
+            .keys()
+            .map(|place| {
+                let (_, end) = self.consumer.fetch_watermarks(&place.0, place.1, ANSWER_WITHIN).unwrap();
+                (place.clone(), end)
+            })
+            .collect();
+        let mut records = Vec::new();
+        let mut heard = Instant::now();
+        while ends.iter().any(|(place, end)| self.next[place] < *end) {
+            if let Some(record) = self.next(Duration::from_millis(100)) {
+                records.push(record);
+                heard = Instant::now();
+            }
+            assert!(heard.elapsed() < ANSWER_WITHIN, "Kafka holds records that the consumer does not get");
+        }
+        records
+    }
+
+    /// Reads on until `done` says so of everything read by this call; fails the test after `within`.
+    pub fn until(
+        &mut self,
+        what: &str,
+        within: Duration,
+        mut done: impl FnMut(&[Record]) -> bool,
+    ) -> Vec<Record> {
+        let begun = Instant::now();
+        let mut records = Vec::new();
+        while !done(&records) {
+            assert!(begun.elapsed() < within, "after {within:?} and {} records: no {what}", records.len());
+            records.extend(self.next(Duration::from_millis(100)));
+        }
+        records
+    }
+}
+
+/// Everything that these topics hold now, partition by partition in the order of the offsets.
+pub async fn read_all(topics: &[String]) -> Vec<Record> {
+    let topics = topics.to_vec();
+    tokio::task::spawn_blocking(move || Reader::new(&topics).to_the_end()).await.unwrap()
+}

@@ -1,0 +1,13 @@
+//! What the tests that need a running relay share: a world of its own for each test, the real binary as a process,
+//! writers that take turns, a consumer and a checker that know nothing of the relay.
+
+pub mod checker;
+pub mod consumer;
+pub mod database;
+pub mod forwarder;
+pub mod outbox;
+pub mod relay;
+pub mod rows;
+pub mod topics;
+pub mod wait;
+pub mod writers;

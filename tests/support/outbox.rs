@@ -1,0 +1,186 @@
+//! The world of one test: a migrated database, a ledger beside the outbox, topics that are nobody else's.
+
+use outbox_relay::postgres::migrate;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+use super::checker::{Committed, Report};
+use super::consumer;
+use super::database::{Database, run};
+use super::relay::{Relay, RelayProcess};
+use super::topics;
+use super::wait::wait_until;
+
+/// Aggregates have a row of their own, which their writers lock before they insert an event, and count their events.
+/// The ledger is written in the transaction of the event.
+const APPLICATION: &str = "
+CREATE TABLE app.aggregate (key text PRIMARY KEY, kind text NOT NULL, seq bigint NOT NULL DEFAULT 0);
+CREATE TABLE app.ledger (event_id uuid, kind text, key text, seq bigint, value text)";
+
+const PUBLISHING_WITHIN: Duration = Duration::from_secs(30);
+
+/// A claim locks lanes, its read the outbox; idle, the server waits for the relay.
+const PUBLISHING: &str = "
+SELECT count(*) > 0
+FROM pg_stat_activity AS a
+WHERE application_name = $1 AND datname = current_database() AND state = 'idle in transaction'
+  AND 2 = (SELECT count(DISTINCT relation) FROM pg_locks AS l
+           WHERE l.pid = a.pid AND relation IN ('app.outbox'::regclass, 'app.outbox_lane'::regclass))";
+
+/// An outbox, and what belongs to it in Postgres and in Kafka.
+pub struct Outbox {
+    pub database: Database,
+    /// Runs the statements of the test itself.
+    pub client: Client,
+    /// The topic of an aggregate type is this and the type.
+    prefix: String,
+    kinds: Vec<String>,
+}
+
+impl Outbox {
+    /// With one topic, of the aggregate type `order`.
+    pub async fn create(test: &str, partitions: i32) -> Self {
+        let mut outbox = Self::without_topics(test).await;
+        outbox.create_topic("order", partitions).await;
+        outbox
+    }
+
+    pub async fn without_topics(test: &str) -> Self {
+        let database = Database::create(test).await;
+        let mut client = database.connect().await;
+        migrate::apply(&mut client, &"app.outbox".parse().unwrap()).await.unwrap();
+        run(&client, APPLICATION).await;
+        let prefix = format!("{}.", database.name());
+        Self { database, client, prefix, kinds: Vec::new() }
+    }
+
+    /// The topic of an aggregate type.
+    pub fn topic(&self, kind: &str) -> String {
+        format!("{}{kind}", self.prefix)
+    }
+
+    /// The topics that this world created.
+    pub fn topics(&self) -> Vec<String> {
+        self.kinds.iter().map(|kind| self.topic(kind)).collect()
+    }
+
+    pub async fn create_topic(&mut self, kind: &str, partitions: i32) {
+        self.create_topic_with(kind, partitions, &[]).await;
+    }
+
+    /// With settings of the topic, such as `max.message.bytes`.
+    pub async fn create_topic_with(&mut self, kind: &str, partitions: i32, settings: &[(&str, &str)]) {
+        topics::create(&self.topic(kind), partitions, settings).await;
+        self.kinds.push(kind.to_owned());
+    }
+
+    /// A relay of this outbox, to be configured and started.
+    pub fn relay(&self) -> Relay {
+        Relay::new()
+            .set("postgres", "url", self.database.url())
+            .set("kafka", "bootstrap_servers", topics::bootstrap())
+            .set("outbox", "table", "app.outbox")
+            .set("outbox", "topic", format!("{}{{aggregate_type}}", self.prefix))
+            .set("admin", "listen", "off")
+            .set("log", "level", "info,outbox_relay=debug")
+            .set("log", "format", "text")
+    }
+
+    /// A running relay with default settings.
+    pub async fn start_relay(&self) -> RelayProcess {
+        self.relay().start().await
+    }
+
+    /// Adds aggregates `{kind}-1` to `{kind}-{count}`, and returns their keys.
+    pub async fn add_aggregates(&self, kind: &str, count: usize) -> Vec<String> {
+        let sql = "INSERT INTO app.aggregate (key, kind)
+                   SELECT $1 || '-' || n, $1 FROM generate_series(1, $2) AS n RETURNING key";
+        let rows = self.client.query(sql, &[&kind, &(count as i32)]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// How many rows are in the outbox and not sent.
+    pub async fn unsent(&self) -> i64 {
+        self.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await
+    }
+
+    /// A number from the database.
+    pub async fn count(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}")).get(0)
+    }
+
+    /// Waits until every committed row is settled, as long as rows are settled at all: `without_progress` is the
+    /// longest time without any.
+    pub async fn wait_until_drained(&self, without_progress: Duration) {
+        loop {
+            let before = self.unsent().await;
+            if before == 0 {
+                return;
+            }
+            let what = format!("fewer than {before} unsent rows");
+            wait_until(&what, without_progress, async || self.unsent().await < before).await;
+        }
+    }
+
+    /// How many of the writers' events are settled.
+    pub async fn settled(&self) -> i64 {
+        const SETTLED: &str = "SELECT (SELECT count(*) FROM app.ledger)
+                                    - (SELECT count(*) FROM app.outbox WHERE sent_at IS NULL)";
+        self.count(SETTLED).await
+    }
+
+    /// Waits until so many events more than now are settled.
+    pub async fn wait_until_settled(&self, more: i64, within: Duration) {
+        let enough = self.settled().await + more;
+        let what = format!("{more} more events are settled");
+        wait_until(&what, within, async || self.settled().await >= enough).await;
+    }
+
+    /// Waits until this relay holds a claim that it has read, and is busy with Kafka.
+    pub async fn wait_until_publishing(&self, relay: &RelayProcess) {
+        let what = format!("{} is in the middle of a batch", relay.name);
+        wait_until(&what, PUBLISHING_WITHIN, async || {
+            self.client.query_one(PUBLISHING, &[&relay.name]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
+    /// Waits until somebody waits for a lock, this backend.
+    pub async fn wait_until_blocked(&self, backend: i32) {
+        let sql = "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
+        wait_until("a writer waits for its turn", PUBLISHING_WITHIN, async || {
+            self.client.query_one(sql, &[&backend]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
+    /// The writers' ledger.
+    pub async fn committed(&self) -> Vec<Committed> {
+        let sql = "SELECT event_id, kind, key, seq, value FROM app.ledger";
+        let rows = self.client.query(sql, &[]).await.unwrap();
+        let event = |row: &tokio_postgres::Row| Committed {
+            event_id: row.get(0),
+            topic: self.topic(row.get(1)),
+            key: row.get(2),
+            seq: row.get(3),
+            value: row.get(4),
+        };
+        rows.iter().map(event).collect()
+    }
+
+    /// Compares the ledger with what the topics hold now.
+    pub async fn check(&self) -> Report {
+        Report::new(&self.committed().await, &consumer::read_all(&self.topics()).await)
+    }
+
+    /// For the end of a test that passed.
+    pub async fn drop(self) {
+        for topic in self.topics() {
+            if topics::partitions(&topic) > 0 {
+                topics::delete(&topic).await;
+            }
+        }
+        drop(self.client);
+        self.database.drop(&[]).await;
+    }
+}

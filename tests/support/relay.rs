@@ -1,0 +1,176 @@
+//! The real binary as a process, which a test may kill, freeze and ask to end.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::fs::File;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+use super::wait::wait_until;
+
+/// Longer than anything waits at default settings.
+const WITHIN: Duration = Duration::from_secs(60);
+/// How much of its log a failed test shows.
+const LOG_LINES_SHOWN: usize = 60;
+
+/// A relay to be started: its configuration.
+#[derive(Clone)]
+pub struct Relay {
+    config: toml::Table,
+    environment: Vec<(String, OsString)>,
+}
+
+impl Relay {
+    pub fn new() -> Self {
+        Self { config: toml::Table::new(), environment: Vec::new() }
+    }
+
+    /// Sets one key, over whatever it was before.
+    pub fn set(mut self, section: &str, key: &str, value: impl Into<toml::Value>) -> Self {
+        let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
+        section.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Sets a property of librdkafka.
+    pub fn set_kafka_property(mut self, name: &str, value: &str) -> Self {
+        let kafka = self.config.entry("kafka").or_insert_with(|| toml::Table::new().into());
+        let properties = kafka.as_table_mut().unwrap().entry("properties");
+        let properties = properties.or_insert_with(|| toml::Table::new().into());
+        properties.as_table_mut().unwrap().insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Sets a variable of the process's environment.
+    pub fn set_environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Starts `run` and waits until it relays.
+    pub async fn start(self) -> RelayProcess {
+        let mut relay = self.spawn(&["run"]);
+        relay.wait_for_log("relaying").await;
+        relay
+    }
+
+    /// Starts a command, with `--config` added, and does not wait for anything.
+    pub fn spawn(self, command: &[&str]) -> RelayProcess {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("relay-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("relay.toml");
+        let named = self.set("postgres", "application_name", name.clone());
+        std::fs::write(&config, toml::to_string(&named.config).unwrap()).unwrap();
+        let process = Command::new(env!("CARGO_BIN_EXE_outbox-relay"))
+            .args(command)
+            .envs(named.environment)
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(File::create(folder.path().join("stdout")).unwrap())
+            .stderr(File::create(folder.path().join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        RelayProcess { name, folder, process }
+    }
+}
+
+/// A relay that runs, or did. Dropping it kills the process.
+pub struct RelayProcess {
+    /// Its application_name in pg_stat_activity.
+    pub name: String,
+    folder: TempDir,
+    process: Child,
+}
+
+impl RelayProcess {
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        self.read("stderr")
+    }
+
+    /// What it has printed.
+    pub fn stdout(&self) -> String {
+        self.read("stdout")
+    }
+
+    /// Waits for something in its log; fails the test if the process ends before.
+    pub async fn wait_for_log(&mut self, text: &str) {
+        wait_until(&format!("{} logs {text:?}", self.name), WITHIN, async || {
+            if self.log().contains(text) {
+                return true;
+            }
+            let ended = self.process.try_wait().unwrap();
+            assert!(ended.is_none(), "{} ended before it logged {text:?}: {ended:?}", self.name);
+            false
+        })
+        .await;
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// SIGKILL, and waits until it is dead.
+    pub fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// SIGTERM; returns when the process has ended.
+    pub async fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended().await
+    }
+
+    /// SIGSTOP: the process does nothing more, its connections stay.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Waits until the process has ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let mut status = None;
+        let what = format!("{} has ended", self.name);
+        wait_until(&what, WITHIN, async || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        status.unwrap()
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    fn read(&self, file: &str) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.folder.path().join(file)).unwrap()).into_owned()
+    }
+}
+
+impl Drop for RelayProcess {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        _ = self.process.kill();
+        _ = self.process.wait();
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+            eprintln!("--- log of {}, its last {} lines\n{}", self.name, shown.len(), shown.join("\n"));
+        }
+    }
+}
