@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::check::{self, CheckError, Facts};
+use crate::postgres::check::{self, CheckError, Facts, FaultKind};
 use crate::postgres::claim::PostgresOutbox;
 use crate::postgres::connect::Database;
 use crate::postgres::holds::PostgresHolds;
@@ -77,6 +77,12 @@ pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts,
     let table = config.outbox.table.clone();
     match timeout(CHECK_TIMEOUT, check::check(&connection, &table)).await {
         Ok(Ok(facts)) => Ok(facts),
+        // A standby may be promoted, or another host of the URL be the primary.
+        Ok(Err(CheckError::Faults(faults)))
+            if faults.iter().any(|fault| fault.kind == FaultKind::Standby) =>
+        {
+            Err(StartError::Unavailable(CheckError::Faults(faults).to_string()))
+        }
         Ok(Err(error @ CheckError::Faults(_))) => Err(StartError::Unfit(error.to_string())),
         Ok(Err(other)) => Err(StartError::Unavailable(other.to_string())),
         Err(_) => {
@@ -124,10 +130,14 @@ pub async fn run(
     }
     let mut background: JoinSet<&'static str> = JoinSet::new();
     let mut cycle: JoinSet<&'static str> = JoinSet::new();
-    for _ in 0..config.relay.workers {
-        let outbox =
-            PostgresOutbox::new(database.clone(), Rc::clone(&statements), config.relay.takeover_timeout);
-        let work = worker::work(Rc::clone(&relay), outbox, fastrand::Rng::new());
+    for number in 1..=config.relay.workers {
+        let outbox = PostgresOutbox::new(
+            database.clone(),
+            Rc::clone(&statements),
+            config.relay.takeover_timeout,
+            facts.server_version_num,
+        );
+        let work = worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new());
         cycle.spawn_local(async {
             work.await;
             "a worker"

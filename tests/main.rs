@@ -2,15 +2,23 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+mod bad_rows;
 mod check;
 mod content;
 mod crashes;
 mod demo;
 mod locked_rows;
 mod marks;
+mod held_topics;
+mod kafka_away;
+mod memory;
 mod migrate;
+mod once;
 mod ordinary;
 mod partition;
+mod plan;
+mod record_size;
+mod service;
 mod support;
 mod takeover;
 mod taking_turns;

@@ -147,7 +147,7 @@ async fn wait_for_schema(
         stats.beat();
         match supervisor::check_schema(config, database).await {
             Ok(facts) => {
-                outage.worked();
+                outage.worked(0);
                 stats.postgres.answers();
                 return Ok(facts);
             }
@@ -156,7 +156,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(&error, "The relay starts as soon as it works");
+                outage.failed(0, &error, "The relay starts as soon as it works");
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {

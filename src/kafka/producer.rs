@@ -11,6 +11,7 @@ use crate::relay::publisher::{Producer, Refusal, Report};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One idempotent producer, with its own polling thread inside of librdkafka.
 pub struct KafkaProducer {
-    producer: ThreadedProducer<Context>,
+    producer: Detached,
     reports: Arc<Reports>,
     limits: Rc<Limits>,
     batch_bytes: usize,
@@ -29,7 +30,7 @@ pub struct KafkaProducer {
 
 impl KafkaProducer {
     pub(super) fn new(
-        producer: ThreadedProducer<Context>,
+        producer: Detached,
         reports: Arc<Reports>,
         limits: Rc<Limits>,
         batch_bytes: usize,
@@ -47,7 +48,7 @@ impl Producer for KafkaProducer {
                 None => failure,
             })?;
         let limit = self.limits.of(topic, found.broker).await;
-        if limit < self.batch_bytes {
+        if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
             // of the request that it shared with others.
             return Err(Failure {
@@ -104,7 +105,7 @@ impl Producer for KafkaProducer {
     }
 
     fn stop(&mut self) {
-        self.producer.purge(PurgeConfig::default().queue());
+        self.producer.purge(PurgeConfig::default().queue().non_blocking());
     }
 
     async fn drained(&mut self) {
@@ -112,9 +113,29 @@ impl Producer for KafkaProducer {
     }
 
     fn abandon(self) {
-        self.producer.purge(PurgeConfig::default().queue().inflight());
-        // Waits for librdkafka's threads.
-        tokio::task::spawn_blocking(move || drop(self.producer));
+        drop(self);
+    }
+}
+
+/// A producer that is ended on another thread: its end purges the queues and waits for librdkafka's threads, one of
+/// which may be resolving a name.
+pub(super) struct Detached(pub(super) Option<ThreadedProducer<Context>>);
+
+impl Deref for Detached {
+    type Target = ThreadedProducer<Context>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only drop takes it"))
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let producer = self.0.take();
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => _ = runtime.spawn_blocking(move || drop(producer)),
+            Err(_) => drop(producer),
+        }
     }
 }
 

@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 /// Waits for a free connection no longer than this: the pool has one for everybody, so it never comes to that.
 const POOL_WAIT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Over all hosts of the URL, with TLS and authentication, which `connect_timeout` does not bound: a server that froze
-/// still accepts.
-const CONNECTED_WITHIN: Duration = Duration::from_secs(40);
+/// How many `connect_timeout`s all hosts of the URL get together, with TLS and authentication, which it does not bound:
+/// a server that froze still accepts.
+const CONNECT_TIMEOUTS: u32 = 4;
 const CONNECTING: &str = "connecting to Postgres";
 
 /// The way to the database.
@@ -50,7 +50,7 @@ impl Database {
             .max_size(connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_WAIT))
-            .create_timeout(Some(CONNECTED_WITHIN))
+            .create_timeout(Some(CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)))
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         Ok(Database { settings: settings.clone(), latest, pool })

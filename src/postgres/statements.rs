@@ -70,7 +70,7 @@ LEFT JOIN LATERAL (
 const MARK: &str = "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])";
 const MARK_AROUND_LOCKS: &str = "
 UPDATE {outbox} SET sent_at = clock_timestamp()
-WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))";
 
 /// By place, which needs no index; and by id, since without a row lock another row may lie there by now.
 const DELETE: &str = "DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND id = ANY($2::bigint[])";
@@ -78,13 +78,15 @@ const DELETE_AROUND_LOCKS: &str = "
 DELETE FROM {outbox}
 WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
 
-/// Moves whole events; their payloads need not have been fetched.
+/// Moves whole events; their payloads need not have been fetched. Round rows that somebody else has locked.
 const DEAD_LETTER: &str = "
 WITH moved AS (
     DELETE FROM {outbox} o
     USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
     WHERE o.id = r.id
-    RETURNING o.*, r.topic, r.reason, r.error
+      AND o.id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+    RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+              r.topic, r.reason, r.error
 )
 INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
                            created_at, topic, reason, error)
@@ -95,8 +97,9 @@ ORDER BY id";
 
 const HOLD: &str = "
 INSERT INTO {hold} (topic, reason, error, probe_at)
-SELECT topic, reason, error, now() + interval '1 second'
+SELECT topic, reason, error, clock_timestamp() + interval '1 second'
 FROM unnest($1::text[], $2::text[], $3::text[]) AS h(topic, reason, error)
+ORDER BY topic -- two relays that hold the same topics must not deadlock
 ON CONFLICT (topic) DO NOTHING";
 
 /// One indexed probe a lane.
@@ -199,6 +202,18 @@ impl Statements {
     }
 }
 
+impl Statements {
+    /// The claim's read, whose plan a test looks at.
+    pub fn read(&self) -> &str {
+        &self.read
+    }
+
+    /// The scout's look, whose plan a test looks at.
+    pub fn look(&self) -> &str {
+        &self.look
+    }
+}
+
 /// The rows whose topic is not held. Holds name topics; the template turns around into the aggregate types of these.
 fn not_held(template: &TopicTemplate) -> String {
     let literal = super::table::quote_literal;
@@ -210,7 +225,7 @@ fn not_held(template: &TopicTemplate) -> String {
         "o.aggregate_type <> ALL (ARRAY(
         SELECT substr(topic, {from}, greatest(length(topic) - {around}, 0))
         FROM {{hold}}
-        WHERE starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))",
+        WHERE length(topic) >= {around} AND starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))",
         from = prefix.chars().count() + 1,
         around = prefix.chars().count() + suffix.chars().count(),
         suffix_length = suffix.chars().count(),

@@ -139,7 +139,7 @@ async fn publish<C: Claim, P: Publisher>(
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
-        let slice = read?;
+        let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
         by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await)
@@ -187,10 +187,14 @@ async fn alive<C: Claim, P: Publisher, T>(
     let mut work = pin!(work);
     let mut kept = Ok(());
     loop {
+        let beat = async {
+            sleep(relay.limits.takeover_timeout / 3).await;
+            claim.keep_alive().await
+        };
         tokio::select! {
             biased;
             done = &mut work => return (done, kept),
-            () = sleep(relay.limits.takeover_timeout / 3), if kept.is_ok() => kept = claim.keep_alive().await,
+            beat = beat, if kept.is_ok() => kept = beat,
         }
     }
 }

@@ -33,7 +33,8 @@ pub trait Producer {
     /// Hands a row over without waiting. `index` comes back in its [`Report`].
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;
 
-    /// Rows handed over and not yet reported.
+    /// Rows handed over and not yet reported. A report can be drained before it leaves this count, never after: once
+    /// this is 0, the next drain takes the last one.
     fn in_flight(&self) -> usize;
 
     /// A report of a failure has come in: nothing more may be sent.

@@ -13,14 +13,18 @@ use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
+/// Who says that Postgres fails, or works again; workers count from 1.
+const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
 const SWEEP_SHARE: u32 = 50;
-const SWEEP_FIRST: Duration = Duration::from_secs(15);
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
+const SWEEP_LANES: usize = 8;
 
 /// The scout's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -53,6 +57,7 @@ pub struct Scout<P, L> {
     interval: Duration,
     fence_at: Instant,
     sweep_at: Instant,
+    swept: usize,
     backlog_at: Instant,
     oldest_at: Instant,
 }
@@ -67,7 +72,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), random),
             interval: POLL_FIRST,
             fence_at: now,
-            sweep_at: now + SWEEP_FIRST,
+            sweep_at: now + SWEEP_EVERY,
+            swept: 0,
             backlog_at: now,
             oldest_at: now,
         }
@@ -89,13 +95,13 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             match done {
                 Ok(_) => {
                     self.relay.stats.postgres.answers();
-                    self.relay.postgres.worked();
+                    self.relay.postgres.worked(SCOUT);
                     self.backoff.reset();
                     self.wait().await;
                 }
                 Err(fault) => {
                     self.relay.stats.postgres.fails(&fault);
-                    self.relay.postgres.failed(&fault, POSTGRES_ADVICE);
+                    self.relay.postgres.failed(SCOUT, &fault, POSTGRES_ADVICE);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -106,9 +112,15 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            if timeout(self.relay.limits.publish_timeout, self.relay.gate.opened()).await.is_err() {
+            let patience = self.relay.limits.publish_timeout;
+            tokio::select! {
+                biased;
+                () = self.relay.gate.opened() => {}
+                () = self.relay.board.stopped() => break,
+                () = sleep(patience) => self.relay.board.stop(),
+            }
+            if self.relay.postgres.lasts().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
-                break;
             }
             if self.round().await? == Seen::NothingAnywhere {
                 self.relay.board.stop();
@@ -175,12 +187,9 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.step_fence().await?;
             self.relay.stats.beat();
         }
-        if !self.relay.board.has_free_worker() {
-            return Ok(Seen::Unknown);
-        }
         if now >= self.sweep_at {
-            self.sweep().await?;
-            self.relay.stats.beat();
+            let swept = self.sweep().await;
+            self.measured(swept)?;
         }
         self.look().await
     }
@@ -195,17 +204,23 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let sighting = self.lookout.look(&lanes, &start.lows, start.hold_version).await?;
         self.relay.marks.borrow_mut().meet(sighting.server);
         self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
+        // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
+        // rows would be taken for a repetition.
+        self.relay.board.put_up(self.relay.acknowledged.borrow().lanes());
         let everywhere = lanes.len() == LANES && start.epoch() == self.relay.marks.borrow().epoch();
         Ok(if sighting.first_unsent.is_empty() && everywhere { Seen::NothingAnywhere } else { Seen::Unknown })
     }
 
-    /// Looks below the marks, for rows that somebody has put back: a requeue, `sent_at = NULL`, a restored table.
+    /// Looks below the marks of a few lanes, for rows that somebody has put back: a requeue, `sent_at = NULL`, a
+    /// restored table.
     async fn sweep(&mut self) -> Result<(), Fault> {
-        let lanes: Vec<Lane> = Lane::all().collect();
+        let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(SWEEP_LANES).collect();
+        self.swept = (self.swept + SWEEP_LANES) % LANES;
         let begun = Instant::now();
+        self.sweep_at = begun + SWEEP_EVERY;
         let version = self.relay.marks.borrow().start(&[]).hold_version;
-        let sighting = self.lookout.look(&lanes, &[LOWEST; LANES], version).await?;
-        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(SWEEP_FIRST);
+        let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], version).await?;
+        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(SWEEP_EVERY);
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
         for (lane, first) in sighting.first_unsent {

@@ -15,8 +15,13 @@ use tokio::time::{Instant, sleep};
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 
-/// Works until the board stops, and finishes the cycle under way.
-pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, random: fastrand::Rng) {
+/// Works until the board stops, and finishes the cycle under way. Workers are numbered from 1.
+pub async fn work<O: Outbox, P: Publisher>(
+    relay: Rc<Relay<P>>,
+    number: usize,
+    mut outbox: O,
+    random: fastrand::Rng,
+) {
     let mut session: Option<Session<P::Producer>> = None;
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
     let mut skip_locked = false;
@@ -31,7 +36,7 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
         match done {
             Ok(cycle) => {
-                relay.postgres.worked();
+                relay.postgres.worked(number);
                 count(&relay.stats, &cycle, begun.elapsed());
                 skip_locked = cycle.locked_out;
                 give_back(&relay, &lanes, &cycle);
@@ -50,7 +55,7 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
                         skip_locked = true;
                     }
                     FaultKind::Unavailable | FaultKind::Refused => {
-                        relay.postgres.failed(&fault, POSTGRES_ADVICE);
+                        relay.postgres.failed(number, &fault, POSTGRES_ADVICE);
                     }
                 }
                 sleep(backoff.next_wait()).await;
@@ -100,7 +105,8 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
     } else {
         relay.board.elsewhere(&elsewhere);
     }
-    if cycle.sent > 0 {
+    // A row that stays locked is read again and again: that is no progress.
+    if cycle.sent > 0 && !cycle.locked_out {
         relay.board.progressed();
     }
 }

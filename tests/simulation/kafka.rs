@@ -1,7 +1,7 @@
 //! The model of Kafka: idempotent producers over a network that delays, refuses, loses answers and delivers late.
 
 use super::postgres::SimEvent;
-use super::world::World;
+use super::world::{Sabotage, World};
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind};
 use outbox_relay::relay::publisher::{Producer, Publisher, Refusal, Report};
@@ -286,7 +286,9 @@ impl Producer for SimProducer {
     }
 
     fn stop(&mut self) {
-        purge(&self.shared);
+        if !self.broker.world.breaks(Sabotage::GapsAfterRefusal) {
+            purge(&self.broker, &self.shared);
+        }
     }
 
     async fn drained(&mut self) {
@@ -300,11 +302,11 @@ impl Producer for SimProducer {
 impl Drop for SimProducer {
     fn drop(&mut self) {
         self.shared.state.borrow_mut().abandoned = true;
-        purge(&self.shared);
+        purge(&self.broker, &self.shared);
     }
 }
 
-fn purge(shared: &Shared) {
+fn purge(broker: &Broker, shared: &Shared) {
     let purged: Vec<u32> = {
         let mut state = shared.state.borrow_mut();
         state.fatal = true;
@@ -316,7 +318,8 @@ fn purge(shared: &Shared) {
             .collect()
     };
     for index in purged {
-        shared.report(index, Err(Failure::unknown("purged")));
+        let counts = broker.world.breaks(Sabotage::PurgedCountsAsSent);
+        shared.report(index, if counts { Ok(()) } else { Err(Failure::unknown("purged")) });
     }
 }
 
@@ -352,8 +355,10 @@ async fn sender(broker: Rc<Broker>, shared: Rc<Shared>, to: Target) {
             world.pass(20).await;
         }
         if let Some(failure) = round(&broker, &shared, &to).await {
-            fail(&shared, &to, &failure);
-            return;
+            fail(&broker, &shared, &to, &failure);
+            if !broker.world.breaks(Sabotage::GapsAfterRefusal) {
+                return;
+            }
         }
     }
 }
@@ -371,6 +376,7 @@ async fn round(broker: &Broker, shared: &Shared, to: &Target) -> Option<Failure>
         let outcome = match answer {
             Answer::Retry => continue,
             Answer::Stored => Ok(()),
+            Answer::Repeated if broker.world.breaks(Sabotage::OffsetlessAcknowledged) => Ok(()),
             Answer::Repeated => Err(Failure::unknown("acknowledged without an offset")),
             Answer::Refused(kind) => {
                 return Some(Failure { kind, reason: "refused", error: "refused".to_owned() });
@@ -385,16 +391,22 @@ async fn round(broker: &Broker, shared: &Shared, to: &Target) -> Option<Failure>
 }
 
 /// The first request under way was refused for good: nothing that this producer has left is sent.
-fn fail(shared: &Shared, to: &Target, failure: &Failure) {
+fn fail(broker: &Broker, shared: &Shared, to: &Target, failure: &Failure) {
     let window = {
         let mut state = shared.state.borrow_mut();
         std::mem::take(&mut state.partitions.get_mut(to).unwrap().window)
     };
-    for (place, (_, rows)) in window.into_iter().enumerate() {
+    for (place, (first, rows)) in window.into_iter().enumerate() {
+        if broker.world.breaks(Sabotage::GapsAfterRefusal) {
+            let known = (to.producer, to.topic.clone(), to.partition);
+            broker.state.borrow_mut().sequences.insert(known, first + rows.len() as u64);
+        }
         for (index, _) in rows {
             let outcome = if place == 0 { failure.clone() } else { Failure::unknown("after a failure") };
             shared.report(index, Err(outcome));
         }
     }
-    purge(shared);
+    if !broker.world.breaks(Sabotage::GapsAfterRefusal) {
+        purge(broker, shared);
+    }
 }

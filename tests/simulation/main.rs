@@ -11,7 +11,7 @@ mod run;
 mod world;
 
 use run::{Outcome, Plan, run};
-use world::Faults;
+use world::{Faults, Sabotage};
 
 /// The template of the simulated relays is the aggregate type itself.
 fn topic_of(event: &postgres::SimEvent) -> String {
@@ -33,6 +33,7 @@ const CALM: Plan = Plan {
     disasters: 0,
     poison: 0,
     late_topic: false,
+    sabotage: None,
 };
 
 const STORM: Plan = Plan {
@@ -80,4 +81,52 @@ fn without_a_fault_every_event_arrives_once_and_in_order() {
 #[test]
 fn whatever_fails_nothing_is_lost_and_first_occurrences_stay_in_order() {
     explore(&STORM, 300);
+}
+
+/// A world that breaks a rule must be caught within so many schedules; else the simulator sees nothing.
+fn must_be_caught(rule: Sabotage, schedules: u64) {
+    let plan = Plan { sabotage: Some(rule), ..STORM };
+    let caught = (1..=schedules).find(|seed| run(*seed, &plan).is_err());
+    let seed = caught.unwrap_or_else(|| panic!("{rule:?} was not caught in {schedules} schedules"));
+    println!("{rule:?} was caught by schedule {seed}");
+}
+
+#[test]
+fn lanes_without_a_lock_are_caught() {
+    must_be_caught(Sabotage::NoLaneLock, 100);
+}
+
+#[test]
+fn a_snapshot_older_than_the_lane_lock_is_caught() {
+    must_be_caught(Sabotage::SnapshotOlderThanLock, 100);
+}
+
+#[test]
+fn skipping_locked_rows_is_caught() {
+    must_be_caught(Sabotage::RowsSkipLocked, 100);
+}
+
+#[test]
+fn marks_without_a_fence_are_caught() {
+    must_be_caught(Sabotage::BlindFence, 100);
+}
+
+#[test]
+fn marks_that_outlive_a_hold_are_caught() {
+    must_be_caught(Sabotage::HoldsWithoutVersion, 100);
+}
+
+#[test]
+fn an_acknowledgement_without_an_offset_that_counts_is_caught() {
+    must_be_caught(Sabotage::OffsetlessAcknowledged, 200);
+}
+
+#[test]
+fn a_producer_that_leaves_gaps_is_caught() {
+    must_be_caught(Sabotage::GapsAfterRefusal, 100);
+}
+
+#[test]
+fn counting_purged_rows_as_sent_is_caught() {
+    must_be_caught(Sabotage::PurgedCountsAsSent, 100);
 }

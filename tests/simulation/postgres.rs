@@ -1,7 +1,7 @@
 //! The model of Postgres: rows with ids drawn before commit, snapshots, lane locks, lost answers.
 
 use super::kafka::Broker;
-use super::world::World;
+use super::world::{Sabotage, World};
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::{Failure, Fault, FaultKind};
 use outbox_relay::relay::lane::{LANES, Lane};
@@ -167,18 +167,22 @@ impl Postgres {
 
     fn pending(&self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
-        let mut found = Vec::new();
-        for (lane, low) in lanes.iter().zip(lows) {
-            let low = if state.hold_version == hold_version { *low } else { i64::MIN };
-            let rows = state.rows.values().filter(|row| {
-                row.state == RowState::Unsent
-                    && row.event.lane() == *lane
-                    && row.event.id > low
-                    && !state.holds.contains_key(&super::topic_of(&row.event))
-            });
-            found.extend(rows.map(|row| row.event.clone()));
+        let current = state.hold_version == hold_version || self.world.breaks(Sabotage::HoldsWithoutVersion);
+        let mut found: Vec<(usize, SimEvent)> = Vec::new();
+        for row in state.rows.values().filter(|row| row.state == RowState::Unsent) {
+            let lane = row.event.lane();
+            let Some(place) = lanes.iter().position(|asked| *asked == lane) else { continue };
+            let above = row.event.id > if current { lows[place] } else { i64::MIN };
+            if above && !state.holds.contains_key(&super::topic_of(&row.event)) {
+                found.push((place, row.event.clone()));
+            }
         }
-        found
+        found.sort_by_key(|(place, event)| (*place, event.id));
+        found.into_iter().map(|(_, event)| event).collect()
+    }
+
+    fn hold_version(&self) -> i64 {
+        if self.world.breaks(Sabotage::HoldsWithoutVersion) { 0 } else { self.state.borrow().hold_version }
     }
 
     fn alive(&self, claim: u64) -> Result<(), Fault> {
@@ -257,6 +261,7 @@ impl Outbox for SimConnection {
     type Claim<'a> = SimClaim<'a>;
 
     async fn claim(&mut self, lanes: &[Lane]) -> Result<SimClaim<'_>, Fault> {
+        let before = self.postgres.pending(lanes, &vec![i64::MIN; lanes.len()], 0);
         self.statement().await?;
         let mut owned = Vec::new();
         let claim = {
@@ -274,7 +279,8 @@ impl Outbox for SimConnection {
             state.next_claim += 1;
             let claim = state.next_claim;
             for lane in lanes {
-                if !state.lanes.contains_key(&lane.index()) {
+                let free = !state.lanes.contains_key(&lane.index());
+                if free || self.postgres.world.breaks(Sabotage::NoLaneLock) {
                     state.lanes.insert(lane.index(), claim);
                     owned.push(*lane);
                 }
@@ -282,7 +288,8 @@ impl Outbox for SimConnection {
             state.claims.insert(claim, Instant::now());
             claim
         };
-        Ok(SimClaim { server: self.server(), connection: self, claim, lanes: owned, snapshot: None })
+        let early = self.postgres.world.breaks(Sabotage::SnapshotOlderThanLock).then_some(before);
+        Ok(SimClaim { server: self.server(), connection: self, claim, lanes: owned, snapshot: None, early })
     }
 }
 
@@ -293,6 +300,7 @@ pub struct SimClaim<'a> {
     claim: u64,
     lanes: Vec<Lane>,
     snapshot: Option<Snapshot>,
+    early: Option<Vec<SimEvent>>,
 }
 
 struct Snapshot {
@@ -329,10 +337,16 @@ impl Claim for SimClaim<'_> {
         self.statement().await?;
         let postgres = &self.connection.postgres;
         let mut rows = postgres.pending(&self.lanes, &read.lows, read.hold_version);
+        if let Some(early) = self.early.take() {
+            rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
+        }
+        if postgres.world.breaks(Sabotage::RowsSkipLocked) {
+            rows.retain(|_| !postgres.world.happens(50));
+        }
         let limited = rows.len() >= read.rows_max;
         rows.truncate(read.rows_max);
         rows.reverse();
-        let hold_version = postgres.state.borrow().hold_version;
+        let hold_version = postgres.hold_version();
         self.snapshot = Some(Snapshot { rows, hold_version, limited });
         Ok(())
     }
@@ -423,17 +437,24 @@ impl Lookout for SimConnection {
                 first_unsent.push((row.lane(), row.id));
             }
         }
-        Ok(Sighting { server: self.server(), first_unsent, oldest: None })
+        Ok(Sighting { server: self.server(), first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
         self.statement().await?;
+        if self.postgres.world.breaks(Sabotage::BlindFence) {
+            return Ok((self.server(), Vec::new()));
+        }
         let writers = self.postgres.state.borrow().writers.iter().cloned().collect();
         Ok((self.server(), writers))
     }
 
     async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
         Ok(0)
+    }
+
+    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
+        Ok(None)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::kafka::{Broker, SimCluster};
 use super::postgres::{Postgres, SimConnection, SimEvent};
-use super::world::{Faults, World};
+use super::world::{Faults, Sabotage, World};
 use outbox_relay::relay::marks::Marks;
 use outbox_relay::relay::scout::Scout;
 use outbox_relay::relay::stats::Stats;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub poison: u32,
     /// The second topic comes only after a while.
     pub late_topic: bool,
+    /// The rule that the world breaks.
+    pub sabotage: Option<Sabotage>,
 }
 
 /// What was written, per topic and key in the order of the commits.
@@ -53,7 +55,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Outcome, String> {
 }
 
 async fn schedule(seed: u64, plan: &Plan) -> Result<Outcome, String> {
-    let world = World::new(seed, plan.relays);
+    let world = World::new(seed, plan.relays, plan.sabotage);
     let broker = Broker::new(Rc::clone(&world));
     let postgres = Postgres::new(Rc::clone(&world), Rc::clone(&broker));
     let ledger = Ledger::default();
@@ -76,6 +78,9 @@ async fn schedule(seed: u64, plan: &Plan) -> Result<Outcome, String> {
     let begun = Instant::now();
     while !postgres.is_settled() && begun.elapsed() < Duration::from_secs(600) {
         sleep(Duration::from_millis(100)).await;
+    }
+    for relay in &mut relays {
+        relay.shutdown().await;
     }
     // What is still under way of abandoned producers may arrive now.
     sleep(Duration::from_secs(120)).await;
@@ -102,8 +107,8 @@ fn start_relay(
     let relay = Rc::new(Relay::new(cluster, template, limits, marks, Arc::new(Stats::new())));
     let connection = || SimConnection::new(Rc::clone(postgres), number);
     let mut tasks = JoinSet::new();
-    for _ in 0..2 {
-        tasks.spawn_local(worker::work(Rc::clone(&relay), connection(), world.fork()));
+    for worker in 1..=2 {
+        tasks.spawn_local(worker::work(Rc::clone(&relay), worker, connection(), world.fork()));
     }
     tasks.spawn_local(Scout::new(Rc::clone(&relay), connection(), world.fork()).scout());
     tasks.spawn_local(prober::keep_gate(Rc::clone(&relay), world.fork()));

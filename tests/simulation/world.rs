@@ -20,8 +20,31 @@ pub struct Faults {
     pub row_locked: u32,
 }
 
+/// A world that breaks one rule which the relay relies on: the simulator must see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Lanes are given to whoever asks.
+    NoLaneLock,
+    /// The rows are read in the snapshot in which the lanes were locked.
+    SnapshotOlderThanLock,
+    /// Rows that somebody else has locked are skipped, and those behind them read.
+    RowsSkipLocked,
+    /// The fence sees no writer, so marks rise past ids that are still open.
+    BlindFence,
+    /// Marks stay when a hold ends.
+    HoldsWithoutVersion,
+    /// An acknowledgement without an offset counts.
+    OffsetlessAcknowledged,
+    /// A producer goes on after a record was refused for good.
+    GapsAfterRefusal,
+    /// What was purged in flight counts as sent.
+    PurgedCountsAsSent,
+}
+
 /// Chance and time.
 pub struct World {
+    /// The rule that is broken, if one is.
+    pub sabotage: Option<Sabotage>,
     random: RefCell<fastrand::Rng>,
     /// What may go wrong now.
     pub faults: Cell<Faults>,
@@ -32,8 +55,9 @@ pub struct World {
 
 impl World {
     /// The world of this seed.
-    pub fn new(seed: u64, relays: usize) -> Rc<World> {
+    pub fn new(seed: u64, relays: usize, sabotage: Option<Sabotage>) -> Rc<World> {
         Rc::new(World {
+            sabotage,
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
             faults: Cell::new(Faults::default()),
             frozen: RefCell::new(vec![Instant::now(); relays]),
@@ -50,6 +74,11 @@ impl World {
     /// True so many times in a thousand.
     pub fn happens(&self, thousandths: u32) -> bool {
         self.below(1_000) < u64::from(thousandths)
+    }
+
+    /// Whether this rule is broken.
+    pub fn breaks(&self, rule: Sabotage) -> bool {
+        self.sabotage == Some(rule)
     }
 
     /// A random source of its own, for a part of the relay.
