@@ -1,7 +1,7 @@
 //! `outbox-relay demo`: a shop, the relay, a broker and a consumer in one process, and what came of it.
 //!
-//! [`shop`] is the application, [`reader`] the consumer, the relay between them is the real one. [`ledger`] notes what
-//! was committed and what arrived, and [`verdict`] compares the two. [`play`] is the order of events.
+//! `shop` is the application, `reader` the consumer, the relay between them is the real one. `ledger` notes what
+//! was committed and what arrived, and `verdict` compares the two. `play` is the order of events.
 
 mod ledger;
 mod order;
