@@ -92,6 +92,26 @@ fn read_until(child: &mut Child, text_sought: &str) -> String {
 }
 
 #[tokio::test]
+async fn an_event_that_no_writer_committed_makes_the_demo_fail() {
+    let database = Database::create("demo_phantom").await;
+    let client = database.connect().await;
+    let mut child = demo(&["--postgres", &database.url(), "--seconds", "4"]).spawn().unwrap();
+    let reading = tokio::task::spawn_blocking(move || {
+        let shown = read_until(&mut child, "events written");
+        (child, shown)
+    });
+    let (child, shown) = reading.await.unwrap();
+    let sql = "INSERT INTO outbox_demo.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'X')";
+    run(&client, sql).await;
+    let output = tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()).await.unwrap();
+    let stdout = shown + &text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{stdout}{}", text(&output.stderr));
+    assert!(stdout.contains("1 events that nobody committed arrived"), "{stdout}");
+    assert!(!schema_exists(&client).await, "{stdout}");
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
 async fn a_schema_of_somebody_else_is_left_alone_and_one_of_a_killed_demo_is_replaced() {
     let database = Database::create("demo_schema").await;
     let client = database.connect().await;

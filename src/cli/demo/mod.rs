@@ -1,7 +1,7 @@
 //! `outbox-relay demo`: a shop, the relay, a broker and a consumer in one process, and what came of it.
 //!
-//! [`shop`] is the application, [`reader`] the consumer, the relay between them is the real one. [`ledger`] notes what
-//! was committed and what arrived, and [`verdict`] compares the two. [`play`] is the order of events.
+//! `shop` is the application, `reader` the consumer, the relay between them is the real one. `ledger` notes what
+//! was committed and what arrived, and `verdict` compares the two. `play` is the order of events.
 
 mod ledger;
 mod order;
@@ -72,7 +72,8 @@ impl Demo {
 /// The relay's own configuration, with its defaults.
 fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, Failed> {
     // The panel says what the relay waits for; a log would be written across it.
-    let level = if screen.is_terminal() { "off" } else { "warn" };
+    // (The pool would warn of each connection that a restart of Postgres closed.)
+    let level = if screen.is_terminal() { "off" } else { "warn,deadpool.postgres=error" };
     let settings = [
         ("POSTGRES__URL", url),
         ("POSTGRES__APPLICATION_NAME", "outbox-relay demo"),
@@ -98,7 +99,8 @@ async fn demonstrate(
     time: Duration,
 ) -> Result<(), Failed> {
     let mut signals = Signals::new()?;
-    let control = database(&config, 1)?;
+    // One connection holds the lock to the end, even if it is broken by then.
+    let control = database(&config, 2)?;
     let connected = tokio::select! {
         connected = OwnSchema::connect(control) => connected?,
         () = signals.next() => return Ok(()),
