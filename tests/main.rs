@@ -2,12 +2,24 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+mod bad_rows;
 mod check;
+mod commands;
+mod content;
 mod crashes;
+mod demo;
+mod held_topics;
+mod kafka_away;
 mod locked_rows;
 mod marks;
+mod memory;
 mod migrate;
+mod once;
 mod ordinary;
+mod partition;
+mod plan;
+mod record_size;
+mod service;
 mod support;
 mod takeover;
 mod taking_turns;

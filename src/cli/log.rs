@@ -19,7 +19,9 @@ pub fn init(log: &Log) -> Result<(), Failed> {
         LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
         LogFormat::Auto | LogFormat::Text => text(),
     };
-    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    // The filter stands beside the layer, not on it: with one on it, `tracing::enabled!` that says no swallows the next
+    // event of its thread.
+    tracing_subscriber::registry().with(layer).with(filter).init();
     Ok(())
 }
 

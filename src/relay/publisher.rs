@@ -46,8 +46,9 @@ pub trait Producer {
     /// Takes the reports that have come in.
     fn drain(&mut self, reports: &mut Vec<Report>);
 
-    /// Waits until nothing is in flight or something has failed. Dropping the future is harmless.
-    async fn quiet(&mut self);
+    /// Waits until nothing is in flight or something has failed; with `any`, until there is any report. Dropping the
+    /// future is harmless.
+    async fn quiet(&mut self, any: bool);
 
     /// Takes back what is queued and not on its way yet. Nothing may be sent after it.
     fn stop(&mut self);

@@ -101,10 +101,24 @@ impl fmt::Display for Report {
             self.duplicates
         )?;
         let some = 5;
-        self.lost.iter().take(some).try_for_each(|event| writeln!(f, "  lost: {event:?}"))?;
-        self.phantom.iter().take(some).try_for_each(|record| writeln!(f, "  phantom: {record:?}"))?;
-        self.altered.iter().take(some).try_for_each(|record| writeln!(f, "  altered: {record:?}"))?;
-        self.reordered.iter().take(some).try_for_each(|event| writeln!(f, "  reordered: {event:?}"))
+        // Values can be large.
+        let short = |line: String| line.chars().take(400).collect::<String>();
+        self.lost
+            .iter()
+            .take(some)
+            .try_for_each(|event| writeln!(f, "  lost: {}", short(format!("{event:?}"))))?;
+        self.phantom
+            .iter()
+            .take(some)
+            .try_for_each(|record| writeln!(f, "  phantom: {}", short(format!("{record:?}"))))?;
+        self.altered
+            .iter()
+            .take(some)
+            .try_for_each(|record| writeln!(f, "  altered: {}", short(format!("{record:?}"))))?;
+        self.reordered
+            .iter()
+            .take(some)
+            .try_for_each(|event| writeln!(f, "  reordered: {}", short(format!("{event:?}"))))
     }
 }
 

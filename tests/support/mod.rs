@@ -4,8 +4,10 @@
 pub mod checker;
 pub mod consumer;
 pub mod database;
+pub mod forwarder;
 pub mod outbox;
 pub mod relay;
+pub mod rows;
 pub mod topics;
 pub mod wait;
 pub mod writers;

@@ -65,7 +65,12 @@ impl Outbox {
     }
 
     pub async fn create_topic(&mut self, kind: &str, partitions: i32) {
-        topics::create(&self.topic(kind), partitions, &[]).await;
+        self.create_topic_with(kind, partitions, &[]).await;
+    }
+
+    /// With settings of the topic, such as `max.message.bytes`.
+    pub async fn create_topic_with(&mut self, kind: &str, partitions: i32, settings: &[(&str, &str)]) {
+        topics::create(&self.topic(kind), partitions, settings).await;
         self.kinds.push(kind.to_owned());
     }
 

@@ -1,6 +1,7 @@
 //! The real binary as a process, which a test may kill, freeze and ask to end.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
 use std::fs::File;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,11 +19,12 @@ const LOG_LINES_SHOWN: usize = 60;
 #[derive(Clone)]
 pub struct Relay {
     config: toml::Table,
+    environment: Vec<(String, OsString)>,
 }
 
 impl Relay {
     pub fn new() -> Self {
-        Self { config: toml::Table::new() }
+        Self { config: toml::Table::new(), environment: Vec::new() }
     }
 
     /// Sets one key, over whatever it was before.
@@ -38,6 +40,12 @@ impl Relay {
         let properties = kafka.as_table_mut().unwrap().entry("properties");
         let properties = properties.or_insert_with(|| toml::Table::new().into());
         properties.as_table_mut().unwrap().insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Sets a variable of the process's environment.
+    pub fn set_environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
         self
     }
 
@@ -58,6 +66,7 @@ impl Relay {
         std::fs::write(&config, toml::to_string(&named.config).unwrap()).unwrap();
         let process = Command::new(env!("CARGO_BIN_EXE_outbox-relay"))
             .args(command)
+            .envs(named.environment)
             .arg("--config")
             .arg(&config)
             .stdin(Stdio::null())
@@ -143,7 +152,7 @@ impl RelayProcess {
         status.unwrap()
     }
 
-    fn pid(&self) -> Pid {
+    pub fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }
 

@@ -1,0 +1,176 @@
+//! What is stored in Kafka is what was inserted, byte for byte, whoever inserted it and whatever the column's type.
+
+use pg_outbox::Event;
+use std::time::{Duration, SystemTime};
+use uuid::Uuid;
+
+use crate::support::consumer::{self, Record};
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+
+const STALLED: Duration = Duration::from_secs(30);
+
+/// Payloads that a parser would change.
+const JSON: &[&str] = &[
+    " {\"b\" : 1,\n\t\"a\":  [ ] , \"a\": 2 }  ",
+    "{\"number\":12345678901234567890123456789.000,\"small\":1E-400,\"zero\":-0.0}",
+    "{\"text\":\"\u{e4}\u{20ac}\u{1f980} \\u00e4 \\ud83e\\udd80 \\/ \\\" \u{2028}\"}",
+    "\"only a text\"",
+    "null",
+    "0",
+    "[]",
+];
+
+const KEYS: &[&str] = &["", " ", "a key with spaces ", "\u{e4}\u{20ac}\u{1f980}", "k\n\t\"'\\", "42"];
+
+/// What a record has to be, by its event id.
+struct Expected {
+    event_id: Uuid,
+    key: String,
+    value: Option<Vec<u8>>,
+    headers: Vec<(String, Option<Vec<u8>>)>,
+}
+
+/// What the table says: the value as the database gives it in binary.
+async fn expected(outbox: &Outbox, value_sql: &str) -> Vec<Expected> {
+    let sql = format!(
+        "SELECT event_id, aggregate_id, event_type, {value_sql},
+                ARRAY(SELECT key FROM jsonb_each_text(headers)), ARRAY(SELECT value FROM jsonb_each_text(headers))
+         FROM app.outbox ORDER BY id"
+    );
+    let rows = outbox.client.query(&sql, &[]).await.unwrap();
+    let expected = |row: &tokio_postgres::Row| {
+        let event_id: Uuid = row.get(0);
+        let (names, values): (Vec<String>, Vec<String>) = (row.get(4), row.get(5));
+        let bytes = |text: String| Some(text.into_bytes());
+        let mut headers = vec![
+            ("event_id".to_owned(), bytes(event_id.to_string())),
+            ("event_type".to_owned(), bytes(row.get(2))),
+        ];
+        headers.extend(names.into_iter().zip(values.into_iter().map(bytes)));
+        Expected { event_id, key: row.get(1), value: row.get(3), headers }
+    };
+    rows.iter().map(expected).collect()
+}
+
+/// Relays everything, and compares each record with its row.
+async fn relay_and_compare(outbox: &Outbox, value_sql: &str) -> Vec<Record> {
+    let mut relay = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let records = consumer::read_all(&outbox.topics()).await;
+    let expected = expected(outbox, value_sql).await;
+    assert_eq!(records.len(), expected.len());
+    for expected in &expected {
+        let record = records.iter().find(|record| record.event_id() == Some(expected.event_id)).unwrap();
+        assert_eq!(record.topic, outbox.topic("order"));
+        assert_eq!(record.key.as_deref(), Some(expected.key.as_bytes()), "{:?}", expected.key);
+        assert_eq!(record.value, expected.value, "the value of key {:?}", expected.key);
+        assert_eq!(record.headers, expected.headers, "the headers of key {:?}", expected.key);
+    }
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    records
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[tokio::test]
+async fn a_payload_arrives_byte_for_byte_whoever_inserted_it() {
+    let mut outbox = Outbox::create("content", 3).await;
+    let headers = r#"{"traceparent": "00-ab-cd-01", "": "no name", "ä €": "🦀 \" \n", "empty": ""}"#;
+    let mut payloads: Vec<Option<&str>> = Vec::new();
+    for (payload, key) in JSON.iter().zip(KEYS.iter().cycle()) {
+        // As from psql: everything in the text of the statement.
+        let (payload_sql, key_sql) = (literal(payload), literal(key));
+        let columns = "aggregate_type, aggregate_id, event_type, payload, headers";
+        let values = format!("'order', {key_sql}, 'Plain', {payload_sql}, {}", literal(headers));
+        run(&outbox.client, &format!("INSERT INTO app.outbox ({columns}) VALUES ({values})")).await;
+        run(
+            &outbox.client,
+            &format!("SELECT app.outbox_enqueue({})", values.replace("'Plain'", "'Function'")),
+        )
+        .await;
+        payloads.extend([Some(*payload), Some(payload)]);
+    }
+    // Tombstones, and rows without headers.
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', 'gone', 'Deleted');
+         SELECT app.outbox_enqueue('order', 'gone', '')",
+    )
+    .await;
+    payloads.extend([None, None]);
+    let library = pg_outbox::Outbox::new("app.outbox").unwrap();
+    let transaction = outbox.client.transaction().await.unwrap();
+    for (payload, key) in JSON.iter().zip(KEYS.iter().filter(|key| !key.is_empty()).cycle()) {
+        let event = Event::new("order", key, "Library").bytes(*payload).header("ä", "€");
+        library.enqueue(&transaction, event).await.unwrap();
+        payloads.push(Some(payload));
+    }
+    let gone = Event::new("order", "gone", "Library").tombstone();
+    library.enqueue_many(&transaction, [gone]).await.unwrap();
+    transaction.commit().await.unwrap();
+    payloads.push(None);
+
+    let records = relay_and_compare(&outbox, "convert_to(payload::text, 'UTF8')").await;
+    // Not only as the table has it, but as it was written.
+    let ids = outbox.client.query("SELECT event_id FROM app.outbox ORDER BY id", &[]).await.unwrap();
+    assert_eq!(ids.len(), payloads.len());
+    for (row, payload) in ids.iter().zip(payloads) {
+        let record = records.iter().find(|record| record.event_id() == Some(row.get(0))).unwrap();
+        assert_eq!(record.value.as_deref(), payload.map(str::as_bytes));
+    }
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_payload_column_of_another_type_arrives_as_it_is() {
+    for (name, rows, value_sql) in [
+        (
+            "jsonb",
+            "('{\"b\": 1, \"a\": [1.50, \"\u{20ac}\"]}'), ('\"x\"'), (NULL)",
+            "convert_to(payload::text, 'UTF8')",
+        ),
+        ("bytea", "('\\x00ff0100'), (''), ('\\x7b7d'), (NULL)", "payload"),
+        ("text", "('{not json'), (''), (E'\u{1f980}\\n'), (NULL)", "convert_to(payload, 'UTF8')"),
+    ] {
+        let outbox = Outbox::create(name, 1).await;
+        let sql = format!(
+            "ALTER TABLE app.outbox ALTER payload TYPE {name} USING NULL;
+             INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+             SELECT 'order', row_number() OVER (), 'Typed', column1::{name} FROM (VALUES {rows}) AS v"
+        );
+        run(&outbox.client, &sql).await;
+        let records = relay_and_compare(&outbox, value_sql).await;
+        let tombstones = records.iter().filter(|record| record.value.is_none()).count();
+        assert_eq!(tombstones, 1, "{name}: an empty payload is no tombstone");
+        outbox.drop().await;
+    }
+}
+
+#[tokio::test]
+async fn optional_headers_come_on_request_and_the_timestamp_is_not_the_rows() {
+    let outbox = Outbox::create("optional", 1).await;
+    let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers, created_at)
+                  VALUES ('order', '1', 'Old', '{\"own\": \"1\"}', '2001-02-03 04:05:06.789012+00')";
+    run(&outbox.client, insert).await;
+    let names = |record: &Record| record.headers.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let records = relay_and_compare(&outbox, "payload::text::bytea").await;
+    assert_eq!(names(&records[0]), ["event_id", "event_type", "own"]);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let age_ms = now - records[0].timestamp_ms.unwrap();
+    assert!((0..120_000).contains(&age_ms), "{age_ms} ms");
+
+    run(&outbox.client, insert).await;
+    let both = vec![toml::Value::from("aggregate_type"), "created_at".into()];
+    let mut relay = outbox.relay().set("outbox", "optional_headers", both).start().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let records = consumer::read_all(&outbox.topics()).await;
+    assert_eq!(names(&records[1]), ["event_id", "event_type", "aggregate_type", "created_at", "own"]);
+    assert_eq!(records[1].header("aggregate_type"), Some(&b"order"[..]));
+    assert_eq!(records[1].header("created_at"), Some(&b"981173106789012"[..]), "microseconds since 1970");
+    outbox.drop().await;
+}

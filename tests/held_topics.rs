@@ -1,0 +1,163 @@
+//! A topic that cannot be written to holds back its own rows and no others, and its rows flow once it can.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::support::consumer::{self, Record};
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::rows::{self, Filling};
+use crate::support::topics;
+use crate::support::wait::wait_until;
+
+const STALLED: Duration = Duration::from_secs(30);
+/// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
+const RESUMED_WITHIN: Duration = Duration::from_secs(15);
+
+async fn unsent_of(outbox: &Outbox, kind: &str) -> i64 {
+    let sql = format!(
+        "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type LIKE '{kind}' || '%'"
+    );
+    outbox.count(&sql).await
+}
+
+/// Waits for the rows of a type, as long as some of them are settled at all.
+async fn wait_until_sent(outbox: &Outbox, kind: &str) -> Duration {
+    let begun = Instant::now();
+    loop {
+        let before = unsent_of(outbox, kind).await;
+        if before == 0 {
+            return begun.elapsed();
+        }
+        let what = format!("fewer than {before} unsent rows of {kind}");
+        wait_until(&what, STALLED, async || unsent_of(outbox, kind).await < before).await;
+    }
+}
+
+async fn assert_held(outbox: &Outbox, kinds: &[String]) {
+    let sql = "SELECT topic, reason FROM app.outbox_hold ORDER BY topic COLLATE \"C\"";
+    let held: Vec<(String, String)> =
+        outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    let mut expected: Vec<_> =
+        kinds.iter().map(|kind| (outbox.topic(kind), "unknown-topic".to_owned())).collect();
+    expected.sort();
+    assert_eq!(held, expected);
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+}
+
+/// The missing topics' rows come first, then 100,000 of another topic.
+async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, RelayProcess) {
+    let mut outbox = Outbox::create(test, 12).await;
+    for kind in missing {
+        rows::insert(&outbox, kind, 200, 0..2_000, Filling::Nothing).await;
+    }
+    rows::insert(&outbox, "order", 1_000, 0..100_000, Filling::Nothing).await;
+    let relay = outbox.start_relay().await;
+    let flowed = wait_until_sent(&outbox, "order").await;
+    println!("100,000 rows behind {} missing topics: {flowed:?}", missing.len());
+    // Debug binary on a shared machine; held back by timeouts it would take minutes.
+    assert!(flowed < Duration::from_secs(60), "{flowed:?}");
+    assert_held(&outbox, missing).await;
+    assert_eq!(unsent_of(&outbox, "missing").await, 2_000 * missing.len() as i64);
+
+    // More of both come while the topics are held.
+    rows::insert(&outbox, "order", 1_000, 100_000..101_000, Filling::Nothing).await;
+    for kind in missing {
+        rows::insert(&outbox, kind, 200, 2_000..2_100, Filling::Nothing).await;
+    }
+    wait_until_sent(&outbox, "order").await;
+    for kind in missing {
+        outbox.create_topic(kind, 3).await;
+    }
+    let begun = Instant::now();
+    wait_until("no topic is held", RESUMED_WITHIN, async || {
+        outbox.count("SELECT count(*) FROM app.outbox_hold").await == 0
+    })
+    .await;
+    wait_until_sent(&outbox, "missing").await;
+    println!("their rows were there {:?} after they were created", begun.elapsed());
+    assert!(begun.elapsed() < RESUMED_WITHIN, "{:?}", begun.elapsed());
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    (outbox, relay)
+}
+
+#[tokio::test]
+async fn a_missing_topic_in_front_of_100_000_rows_holds_back_only_its_own() {
+    let (outbox, mut relay) = behind_missing_topics("missing", &["missing".to_owned()]).await;
+    assert!(relay.stop().await.success());
+    println!("{}", outbox.check().await.assert_exact());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn twenty_missing_topics_hold_back_only_their_own_rows() {
+    let missing: Vec<String> = (0..20).map(|number| format!("missing-{number}")).collect();
+    let (outbox, mut relay) = behind_missing_topics("missing20", &missing).await;
+    assert!(relay.stop().await.success());
+    println!("{}", outbox.check().await.assert_exact());
+    outbox.drop().await;
+}
+
+fn seq(record: &Record) -> i64 {
+    let value = String::from_utf8(record.value.clone().unwrap()).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&value).unwrap();
+    value["seq"].as_i64().unwrap()
+}
+
+/// What was stored before the topic was deleted went with it. What is there afterwards has no gap: of each key, every
+/// row from some row on, and from the first one that was inserted after the deletion at the latest.
+#[tokio::test]
+async fn a_topic_deleted_in_mid_flow_and_created_again_loses_nothing_that_came_after() {
+    const KEYS: i64 = 50;
+    let mut outbox = Outbox::create("deleted", 3).await;
+    outbox.create_topic("other", 3).await;
+    let mut relay = outbox.start_relay().await;
+    let mut inserted = 0;
+    let mut deleted_at = 0;
+    for round in 0..120 {
+        rows::insert(&outbox, "order", KEYS, inserted..inserted + 100, Filling::Nothing).await;
+        rows::insert(&outbox, "other", KEYS, inserted..inserted + 100, Filling::Nothing).await;
+        inserted += 100;
+        if round == 40 {
+            wait_until("rows flow", STALLED, async || {
+                outbox.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL").await > 0
+            })
+            .await;
+            topics::delete(&outbox.topic("order")).await;
+            deleted_at = inserted;
+        }
+        if round == 80 {
+            wait_until("the deleted topic is held", STALLED, async || {
+                outbox.count("SELECT count(*) FROM app.outbox_hold").await == 1
+            })
+            .await;
+            wait_until_sent(&outbox, "other").await;
+            topics::create(&outbox.topic("order"), 3, &[]).await;
+        }
+    }
+    wait_until_sent(&outbox, "other").await;
+    let resumed = wait_until_sent(&outbox, "order").await;
+    println!("drained {resumed:?} after the last insert");
+    assert!(relay.stop().await.success());
+
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    let mut firsts: HashMap<Vec<u8>, Vec<i64>> = HashMap::new();
+    for record in consumer::read_all(&[outbox.topic("order")]).await {
+        let seqs = firsts.entry(record.key.clone().unwrap()).or_default();
+        if !seqs.contains(&seq(&record)) {
+            seqs.push(seq(&record));
+        }
+    }
+    assert_eq!(firsts.len() as i64, KEYS);
+    for (key, seqs) in firsts {
+        let key = String::from_utf8(key).unwrap();
+        assert!(seqs[0] < deleted_at + KEYS, "{key} begins with {}, deleted at {deleted_at}", seqs[0]);
+        let whole: Vec<i64> = (seqs[0]..inserted).step_by(KEYS as usize).collect();
+        assert_eq!(seqs, whole, "{key}");
+    }
+    let others = outbox.committed().await.into_iter().filter(|event| event.topic == outbox.topic("other"));
+    let stored = consumer::read_all(&[outbox.topic("other")]).await;
+    let report = crate::support::checker::Report::new(&others.collect::<Vec<_>>(), &stored);
+    println!("the other topic: {}", report.assert_sound());
+    outbox.drop().await;
+}

@@ -1,0 +1,148 @@
+//! While Kafka is away nothing is held open and nothing is lost; when it is back the rows flow, in order.
+
+use std::time::{Duration, Instant};
+
+use crate::support::forwarder::Forwarder;
+use crate::support::outbox::Outbox;
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+/// How long a state is watched that must not change.
+const WATCHED: Duration = Duration::from_secs(3);
+
+fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
+    // The reaper looks after old rows whatever Kafka does.
+    outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("reaper", "enabled", false)
+}
+
+/// Transactions that the relay has open, or lanes that it has locked.
+async fn open_transactions(outbox: &Outbox, relay: &RelayProcess) -> i64 {
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE application_name = '{}' AND (xact_start IS NOT NULL OR state <> 'idle')",
+        relay.name
+    );
+    outbox.count(&sql).await
+}
+
+/// Looks as often as it can.
+async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
+    let begun = Instant::now();
+    let mut looks = 0;
+    while begun.elapsed() < WATCHED {
+        assert_eq!(open_transactions(outbox, relay).await, 0, "look {looks}");
+        looks += 1;
+    }
+    println!("{looks} looks in {WATCHED:?} saw no open transaction");
+}
+
+#[tokio::test]
+async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
+    let outbox = Outbox::create("no_kafka", 3).await;
+    let mut kafka = Forwarder::closed().await;
+    let mut relay = behind(&outbox, &kafka).start().await;
+    rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
+    relay.wait_for_log("Kafka fails, nothing is lost").await;
+    wait_until("nothing is open", STALLED, async || open_transactions(&outbox, &relay).await == 0).await;
+    assert_nothing_is_open(&outbox, &relay).await;
+
+    kafka.let_through().await;
+    let begun = Instant::now();
+    outbox.wait_until_drained(STALLED).await;
+    println!("drained {:?} after Kafka came", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    relay.wait_for_log("Kafka works again").await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses_nothing() {
+    let outbox = Outbox::create("cut", 3).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let mut kafka = Forwarder::open().await;
+    let mut relay = behind(&outbox, &kafka).set("relay", "publish_timeout", "3s").start().await;
+    let writers = Writers::start(&outbox, &keys, Load::default()).await;
+    let mut drained = 0;
+    for _ in 0..3 {
+        let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
+        wait_until("rows flow", STALLED, async || outbox.count(sent).await > drained + 2_000).await;
+        kafka.close().await;
+        let gone = Duration::from_secs(15);
+        let waited = wait_until("nothing is open", gone, async || {
+            open_transactions(&outbox, &relay).await == 0 && relay.log().contains("Kafka fails")
+        })
+        .await;
+        println!("nothing is open {waited:?} after Kafka went");
+        wait_until("nothing is open", gone, async || open_transactions(&outbox, &relay).await == 0).await;
+        kafka.let_through().await;
+        drained = outbox.count(sent).await;
+        let waited =
+            wait_until("rows flow again", STALLED, async || outbox.count(sent).await > drained).await;
+        println!("rows flow {waited:?} after Kafka came back");
+        assert!(waited < Duration::from_secs(5), "{waited:?}");
+    }
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    println!("{}", outbox.check().await.assert_sound());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
+    let outbox = Outbox::create("short_cut", 3).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let mut kafka = Forwarder::open().await;
+    let mut relay = behind(&outbox, &kafka).start().await;
+    let writers = Writers::start(&outbox, &keys, Load::default()).await;
+    let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
+    for _ in 0..5 {
+        let before = outbox.count(sent).await;
+        wait_until("rows flow", STALLED, async || outbox.count(sent).await > before + 2_000).await;
+        kafka.close().await;
+        kafka.let_through().await;
+    }
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    println!("{}", outbox.check().await.assert_exact());
+    outbox.drop().await;
+}
+
+/// The claim is lost while its rows are handed over: their reports must not be taken for those of the next batch,
+/// which is another lane's.
+#[tokio::test]
+async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
+    let mut outbox = Outbox::create("slow", 3).await;
+    outbox.create_topic("late", 3).await;
+    let mut kafka = Forwarder::open().await;
+    let relay = behind(&outbox, &kafka).set("relay", "workers", 1).set("relay", "takeover_timeout", "1s");
+    let mut relay = relay.start().await;
+    rows::insert(&outbox, "order", 64, 0..64, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+
+    // A topic that the session has not seen: its lookup waits, and meanwhile the connection is ended.
+    kafka.hold_up().await;
+    rows::insert(&outbox, "late", 1_000, 0..5_000, Filling::Nothing).await;
+    let claim = format!(
+        "FROM pg_stat_activity WHERE application_name = '{}' AND state = 'idle in transaction'",
+        relay.name
+    );
+    wait_until("a claim is open", STALLED, async || {
+        outbox.count(&format!("SELECT count(*) {claim}")).await > 0
+    })
+    .await;
+    assert_eq!(outbox.count(&format!("SELECT count(pg_terminate_backend(pid)) {claim}")).await, 1);
+    // Long enough for the claim's next sign of life, and not for the lookup to be given up.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    kafka.let_through().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    println!("{}", outbox.check().await.assert_exact());
+    outbox.drop().await;
+}

@@ -1,0 +1,66 @@
+//! Memory is bounded by the batches, not by the backlog nor by the size of its rows.
+
+use std::time::{Duration, Instant};
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::rows::{self, Filling};
+
+const STALLED: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+
+/// The most memory that the process has ever had resident, in bytes.
+fn resident_max(relay: &RelayProcess) -> u64 {
+    let pid = relay.pid().as_raw_nonzero();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    kilobytes * 1_024
+}
+
+async fn drain(outbox: &Outbox, relay: &mut RelayProcess, what: &str) -> u64 {
+    let begun = Instant::now();
+    outbox.wait_until_drained(STALLED).await;
+    let resident = resident_max(relay);
+    println!("{what}: drained in {:?}, {} MiB resident at most", begun.elapsed(), resident / MIB);
+    assert!(relay.stop().await.success());
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    resident
+}
+
+#[tokio::test]
+async fn a_million_rows_of_1_kib_need_less_than_128_mib() {
+    const ROWS: i64 = 1_000_000;
+    let outbox = Outbox::create("million", 12).await;
+    let begun = Instant::now();
+    let insert = format!(
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+         SELECT 'order', 'order-' || n % 10000, 'Numbered', to_json(repeat(md5(n::text), 32))
+         FROM generate_series(1, {ROWS}) AS n"
+    );
+    run(&outbox.client, &insert).await;
+    println!("inserted in {:?}", begun.elapsed());
+    let mut relay = outbox.start_relay().await;
+    let resident = drain(&outbox, &mut relay, "1,000,000 rows of 1 KiB").await;
+    assert!(resident < 128 * MIB, "{resident}");
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL").await, ROWS);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn rows_of_1_mb_need_less_than_256_mib() {
+    let mut outbox = Outbox::without_topics("megabytes").await;
+    outbox.create_topic_with("order", 3, &[("max.message.bytes", "2097152")]).await;
+    // Uncompressed, so that making them takes less time.
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL").await;
+    for block in 0..5 {
+        let numbers = block * 100..(block + 1) * 100;
+        rows::insert(&outbox, "order", 50, numbers, Filling::Random(1_048_000)).await;
+    }
+    let mut relay = outbox.relay().set_kafka_property("message.max.bytes", "2000000").start().await;
+    let resident = drain(&outbox, &mut relay, "500 rows of 1 MiB").await;
+    assert!(resident < 256 * MIB, "{resident}");
+    println!("{}", outbox.check().await.assert_exact());
+    outbox.drop().await;
+}

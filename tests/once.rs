@@ -1,0 +1,79 @@
+//! `run --once`: publishes what is there, and ends.
+
+use std::time::Duration;
+
+use crate::support::forwarder::Forwarder;
+use crate::support::outbox::Outbox;
+use crate::support::rows::{self, Filling};
+
+#[tokio::test]
+async fn run_once_publishes_everything_and_ends_with_0() {
+    let outbox = Outbox::create("once", 3).await;
+    rows::insert(&outbox, "order", 100, 0..20_000, Filling::Nothing).await;
+    let mut relay = outbox.relay().spawn(&["run", "--once"]);
+    assert!(relay.ended().await.success(), "{}", relay.log());
+    assert_eq!(outbox.unsent().await, 0);
+    outbox.check().await.assert_exact();
+    // With nothing to do it ends as well.
+    let mut relay = outbox.relay().spawn(&["run", "--once"]);
+    assert!(relay.ended().await.success(), "{}", relay.log());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn run_once_says_which_events_it_had_to_leave() {
+    let outbox = Outbox::create("once_held", 3).await;
+    rows::insert(&outbox, "missing", 10, 0..100, Filling::Nothing).await;
+    rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
+    let mut relay = outbox.relay().spawn(&["run", "--once"]);
+    assert!(relay.ended().await.success(), "{}", relay.log());
+    assert!(relay.log().contains("1 held topic"), "{}", relay.log());
+    assert!(relay.log().contains(&outbox.topic("missing")), "{}", relay.log());
+    assert_eq!(outbox.unsent().await, 100);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
+    let outbox = Outbox::create("once_away", 1).await;
+    rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
+    let nobody = Forwarder::closed().await;
+    let postgres = format!("postgres://postgres@{}/app", nobody.address());
+    for (relay, says) in [
+        (outbox.relay().set("postgres", "url", postgres), "Postgres"),
+        (outbox.relay().set("kafka", "bootstrap_servers", nobody.address()), "Kafka"),
+    ] {
+        let mut relay = relay.spawn(&["run", "--once"]);
+        assert_eq!(relay.ended().await.code(), Some(69), "{}", relay.log());
+        assert!(
+            relay.log().contains(&format!("error: {says}")) || relay.log().contains(says),
+            "{}",
+            relay.log()
+        );
+    }
+    assert_eq!(outbox.unsent().await, 10);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn run_once_ends_with_69_when_kafka_goes_away_in_the_middle() {
+    let outbox = Outbox::create("once_cut", 1).await;
+    rows::insert(&outbox, "order", 10, 0..50_000, Filling::Nothing).await;
+    let mut kafka = Forwarder::open().await;
+    let relay = outbox
+        .relay()
+        .set("kafka", "bootstrap_servers", kafka.address())
+        .set("relay", "batch_size", 100)
+        .set("relay", "publish_timeout", "2s");
+    let mut relay = relay.spawn(&["run", "--once"]);
+    let what = "the first rows are settled";
+    crate::support::wait::wait_until(what, Duration::from_secs(20), async || outbox.unsent().await < 50_000)
+        .await;
+    kafka.close().await;
+    assert_eq!(relay.ended().await.code(), Some(69), "{}", relay.log());
+    let mut relay = outbox.relay().spawn(&["run", "--once"]);
+    assert!(relay.ended().await.success(), "{}", relay.log());
+    println!("{}", outbox.check().await.assert_sound());
+    outbox.drop().await;
+}

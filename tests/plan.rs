@@ -1,0 +1,120 @@
+//! The claim and the scout use the pending index, whatever the statistics say.
+
+use outbox_relay::config::OnSent;
+use outbox_relay::postgres::check::PayloadType;
+use outbox_relay::postgres::session::plain_settings;
+use outbox_relay::postgres::statements::Statements;
+use outbox_relay::postgres::table::TableName;
+use pg_outbox::topic::TopicTemplate;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+
+const UNSENT: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+                      SELECT 'order', 'order-' || n % 10000, 'Numbered' FROM generate_series(1, 200000) AS n";
+const SENT: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
+                    SELECT 'order', 'order-' || n % 10000, 'Numbered', now() FROM generate_series(1, 200000) AS n";
+const FEW: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+                   SELECT 'order', 'order-' || n, 'Numbered' FROM generate_series(1, 100) AS n";
+const HOLDS: &str = "INSERT INTO app.outbox_hold (topic, reason, error)
+                     SELECT 'events.held-' || n, 'unknown-topic', '' FROM generate_series(1, 1000) AS n";
+
+/// What the table went through, and when statistics were taken.
+const HISTORIES: &[(&str, &[&str])] = &[
+    ("nothing, never analysed", &[]),
+    ("grown without statistics", &[UNSENT]),
+    ("analysed when empty, then grown", &["ANALYZE app.outbox", UNSENT]),
+    ("analysed when small, then grown", &[FEW, "ANALYZE app.outbox", UNSENT]),
+    ("small, just analysed", &[FEW, "ANALYZE"]),
+    ("large and unsent, just analysed", &[UNSENT, "ANALYZE"]),
+    ("large and sent, just analysed", &[SENT, "ANALYZE"]),
+    ("large and sent, just analysed, a few unsent since", &[SENT, "VACUUM ANALYZE app.outbox", FEW]),
+    ("analysed when unsent, all sent since", &[UNSENT, "ANALYZE", "UPDATE app.outbox SET sent_at = now()"]),
+    ("a thousand held topics", &[HOLDS, UNSENT, "ANALYZE"]),
+    ("a thousand held topics since the last statistics", &[UNSENT, "ANALYZE", HOLDS]),
+];
+
+/// The plan of a prepared statement, under the settings of the relay.
+async fn plan(outbox: &Outbox, sql: &str, types: &str, arguments: &str, mode: &str) -> String {
+    let client = &outbox.client;
+    run(client, &format!("BEGIN; {}; SET LOCAL plan_cache_mode = {mode}", plain_settings())).await;
+    run(client, &format!("PREPARE claim ({types}) AS {sql}")).await;
+    let explained = client.simple_query(&format!("EXPLAIN EXECUTE claim ({arguments})")).await.unwrap();
+    run(client, "DEALLOCATE claim; ROLLBACK").await;
+    let line = |message: &tokio_postgres::SimpleQueryMessage| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    };
+    explained.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn the_claim_and_the_scout_use_the_pending_index_whatever_the_statistics() {
+    let table: TableName = "app.outbox".parse().unwrap();
+    for (history, steps) in HISTORIES {
+        let outbox = Outbox::without_topics("plan").await;
+        run(&outbox.client, "ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
+        for step in *steps {
+            run(&outbox.client, step).await;
+        }
+        for on_sent in [OnSent::Mark, OnSent::Delete] {
+            let template = TopicTemplate::default();
+            let statements = Statements::new(&table, PayloadType::Json, on_sent, &template, 1_000_000);
+            for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")]
+            {
+                let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
+                let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
+                let read = format!("{looked}, 5000, 1000000");
+                for (sql, types, arguments) in [
+                    (statements.read(), "smallint[], bigint[], bigint, bigint, integer", &read),
+                    (statements.look(), "smallint[], bigint[], bigint", &looked),
+                ] {
+                    for mode in ["force_generic_plan", "force_custom_plan"] {
+                        let plan = plan(&outbox, sql, types, arguments, mode).await;
+                        let shown = format!("{history}, {mode}, lanes {lanes}:\n{plan}");
+                        assert!(plan.contains("Index Scan using outbox_pending on outbox o"), "{shown}");
+                        assert!(plan.contains("Index Cond: (((hashtext(aggregate_id) & 63) = "), "{shown}");
+                        assert!(!plan.contains("Sort") && !plan.contains("Bitmap"), "{shown}");
+                        assert!(!plan.contains("Seq Scan on outbox o"), "{shown}");
+                    }
+                }
+            }
+        }
+        outbox.drop().await;
+    }
+}
+
+/// The claim of a few rows behind many that are sent costs what the few cost.
+#[tokio::test]
+async fn a_claim_touches_few_pages_beside_those_of_its_rows() {
+    let outbox = Outbox::without_topics("pages").await;
+    run(&outbox.client, "ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
+    for step in [FEW, "ANALYZE app.outbox", SENT, "UPDATE app.outbox SET sent_at = now()", FEW] {
+        run(&outbox.client, step).await;
+    }
+    let table: TableName = "app.outbox".parse().unwrap();
+    let template = TopicTemplate::default();
+    let statements = Statements::new(&table, PayloadType::Json, OnSent::Mark, &template, 1_000_000);
+    let lanes = (0..64).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",");
+    let lows = vec!["0"; 64].join(",");
+    run(&outbox.client, &format!("BEGIN; {}", plain_settings())).await;
+    let types = "smallint[], bigint[], bigint, bigint, integer";
+    run(&outbox.client, &format!("PREPARE claim ({types}) AS {}", statements.read())).await;
+    let explain = format!(
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ('{{{lanes}}}', '{{{lows}}}', 0, 5000, 1000000)"
+    );
+    let explained = outbox.client.simple_query(&explain).await.unwrap();
+    let text = explained.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    let json: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
+    let plan = &json[0]["Plan"];
+    let buffers = plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap();
+    println!("{buffers} buffers for {} rows behind 200,100 sent ones", plan["Actual Rows"]);
+    assert!(plan["Actual Rows"].as_f64() == Some(100.0), "{json:#}");
+    // Two pages of the index a lane, and a page a row, with room for the versions of the first hundred.
+    assert!(buffers < 64 * 4 + 4 * 100, "{json:#}");
+    run(&outbox.client, "ROLLBACK").await;
+    outbox.drop().await;
+}

@@ -1,0 +1,215 @@
+//! The relay as a service: what it tells systemd, how it ends, and with which exit code.
+
+use rustix::process::Signal;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+use crate::support::database::{Database, run};
+use crate::support::forwarder::Forwarder;
+use crate::support::outbox::Outbox;
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+
+const STALLED: Duration = Duration::from_secs(30);
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
+
+/// What systemd listens on.
+#[derive(Debug)]
+struct NotifySocket {
+    folder: TempDir,
+    socket: UnixDatagram,
+    heard: Vec<String>,
+}
+
+impl NotifySocket {
+    fn bind() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self { folder, socket, heard: Vec::new() }
+    }
+
+    fn tell(&self, relay: Relay) -> Relay {
+        relay.set_environment("NOTIFY_SOCKET", self.folder.path().join("notify"))
+    }
+
+    /// Makes it so full that whoever tells something has to wait.
+    fn fill(&self) {
+        let mut sent = true;
+        while std::mem::take(&mut sent) {
+            let sender = UnixDatagram::unbound().unwrap();
+            sender.set_nonblocking(true).unwrap();
+            while sender.send_to(b"X=1", self.folder.path().join("notify")).is_ok() {
+                sent = true;
+            }
+        }
+    }
+
+    /// Takes in what has come, line by line.
+    fn listen(&mut self) -> &[String] {
+        let mut datagram = [0; 8_192];
+        while let Ok(length) = self.socket.recv(&mut datagram) {
+            let text = std::str::from_utf8(&datagram[..length]).unwrap();
+            self.heard.extend(text.lines().map(str::to_owned));
+        }
+        &self.heard
+    }
+
+    async fn wait_for(&mut self, line: &str) {
+        wait_until(&format!("systemd is told {line:?}"), HEARD_WITHIN, async || {
+            self.listen().iter().any(|heard| heard.starts_with(line))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() {
+    let outbox = Outbox::create("notify", 1).await;
+    let mut socket = NotifySocket::bind();
+    let mut relay = socket.tell(outbox.relay()).spawn(&["run"]);
+    socket.wait_for("READY=1").await;
+    assert!(relay.log().contains("relaying"), "the schema was checked before READY: {}", relay.log());
+    rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(!socket.listen().contains(&"STOPPING=1".to_owned()));
+    assert!(relay.stop().await.success());
+    assert_eq!(
+        socket.listen(),
+        ["READY=1", "STATUS=relaying", "STOPPING=1", "STATUS=finishing what is in flight"]
+    );
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_sigterm_while_ready_is_being_said_is_not_lost() {
+    let outbox = Outbox::create("term", 1).await;
+    let mut socket = NotifySocket::bind();
+    socket.fill();
+    let mut relay = socket.tell(outbox.relay()).spawn(&["run"]);
+    relay.wait_for_log("relaying").await;
+    // What comes next is READY, which nobody takes in yet.
+    relay.signal(Signal::TERM);
+    socket.wait_for("STOPPING=1").await;
+    assert!(relay.ended().await.success());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
+    let outbox = Outbox::create("waiting", 1).await;
+    let (role, _) = outbox.database.connect_as_new_role().await;
+    let grants = outbox_relay::postgres::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    run(&outbox.client, &grants).await;
+    run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN")).await;
+    let url = outbox.database.url().replace("postgres@", &format!("{role}:test@"));
+    let relay = || outbox.relay().set("postgres", "url", url.clone());
+
+    let mut socket = NotifySocket::bind();
+    let mut waiting = socket.tell(relay()).spawn(&["run"]);
+    let times =
+        |heard: &[String]| heard.iter().filter(|line| *line == "EXTEND_TIMEOUT_USEC=30000000").count();
+    wait_until("more time is asked for again and again", HEARD_WITHIN, async || times(socket.listen()) >= 3)
+        .await;
+    assert!(
+        socket.heard[0].starts_with("STATUS=waiting for Postgres: connecting to Postgres: "),
+        "{socket:?}"
+    );
+    assert!(!socket.heard.contains(&"READY=1".to_owned()), "{socket:?}");
+    // Asked to end while it waits, it does.
+    assert!(waiting.stop().await.success());
+    assert_eq!(socket.listen().last().unwrap(), "STOPPING=1");
+
+    let mut socket = NotifySocket::bind();
+    let mut waiting = socket.tell(relay()).spawn(&["run"]);
+    socket.wait_for("EXTEND_TIMEOUT_USEC=30000000").await;
+    run(&outbox.client, &format!("ALTER ROLE {role} LOGIN")).await;
+    socket.wait_for("READY=1").await;
+    assert!(waiting.stop().await.success());
+    run(&outbox.client, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    outbox.drop().await;
+}
+
+/// A relay with a batch in flight that Kafka does not answer.
+async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Forwarder, RelayProcess) {
+    let outbox = Outbox::create(test, 1).await;
+    let mut kafka = Forwarder::open().await;
+    let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
+    let relay = relay.set("relay", "shutdown_timeout", shutdown_timeout).start().await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    kafka.hold_up().await;
+    rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
+    let claims = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND state = 'idle in transaction'",
+        relay.name
+    );
+    wait_until("a claim is open", STALLED, async || outbox.count(&claims).await > 0).await;
+    (outbox, kafka, relay)
+}
+
+#[tokio::test]
+async fn sigterm_waits_for_what_is_in_flight() {
+    let (outbox, mut kafka, mut relay) = stuck("drains", "50s").await;
+    relay.signal(Signal::TERM);
+    relay.wait_for_log("asked to end").await;
+    kafka.let_through().await;
+    assert!(relay.ended().await.success());
+    // What it had claimed is published and settled; what it had not is another relay's.
+    let mut other = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(other.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn sigterm_waits_no_longer_than_shutdown_timeout() {
+    let (outbox, _kafka, mut relay) = stuck("too_late", "1s").await;
+    let begun = Instant::now();
+    let status = relay.stop().await;
+    assert_eq!(status.code(), Some(1), "{}", relay.log());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(relay.log().contains("within shutdown_timeout"), "{}", relay.log());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_second_sigterm_ends_it_at_once() {
+    let (outbox, _kafka, mut relay) = stuck("twice", "50s").await;
+    relay.signal(Signal::TERM);
+    relay.wait_for_log("asked to end").await;
+    let begun = Instant::now();
+    assert_eq!(relay.stop().await.code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(relay.log().contains("asked again"), "{}", relay.log());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn what_has_to_be_mended_first_ends_it_with_78_and_says_how() {
+    let database = Database::create("unfit").await;
+    let base = || {
+        let kafka = crate::support::topics::bootstrap();
+        Relay::new().set("postgres", "url", database.url()).set("kafka", "bootstrap_servers", kafka)
+    };
+    for (relay, says) in [
+        (base(), "outbox-relay migrate"),
+        (base().set("relay", "batch_size", 0), "batch_size"),
+        (base().set("relay", "batch_sise", 5), "batch_size"),
+        (base().set_kafka_property("acks", "1"), "acks"),
+        (base().set("log", "level", "inof"), "info"),
+    ] {
+        let mut socket = NotifySocket::bind();
+        let mut relay = socket.tell(relay).spawn(&["run"]);
+        assert_eq!(relay.ended().await.code(), Some(78), "{}", relay.log());
+        assert!(relay.log().contains(says), "{says}: {}", relay.log());
+        assert!(socket.listen().is_empty(), "{:?}", socket.listen());
+    }
+    let mut usage = base().spawn(&["run", "--twice"]);
+    assert_eq!(usage.ended().await.code(), Some(2), "{}", usage.log());
+    database.drop(&[]).await;
+}
