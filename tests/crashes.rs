@@ -106,7 +106,9 @@ async fn a_second_sigterm_ends_at_once() {
     let keys = outbox.add_aggregates("order", 1).await;
     let kafka = MockCluster::new(1).unwrap();
     kafka.create_topic(&outbox.topic("order"), 1, 1).unwrap();
-    let mut relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.bootstrap_servers()).start().await;
+    // One worker, so that the second event meets a producer that knows the topic.
+    let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.bootstrap_servers());
+    let mut relay = relay.set("relay", "workers", 1).start().await;
     writers::write(&outbox.client, &keys).await;
     outbox.wait_until_drained(STALLED).await;
 
