@@ -13,6 +13,8 @@ mod once;
 mod ordinary;
 mod partition;
 mod plan;
+mod pooler;
 mod record_size;
+mod secrets;
 mod service;
 mod support;

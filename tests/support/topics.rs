@@ -34,7 +34,7 @@ pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
 pub async fn delete(topic: &str) {
     let answers = admin().delete_topics(&[topic], &options()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
-    wait_until(&format!("{topic} is gone"), WITHIN, async || self::partitions(topic) == 0).await;
+    wait_until(&format!("{topic} is gone"), WITHIN, async || partitions(topic) == 0).await;
 }
 
 /// Sets a setting of a topic.
@@ -53,6 +53,13 @@ pub fn partitions(topic: &str) -> i32 {
         None => topic.partitions().iter().filter(|partition| partition.leader() >= 0).count() as i32,
         Some(_) => 0,
     }
+}
+
+/// How many records a topic holds, as long as none were deleted.
+pub fn stored(topic: &str) -> i64 {
+    let client: BaseConsumer = client().create().unwrap();
+    let end = |partition| client.fetch_watermarks(topic, partition, WITHIN).unwrap().1;
+    (0..partitions(topic)).map(end).sum()
 }
 
 pub(super) fn client() -> ClientConfig {
