@@ -192,7 +192,8 @@ async fn odd_names_that_a_topic_may_have_are_held() {
 /// In each type of the payload's column, with rows marked or deleted, with statements prepared or not.
 #[tokio::test]
 async fn dead_letters_are_whole_for_each_type_of_payload() {
-    let settings: [(&str, &str, fn(Relay) -> Relay); 3] = [
+    type Set = fn(Relay) -> Relay;
+    let settings: [(&str, &str, Set); 3] = [
         ("bytea", "payload", |relay| relay.set("outbox", "on_sent", "delete")),
         ("jsonb", "convert_to(payload::text, 'UTF8')", |relay| {
             relay.set("postgres", "prepared_statements", false)

@@ -42,7 +42,7 @@ async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
 #[tokio::test]
 async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
     let outbox = Outbox::create("no_kafka", 3).await;
-    let mut kafka = Forwarder::closed().await;
+    let mut kafka = Forwarder::closed();
     let mut relay = behind(&outbox, &kafka).start().await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     relay.wait_for_log("Kafka fails, nothing is lost").await;

@@ -6,6 +6,8 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
+use crate::support::topics;
+use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -19,11 +21,21 @@ fn resident_max(relay: &RelayProcess) -> u64 {
     kilobytes * 1_024
 }
 
-async fn drain(outbox: &Outbox, relay: &mut RelayProcess, what: &str) -> u64 {
+async fn drain(outbox: &Outbox, relay: &mut RelayProcess, rows: i64) -> u64 {
     let begun = Instant::now();
+    // To count the rows themselves would take longer than to relay them.
+    let topic = outbox.topic("order");
+    let mut stored = 0;
+    while stored < rows {
+        wait_until(&format!("more than {stored} are stored"), STALLED, async || {
+            topics::stored(&topic) > stored
+        })
+        .await;
+        stored = topics::stored(&topic);
+    }
     outbox.wait_until_drained(STALLED).await;
     let resident = resident_max(relay);
-    println!("{what}: drained in {:?}, {} MiB resident at most", begun.elapsed(), resident / MIB);
+    println!("{rows} rows: drained in {:?}, {} MiB resident at most", begun.elapsed(), resident / MIB);
     assert!(relay.stop().await.success());
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
     resident
@@ -42,7 +54,7 @@ async fn a_million_rows_of_1_kib_need_less_than_128_mib() {
     run(&outbox.client, &insert).await;
     println!("inserted in {:?}", begun.elapsed());
     let mut relay = outbox.start_relay().await;
-    let resident = drain(&outbox, &mut relay, "1,000,000 rows of 1 KiB").await;
+    let resident = drain(&outbox, &mut relay, ROWS).await;
     assert!(resident < 128 * MIB, "{resident}");
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL").await, ROWS);
     outbox.drop().await;
@@ -54,12 +66,14 @@ async fn rows_of_1_mb_need_less_than_256_mib() {
     outbox.create_topic_with("order", 3, &[("max.message.bytes", "2097152")]).await;
     // Uncompressed, so that making them takes less time.
     run(&outbox.client, "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL").await;
+    let begun = Instant::now();
     for block in 0..5 {
         let numbers = block * 100..(block + 1) * 100;
         rows::insert(&outbox, "order", 50, numbers, Filling::Random(1_048_000)).await;
     }
+    println!("inserted in {:?}", begun.elapsed());
     let mut relay = outbox.relay().set_kafka_property("message.max.bytes", "2000000").start().await;
-    let resident = drain(&outbox, &mut relay, "500 rows of 1 MiB").await;
+    let resident = drain(&outbox, &mut relay, 500).await;
     assert!(resident < 256 * MIB, "{resident}");
     println!("{}", outbox.check().await.assert_exact());
     outbox.drop().await;

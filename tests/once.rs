@@ -38,7 +38,7 @@ async fn run_once_says_which_events_it_had_to_leave() {
 async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
     let outbox = Outbox::create("once_away", 1).await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
-    let nobody = Forwarder::closed().await;
+    let nobody = Forwarder::closed();
     let postgres = format!("postgres://postgres@{}/app", nobody.address());
     for (relay, says) in [
         (outbox.relay().set("postgres", "url", postgres), "Postgres"),

@@ -29,7 +29,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    pub async fn closed() -> Self {
+    /// Nobody listens yet. Must be called on a runtime.
+    pub fn closed() -> Self {
         let placeholder = bind("127.0.0.1:0".parse().unwrap());
         let address = placeholder.local_addr().unwrap();
         let (state, wanted) = watch::channel(State::Closed);
@@ -39,7 +40,7 @@ impl Forwarder {
     }
 
     pub async fn open() -> Self {
-        let mut forwarder = Self::closed().await;
+        let mut forwarder = Self::closed();
         forwarder.let_through().await;
         forwarder
     }

@@ -48,6 +48,13 @@ pub fn partitions(topic: &str) -> i32 {
     }
 }
 
+/// How many records a topic holds, as long as none were deleted.
+pub fn stored(topic: &str) -> i64 {
+    let client: BaseConsumer = client().create().unwrap();
+    let end = |partition| client.fetch_watermarks(topic, partition, WITHIN).unwrap().1;
+    (0..partitions(topic)).map(end).sum()
+}
+
 pub(super) fn client() -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", bootstrap()).set("allow.auto.create.topics", "false");

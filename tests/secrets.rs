@@ -1,0 +1,126 @@
+//! Logs hold no secret and no content, whatever fails and however much is logged.
+
+use std::time::Duration;
+
+use outbox_relay::postgres::grants::relay_grants;
+
+use crate::support::consumer;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::wait::wait_until;
+
+const WITHIN: Duration = Duration::from_secs(30);
+const PASSWORD: &str = "pass-7Q4zMARK";
+const KAFKA_PASSWORD: &str = "kafka-7Q4zMARK";
+
+fn assert_unmarked(relay: &RelayProcess) {
+    let said = relay.log() + &relay.stdout();
+    assert!(said.len() > 100, "something was logged: {said}");
+    // Bytes may be shown as a list of numbers, or escaped: the mark is told by its middle.
+    for mark in ["7Q4zMARK", "55, 81, 52, 122", "375134", "\\x37"] {
+        if let Some(line) = said.lines().find(|line| line.contains(mark)) {
+            panic!("logged: {line}");
+        }
+    }
+}
+
+/// Everything that fails while a marked row is on its way.
+async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayProcess {
+    let insert = |kind: &str, headers: &str, payload: &str| {
+        let columns = "aggregate_type, aggregate_id, event_type, headers, payload";
+        format!("INSERT INTO app.outbox ({columns}) VALUES ('{kind}', 'k', 'x', {headers}, {payload});")
+    };
+    let marked = r#"'{"content": "payload-7Q4zMARK"}'"#;
+    let mut relay = relay.start().await;
+    run(&outbox.client, &insert("order", r#"'{"trace": "header-7Q4zMARK"}'"#, marked)).await;
+    outbox.wait_until_drained(WITHIN).await;
+    // Refused by the relay, by the client library, by the broker; and held.
+    let large = "to_json('payload-7Q4zMARK' || repeat('x', 1000000))";
+    let bad_headers = r#"'{"trace": ["header-7Q4zMARK"]}'"#;
+    let too_large_for_topic =
+        "(SELECT to_json('7Q4zMARK' || string_agg(md5(n::text), '')) FROM generate_series(1, 2000) AS n)";
+    for row in [
+        insert("order", bad_headers, marked),
+        insert("order", "NULL", large),
+        insert("small", "NULL", too_large_for_topic),
+        insert("missing", "NULL", marked),
+    ] {
+        run(&outbox.client, &row).await;
+    }
+    wait_until("three dead letters and a hold", WITHIN, async || {
+        outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await == 3
+            && outbox.count("SELECT count(*) FROM app.outbox_hold").await == 1
+    })
+    .await;
+
+    // The server's own messages: DETAIL shows the row, the refused right the statement.
+    let faults = relay.log().matches("Postgres").count();
+    run(&outbox.client, "ALTER TABLE app.outbox ADD CONSTRAINT never CHECK (sent_at IS NULL) NOT VALID")
+        .await;
+    run(&outbox.client, &insert("order", "NULL", marked)).await;
+    wait_until("the constraint is named", WITHIN, async || relay.log().contains("never")).await;
+    run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT never").await;
+    wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    run(&outbox.client, &format!("REVOKE ALL ON app.outbox FROM {role}")).await;
+    run(&outbox.client, &insert("order", "NULL", marked)).await;
+    wait_until("the right is missed", WITHIN, async || relay.log().contains("permission denied")).await;
+    run(&outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), role)).await;
+    wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    assert!(relay.log().matches("Postgres").count() > faults);
+
+    // No connection any more, and no new one.
+    let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
+    run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN; {end}")).await;
+    wait_until("connecting fails", WITHIN, async || relay.log().contains("not permitted to log in")).await;
+    run(&outbox.client, &format!("ALTER ROLE {role} LOGIN")).await;
+    run(&outbox.client, &insert("order", "NULL", marked)).await;
+    wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    assert!(relay.stop().await.success());
+    relay
+}
+
+#[tokio::test]
+async fn no_log_holds_a_password_or_a_payload() {
+    for (level, format) in [("trace", "text"), ("debug", "json")] {
+        let mut outbox = Outbox::create(&format!("secrets_{format}"), 1).await;
+        outbox.create_topic_with("small", 1, &[("max.message.bytes", "20000")]).await;
+        let (role, _) = outbox.database.connect_as_new_role().await;
+        run(&outbox.client, &format!("ALTER ROLE {role} PASSWORD '{PASSWORD}'")).await;
+        run(&outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
+        let url = outbox.database.url().replace("postgres@", &format!("{role}:{PASSWORD}@"));
+        let relay = || {
+            let relay = outbox.relay().set("postgres", "url", url.clone());
+            relay.set("log", "level", level).set("log", "format", format)
+        };
+        assert_unmarked(&fail_in_every_way(&outbox, &role, relay()).await);
+        let records = consumer::read_all(&outbox.topics()).await;
+        assert!(
+            records
+                .iter()
+                .all(|record| String::from_utf8_lossy(record.value.as_ref().unwrap()).contains("7Q4zMARK"))
+        );
+
+        // Kafka refuses the password, and the other way about.
+        let sasl = |relay: Relay| {
+            relay
+                .set_kafka_property("security.protocol", "sasl_plaintext")
+                .set_kafka_property("sasl.mechanism", "PLAIN")
+                .set_kafka_property("sasl.username", "relay")
+                .set_kafka_property("sasl.password", KAFKA_PASSWORD)
+        };
+        let mut refused = sasl(relay()).spawn(&["run", "--once"]);
+        assert_eq!(refused.ended().await.code(), Some(69), "{}", refused.log());
+        assert_unmarked(&refused);
+        // A configuration that is refused shows no secret either.
+        let mut refused = sasl(relay()).set_kafka_property("acks", "1").spawn(&["run"]);
+        assert_eq!(refused.ended().await.code(), Some(78), "{}", refused.log());
+        assert_unmarked(&refused);
+        let bad_url = url.replace("127.0.0.1:", "127.0.0.1:x");
+        let mut refused = relay().set("postgres", "url", bad_url).spawn(&["run"]);
+        assert_eq!(refused.ended().await.code(), Some(78), "{}", refused.log());
+        assert_unmarked(&refused);
+        run(&outbox.client, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+        outbox.drop().await;
+    }
+}
