@@ -38,7 +38,7 @@ enum Command {
     CheckConfig(check_config::CheckConfig),
     /// Show how far behind the outbox is, what it waits for, and why.
     Status(status::Status),
-    /// Delete the rows that were sent longer ago than [reaper] retention.
+    /// Delete the rows that were sent longer ago than the configured retention.
     Reap(reap::Reap),
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 const TURN_AGAIN: Duration = Duration::from_millis(50);
 
-/// Delete the rows that were sent longer ago than [reaper] retention.
+/// Delete the rows that were sent longer ago than the configured retention.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A running relay does this by itself, unless [reaper] enabled = false; this does it once, to the end of the table. \

@@ -1,6 +1,6 @@
 //! Everything that is SQL.
 //!
-//! [`claim`] and [`settle`] are the cycle's two halves, [`statements`] their text; [`lookout`] is the scout's eye.
+//! [`claim`] and `settle` are the cycle's two halves, [`statements`] their text; [`lookout`] is the scout's eye.
 
 pub mod check;
 pub mod claim;
