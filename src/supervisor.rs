@@ -1,27 +1,32 @@
 //! Puts the parts together and watches over them: every task is started here, joined here, and its death ends the
 //! process.
 
-use crate::admin;
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::check::{self, CheckError, Facts};
+use crate::postgres::check::{self, CheckError, Facts, FaultKind};
 use crate::postgres::claim::PostgresOutbox;
 use crate::postgres::connect::Database;
 use crate::postgres::holds::PostgresHolds;
 use crate::postgres::lookout::PostgresLookout;
 use crate::postgres::reap::PostgresReaper;
 use crate::postgres::statements::Statements;
+use crate::relay::failure::Failure;
 use crate::relay::marks::Marks;
 use crate::relay::prober::{self, Holds};
 use crate::relay::publisher::Publisher;
 use crate::relay::scout::Scout;
 use crate::relay::stats::Stats;
 use crate::relay::{Limits, Relay, reaper, worker};
+use deadpool_postgres::Object;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+/// The checks only read the catalogue and small tables.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a relay goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +75,28 @@ pub fn connections(config: &Config) -> usize {
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
     let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
     let table = config.outbox.table.clone();
-    check::check(&connection, &table).await.map_err(|error| match error {
-        CheckError::Faults(_) => StartError::Unfit(error.to_string()),
-        other => StartError::Unavailable(other.to_string()),
-    })
+    match timeout(CHECK_TIMEOUT, check::check(&connection, &table)).await {
+        Ok(Ok(facts)) => Ok(facts),
+        // A standby may be promoted, or another host of the URL be the primary.
+        Ok(Err(CheckError::Faults(faults)))
+            if faults.iter().any(|fault| fault.kind == FaultKind::Standby) =>
+        {
+            Err(StartError::Unavailable(CheckError::Faults(faults).to_string()))
+        }
+        Ok(Err(error @ CheckError::Faults(_))) => Err(StartError::Unfit(error.to_string())),
+        Ok(Err(other)) => Err(StartError::Unavailable(other.to_string())),
+        Err(_) => {
+            // An answer may still come in on it.
+            drop(Object::take(connection));
+            let text = format!("the schema could not be checked: no answer within {CHECK_TIMEOUT:?}");
+            Err(StartError::Unavailable(text))
+        }
+    }
+}
+
+/// Whether librdkafka makes a producer of the settings; connects to nothing.
+pub fn check_kafka(config: &Config) -> Result<(), Failure> {
+    KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.check_settings()
 }
 
 /// Relays until the end. `asked` completes when the relay is asked to end.
@@ -107,10 +130,14 @@ pub async fn run(
     }
     let mut background: JoinSet<&'static str> = JoinSet::new();
     let mut cycle: JoinSet<&'static str> = JoinSet::new();
-    for _ in 0..config.relay.workers {
-        let outbox =
-            PostgresOutbox::new(database.clone(), Rc::clone(&statements), config.relay.takeover_timeout);
-        let work = worker::work(Rc::clone(&relay), outbox, fastrand::Rng::new());
+    for number in 1..=config.relay.workers {
+        let outbox = PostgresOutbox::new(
+            database.clone(),
+            Rc::clone(&statements),
+            config.relay.takeover_timeout,
+            facts.server_version_num,
+        );
+        let work = worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new());
         cycle.spawn_local(async {
             work.await;
             "a worker"
@@ -148,15 +175,6 @@ pub async fn run(
         background.spawn_local(async {
             reaping.await;
             "the reaper"
-        });
-    }
-    if let Some(listen) = config.admin.listen.filter(|_| until == Until::Asked) {
-        let serving = admin::serve(listen, Arc::clone(&stats));
-        background.spawn_local(async move {
-            if let Err(error) = serving.await {
-                tracing::error!("[admin] listen = {listen}: {error}");
-            }
-            "the admin endpoint"
         });
     }
 

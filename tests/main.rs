@@ -4,9 +4,14 @@
 
 mod bad_rows;
 mod check;
+mod commands;
 mod content;
+mod crashes;
+mod demo;
 mod held_topics;
 mod kafka_away;
+mod locked_rows;
+mod marks;
 mod memory;
 mod migrate;
 mod once;
@@ -18,3 +23,5 @@ mod record_size;
 mod secrets;
 mod service;
 mod support;
+mod takeover;
+mod taking_turns;

@@ -178,18 +178,6 @@ async fn sigterm_waits_no_longer_than_shutdown_timeout() {
 }
 
 #[tokio::test]
-async fn a_second_sigterm_ends_it_at_once() {
-    let (outbox, _kafka, mut relay) = stuck("twice", "50s").await;
-    relay.signal(Signal::TERM);
-    relay.wait_for_log("asked to end").await;
-    let begun = Instant::now();
-    assert_eq!(relay.stop().await.code(), Some(1));
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    assert!(relay.log().contains("asked again"), "{}", relay.log());
-    outbox.drop().await;
-}
-
-#[tokio::test]
 async fn what_has_to_be_mended_first_ends_it_with_78_and_says_how() {
     let database = Database::create("unfit").await;
     let base = || {

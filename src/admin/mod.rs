@@ -1,11 +1,67 @@
 //! The admin endpoint: metrics and health over HTTP, read-only.
+//!
+//! - `/metrics`: OpenMetrics text.
+//! - `/livez`: 200 while the cycle makes progress. It says nothing about Kafka or Postgres: a relay that waits for
+//!   them is not mended by a restart.
+//! - `/readyz`: 200 while rows can be relayed; else 503, and one line that says why not.
+//!
+//! It runs on the relay's thread, so an answer also shows that the thread is not stuck; what a client may ask of it is
+//! bounded for the same reason.
+
+pub mod metrics;
+mod serve;
+
+pub use serve::{AdminError, Listening};
 
 use crate::relay::stats::Stats;
-use std::io;
-use std::net::SocketAddr;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use metrics::Metrics;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Serves until it fails.
-pub async fn serve(_listen: SocketAddr, _stats: Arc<Stats>) -> io::Result<()> {
-    std::future::pending().await
+/// The scout comes round many times a second; but one statement of it may take 35 s when Postgres is in trouble.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone)]
+struct Shown {
+    stats: Arc<Stats>,
+    metrics: Arc<Metrics>,
+}
+
+fn router(stats: Arc<Stats>) -> Router {
+    let metrics = Arc::new(Metrics::new(&stats));
+    Router::new()
+        .route("/metrics", get(show_metrics))
+        .route("/livez", get(live))
+        .route("/readyz", get(ready))
+        .with_state(Shown { stats, metrics })
+}
+
+async fn show_metrics(State(shown): State<Shown>) -> Response {
+    match shown.metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn live(State(shown): State<Shown>) -> (StatusCode, String) {
+    let since = shown.stats.since_beat();
+    // A relay that drains has no scout any more; shutdown_timeout bounds it.
+    if shown.stats.is_stopping() || since < PROGRESS_WITHIN {
+        return (StatusCode::OK, "live\n".to_owned());
+    }
+    let text = format!("the cycle has made no progress for {} s\n", since.as_secs());
+    (StatusCode::SERVICE_UNAVAILABLE, text)
+}
+
+async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
+    match shown.stats.not_ready() {
+        None => (StatusCode::OK, "ready\n".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
 }

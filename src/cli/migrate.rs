@@ -16,7 +16,13 @@ use std::sync::Arc;
 Each migration runs in its own transaction under an advisory lock, with a lock timeout of 5 s, and is recorded with \
 its checksum: running it again changes nothing. The daemon never migrates by itself.
 
-With Flyway, Atlas or psql: outbox-relay migrate --print > outbox.sql")]
+Examples:
+  outbox-relay migrate --config config.toml --status
+  outbox-relay migrate --config config.toml
+  outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
+
+Exit codes: 0 every migration is applied, or was shown, 1 another one holds the lock, 2 usage, 69 Postgres cannot be \
+reached, 78 the configuration, the grants or the schema have to be mended.")]
 pub struct Migrate {
     #[command(flatten)]
     config: ConfigFile,

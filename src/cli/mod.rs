@@ -1,15 +1,22 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
+pub mod check_config;
+pub mod demo;
 pub mod exit;
 pub mod log;
 pub mod migrate;
+mod one_shot;
+pub mod reap;
 pub mod run;
+pub mod status;
+mod systemd;
 
 use crate::config::{self, Config};
 use clap::{Args, Parser, Subcommand};
 use exit::Failed;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Moves committed events from a Postgres outbox table to Kafka: none lost, each key in order.
 #[derive(Debug, Parser)]
@@ -25,6 +32,14 @@ enum Command {
     Run(run::Run),
     /// Make or upgrade the tables of the outbox.
     Migrate(migrate::Migrate),
+    /// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
+    Demo(demo::Demo),
+    /// Check the configuration, and with --connect what it leads to.
+    CheckConfig(check_config::CheckConfig),
+    /// Show how far behind the outbox is, what it waits for, and why.
+    Status(status::Status),
+    /// Delete the rows that were sent longer ago than [reaper] retention.
+    Reap(reap::Reap),
 }
 
 /// Where the configuration is.
@@ -54,6 +69,10 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::CheckConfig(check) => check.run(),
+        Command::Status(status) => status.run(),
+        Command::Reap(reap) => reap.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -68,7 +87,7 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
         .build()
         .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("starting the runtime")))?;
     let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
-    // Threads that wait for librdkafka need not hold the process up.
-    runtime.shutdown_background();
+    // Threads that wait for librdkafka get a moment to end in order, and no more.
+    runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(done)
 }

@@ -1,17 +1,19 @@
 //! `outbox-relay run`: the daemon.
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, log};
+use super::{ConfigFile, block_on, log, systemd};
+use crate::admin::Listening;
 use crate::config::Config;
 use crate::postgres::connect::Database;
 use crate::relay::backoff::Backoff;
 use crate::relay::stats::Stats;
-use crate::supervisor::{self, End, Until};
+use crate::supervisor::{self, End, StartError, Until};
 use clap::Args;
-use sd_notify::NotifyState;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// Relay events until SIGTERM.
 #[derive(Debug, Args)]
@@ -21,6 +23,13 @@ If Postgres or Kafka is away it waits, and goes on by itself.
 
 SIGTERM or SIGINT: claims nothing more, finishes what is in flight, settles, and exits 0 within [relay] \
 shutdown_timeout. A second signal ends it at once.
+
+With [admin] listen (127.0.0.1:9187 unless set otherwise) it serves /metrics, /livez and /readyz. Under systemd it tells \
+when it is ready, what it waits for, and that it stops.
+
+Examples:
+  outbox-relay run --config /etc/outbox-relay/config.toml
+  outbox-relay run --config config.toml --once
 
 Exit codes: 0 ended as asked, 1 failed, 2 usage, 69 (with --once) Postgres or Kafka cannot be reached, 78 the \
 configuration or the schema has to be mended.")]
@@ -42,14 +51,53 @@ impl Run {
 }
 
 async fn relay(config: Config, once: bool) -> Result<(), Failed> {
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::new()?;
+    supervisor::check_kafka(&config).map_err(|failure| {
+        Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
+    })?;
     let stats = Arc::new(Stats::new());
-    let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(&stats))
+    let serving = open_admin(&config, once, &stats).await?;
+    tokio::select! {
+        done = start(&config, once, &stats, &mut signals) => done,
+        never = serving => match never {},
+        never = systemd::keep_status(&stats) => match never {},
+    }
+}
+
+/// Opens the port before anything is claimed, and answers on it from the beginning: a relay that waits for Postgres
+/// is alive.
+async fn open_admin(
+    config: &Config,
+    once: bool,
+    stats: &Arc<Stats>,
+) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
+    let listening = match config.admin.listen.filter(|_| !once) {
+        Some(listen) => {
+            let listening = Listening::open(listen).await.map_err(|error| Failed::Failure(error.into()))?;
+            if let Ok(address) = listening.address() {
+                tracing::info!("metrics and health at http://{address}/metrics, /livez and /readyz");
+            }
+            Some(listening)
+        }
+        None => None,
+    };
+    let stats = Arc::clone(stats);
+    Ok(async {
+        match listening {
+            Some(listening) => listening.serve(stats).await,
+            None => std::future::pending().await,
+        }
+    })
+}
+
+async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Signals) -> Result<(), Failed> {
+    let database = Database::new(&config.postgres, supervisor::connections(config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
     let facts = tokio::select! {
-        facts = wait_for_schema(&config, &database, once) => facts?,
-        () = signals.asked_to_end() => {
-            notify(&[NotifyState::Stopping]);
+        facts = wait_for_schema(config, &database, once, stats) => facts?,
+        () = signals.next() => {
+            stats.stop();
+            systemd::stopping(stats, Duration::ZERO);
             return Ok(());
         }
     };
@@ -57,12 +105,33 @@ async fn relay(config: Config, once: bool) -> Result<(), Failed> {
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
         postgres = facts.server_version_num, "relaying"
     );
-    notify(&[NotifyState::Ready, NotifyState::Status("relaying")]);
+    systemd::ready(stats);
     let until = if once { Until::Drained } else { Until::Asked };
-    let end = supervisor::run(&config, database, &facts, stats, until, stopping(signals)).await;
+    let (ask, asked) = oneshot::channel::<()>();
+    let asked = async { _ = asked.await };
+    let mut relaying = Box::pin(supervisor::run(config, database, &facts, Arc::clone(stats), until, asked));
+    let end = tokio::select! {
+        end = &mut relaying => end,
+        () = signals.next() => {
+            stats.stop();
+            systemd::stopping(stats, config.relay.shutdown_timeout);
+            tracing::info!("asked to end: finishing what is in flight");
+            _ = ask.send(());
+            tokio::select! {
+                end = &mut relaying => end,
+                () = signals.next() => {
+                    tracing::warn!("asked again: ending at once, what is in flight may be sent again");
+                    std::process::exit(1);
+                }
+            }
+        }
+    };
+    ended(end)
+}
+
+fn ended(end: End) -> Result<(), Failed> {
     match end {
-        End::Asked => Ok(()),
-        End::Drained { held: 0 } => Ok(()),
+        End::Asked | End::Drained { held: 0 } => Ok(()),
         End::Drained { held } => {
             eprintln!(
                 "everything is published but the events of {held} held topics; `outbox-relay status` names them"
@@ -82,67 +151,50 @@ async fn wait_for_schema(
     config: &Config,
     database: &Database,
     once: bool,
+    stats: &Stats,
 ) -> Result<crate::postgres::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
     let outage = crate::relay::outage::Outage::new("Postgres");
     loop {
+        systemd::waiting();
+        stats.beat();
         match supervisor::check_schema(config, database).await {
             Ok(facts) => {
-                outage.worked();
+                outage.worked(0);
+                stats.postgres.answers();
                 return Ok(facts);
             }
-            Err(supervisor::StartError::Unavailable(error)) if once => {
+            Err(StartError::Unavailable(error)) if once => {
                 return Err(Failed::Unavailable(anyhow::anyhow!(error)));
             }
-            Err(supervisor::StartError::Unavailable(error)) => {
-                outage.failed(&error, "The relay starts as soon as it works");
-                let status = format!("waiting for Postgres: {error}");
-                notify(&[NotifyState::Status(&status), NotifyState::ExtendTimeoutUsec(30_000_000)]);
+            Err(StartError::Unavailable(error)) => {
+                stats.postgres.fails(&error);
+                outage.failed(0, &error, "The relay starts as soon as it works");
                 tokio::time::sleep(backoff.next_wait()).await;
             }
-            Err(supervisor::StartError::Unfit(error)) => {
+            Err(StartError::Unfit(error)) => {
                 return Err(Failed::Configuration(anyhow::anyhow!(error)));
             }
         }
     }
 }
 
-/// Tells systemd; without it nothing happens.
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!("systemd cannot be told: {error}");
-    }
-}
-
-/// The first signal asks for a drain; the second one ends the process at once.
-async fn stopping(mut signals: Signals) {
-    signals.asked_to_end().await;
-    notify(&[NotifyState::Stopping, NotifyState::Status("finishing what is in flight")]);
-    tracing::info!("asked to end: finishing what is in flight");
-    tokio::task::spawn_local(async move {
-        signals.asked_to_end().await;
-        tracing::warn!("asked again: ending at once, what is in flight may be sent again");
-        std::process::exit(1);
-    });
-}
-
-/// SIGTERM and SIGINT, listened to from the start to the end: one that came between two listeners would be lost.
-struct Signals {
+/// SIGTERM and SIGINT. One listener for the whole life of the process, so that none is missed between two waits.
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> Result<Signals, Failed> {
-        let listen =
-            |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening for signals"));
-        Ok(Signals {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
+    /// Listens from now on; a signal does not end the process by itself any more.
+    pub(super) fn new() -> Result<Signals, Failed> {
+        let open =
+            |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
+        Ok(Signals { terminate: open(SignalKind::terminate())?, interrupt: open(SignalKind::interrupt())? })
     }
 
-    async fn asked_to_end(&mut self) {
+    /// The next one, or one that came meanwhile.
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -3,13 +3,14 @@
 use super::context::{Context, Reports};
 use super::failure::failure;
 use super::limits::Limits;
-use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
+use super::producer::{Detached, KafkaProducer, METADATA_TIMEOUT, metadata};
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::{Producer, Publisher, Refusal};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer as _, ThreadedProducer};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use std::time::Duration;
 const RECORD_BYTES_MAX: usize = 1_000_000;
 /// What a producer batch needs beside its records.
 const BATCH_OVERHEAD: usize = 1_024;
+/// A producer batch is never made smaller than this, whatever a topic says.
+pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
 /// One row alone gets no longer than this.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -54,6 +57,17 @@ impl KafkaCluster {
     /// The largest record that may be sent, in bytes.
     pub fn record_bytes_max(&self) -> usize {
         self.limits.record_bytes_max
+    }
+
+    /// Whether librdkafka makes a producer of the settings: some of what is wrong shows only in their combination.
+    /// Connects to nothing.
+    pub fn check_settings(&self) -> Result<(), Failure> {
+        let (mut config, _) = self.producer_config()?;
+        config.remove("bootstrap.servers");
+        match ThreadedProducer::from_config_and_context(&config, Context(Arc::default())) {
+            Ok::<ThreadedProducer<Context>, _>(_) => Ok(()),
+            Err(error) => Err(unusable(&error)),
+        }
     }
 
     /// What every client of the cluster shares: the user's properties, secrets read anew.
@@ -95,7 +109,7 @@ impl KafkaCluster {
         }
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes =
-            wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_OVERHEAD);
+            wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
         config.set("batch.size", batch_bytes.to_string());
         config.set("acks", "all");
         config.set("enable.idempotence", "true");
@@ -110,7 +124,7 @@ impl KafkaCluster {
         Ok((config, batch_bytes))
     }
 
-    async fn connect(&self) -> Result<(ThreadedProducer<Context>, Arc<Reports>, usize), Failure> {
+    async fn connect(&self) -> Result<(Detached, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
         let reports = Arc::new(Reports::default());
         let context = Context(Arc::clone(&reports));
@@ -118,21 +132,13 @@ impl KafkaCluster {
             tokio::task::spawn_blocking(move || ThreadedProducer::from_config_and_context(&config, context))
                 .await;
         match created {
-            Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
-            Ok(Err(error)) => {
-                let failed = failure("creating a producer", &error);
-                Err(Failure { kind: FailureKind::Cluster, reason: "configuration", ..failed })
-            }
+            Ok(Ok(producer)) => Ok((Detached(Some(producer)), reports, batch_bytes)),
+            Ok(Err(error)) => Err(unusable(&error)),
             Err(error) => Err(Failure::unknown(error.to_string())),
         }
     }
 
-    fn wrap(
-        &self,
-        producer: ThreadedProducer<Context>,
-        reports: Arc<Reports>,
-        batch_bytes: usize,
-    ) -> KafkaProducer {
+    fn wrap(&self, producer: Detached, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
         let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.optional_headers));
         KafkaProducer::new(producer, reports, limits, batch_bytes, headers)
     }
@@ -164,6 +170,9 @@ impl Publisher for KafkaCluster {
             },
         };
         alone.abandon();
+        if verdict.as_ref().is_err_and(|failure| failure.reason == "record-too-large") {
+            self.limits.forget(topic);
+        }
         verdict
     }
 
@@ -173,25 +182,30 @@ impl Publisher for KafkaCluster {
         let id =
             tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT)).await;
         let answered = matches!(id, Ok(Some(_)));
-        tokio::task::spawn_blocking(move || drop(producer));
         if answered {
             return Ok(());
         }
         Err(reports.refused().unwrap_or_else(|| Failure {
             kind: FailureKind::Cluster,
             reason: "brokers-down",
-            error: reports
-                .last_error()
-                .unwrap_or_else(|| format!("no broker of {} answers", self.settings.bootstrap_servers)),
+            error: format!(
+                "no broker of {} answers: {}",
+                self.settings.bootstrap_servers,
+                reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
+            ),
         }))
     }
 
     async fn probe_topic(&self, topic: &str) -> Result<(), Failure> {
         let (producer, _, _) = self.connect().await?;
         let found = metadata(&producer, topic).await;
-        tokio::task::spawn_blocking(move || drop(producer));
         found.map(|_| ())
     }
+}
+
+fn unusable(error: &KafkaError) -> Failure {
+    let failed = failure("creating a producer", error);
+    Failure { kind: FailureKind::Cluster, reason: "configuration", ..failed }
 }
 
 fn number(config: &ClientConfig, name: &str) -> Option<usize> {

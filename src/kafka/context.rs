@@ -5,7 +5,7 @@ use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +18,8 @@ pub(super) struct Reports {
     list: Mutex<Vec<Report>>,
     in_flight: AtomicUsize,
     failed: AtomicBool,
+    /// The worker waits for any report, not only for the last one.
+    any: AtomicBool,
     /// The cluster refuses us altogether, which no delivery report says.
     refused: Mutex<Option<Failure>>,
     last_error: Mutex<Option<String>>,
@@ -62,11 +64,13 @@ impl Reports {
         lock(&self.last_error).clone()
     }
 
-    /// Waits until `done`, which is asked again after every event that could have changed it.
-    pub(super) async fn wait(&self, done: impl Fn(&Reports) -> bool) {
+    /// Waits until `done`, which is asked again after every event that could have changed it; with `any`, until there
+    /// is a report.
+    pub(super) async fn wait(&self, any: bool, done: impl Fn(&Reports) -> bool) {
+        self.any.store(any, Ordering::Release);
         loop {
             let changed = self.wake.notified();
-            if done(self) {
+            if done(self) || (any && !lock(&self.list).is_empty()) {
                 return;
             }
             changed.await;
@@ -79,7 +83,8 @@ impl Reports {
         if failed {
             self.failed.store(true, Ordering::Release);
         }
-        if self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 || failed {
+        let last = self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last || failed || self.any.load(Ordering::Acquire) {
             self.wake.notify_one();
         }
     }
@@ -105,7 +110,12 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", "{error}: {reason}");
-        *lock(&self.0.last_error) = Some(reason.to_owned());
+        let mut last_error = lock(&self.0.last_error);
+        // That all brokers are down follows the error that says why.
+        if last_error.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *last_error = Some(reason.to_owned());
+        }
+        drop(last_error);
         let Some((kind, word)) = error.rdkafka_error_code().map(classify) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
         if kind == FailureKind::Cluster && word != "brokers-down" {

@@ -42,3 +42,13 @@ pub(super) fn failure(what: &str, error: &KafkaError) -> Failure {
     let (kind, reason) = error.rdkafka_error_code().map_or((FailureKind::Unknown, "unknown"), classify);
     Failure { kind, reason, error: format!("{what}: {error}") }
 }
+
+/// What a person can do about a topic that is held for this reason.
+pub fn remedy(reason: &str) -> &'static str {
+    match reason {
+        "unknown-topic" => "create the topic, or delete the rows if their aggregate_type is a mistake",
+        "topic-authorization" => "allow the relay's Kafka user to Write to and Describe the topic",
+        "policy-violation" => "look at the broker's policy for the topic",
+        _ => "look at the topic's partitions and leaders; the relay goes on by itself when it works",
+    }
+}

@@ -6,10 +6,13 @@ use rdkafka::client::DefaultClientContext;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Kafka's own default of `max.message.bytes`.
 const DEFAULT: usize = 1_048_588;
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+const KNOWN_FOR: Duration = Duration::from_secs(600);
+const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// What is known of the topics in use.
 pub struct Limits {
@@ -17,7 +20,7 @@ pub struct Limits {
     pub record_bytes_max: usize,
     config: ClientConfig,
     admin: OnceCell<Option<AdminClient<DefaultClientContext>>>,
-    known: RefCell<HashMap<String, usize>>,
+    known: RefCell<HashMap<String, (usize, Instant)>>,
 }
 
 impl Limits {
@@ -25,24 +28,35 @@ impl Limits {
         Limits { record_bytes_max, config, admin: OnceCell::new(), known: RefCell::new(HashMap::new()) }
     }
 
-    /// The topic's limit, asked once. Without the right to ask (DescribeConfigs), Kafka's default.
-    pub(super) async fn of(&self, topic: &str) -> usize {
-        if let Some(limit) = self.known.borrow().get(topic) {
+    /// The topic's limit, asked of this broker and remembered. Without the right to ask (DescribeConfigs), Kafka's default.
+    ///
+    /// Any broker knows it. Left alone, librdkafka would wait for the controller, which a mock cluster does not have.
+    pub(super) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {
+        if let Some((limit, _)) = self.known.borrow().get(topic).filter(|(_, until)| *until > Instant::now())
+        {
             return *limit;
         }
-        let limit = self.ask(topic).await.unwrap_or(DEFAULT);
-        self.known.borrow_mut().insert(topic.to_owned(), limit);
+        let asked = self.ask(topic, broker).await;
+        // An answer that did not come is asked for again soon, one that came from time to time: limits are altered.
+        let good_for = if asked.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
+        let limit = asked.unwrap_or(DEFAULT);
+        self.known.borrow_mut().insert(topic.to_owned(), (limit, Instant::now() + good_for));
         limit
+    }
+
+    /// A request of this topic was refused for its size: what was known of its limit is wrong.
+    pub(super) fn forget(&self, topic: &str) {
+        self.known.borrow_mut().remove(topic);
     }
 
     /// The smallest limit known so far.
     pub(super) fn smallest(&self) -> usize {
-        self.known.borrow().values().copied().min().unwrap_or(usize::MAX)
+        self.known.borrow().values().map(|(limit, _)| *limit).min().unwrap_or(usize::MAX)
     }
 
-    async fn ask(&self, topic: &str) -> Option<usize> {
+    async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
         let admin = self.admin.get_or_init(|| self.config.create().ok()).as_ref()?;
-        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
+        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;
         let entry = resource.get("max.message.bytes")?;

@@ -1,9 +1,11 @@
 //! Everything that is Kafka: [`cluster`] opens producers, [`producer`] publishes, [`failure`] says what an error means.
 
 pub mod cluster;
+pub mod consume;
 mod context;
 pub mod failure;
 pub mod limits;
+pub mod mock;
 pub mod producer;
 pub mod properties;
 pub mod record;

@@ -9,8 +9,9 @@ use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Producer, Refusal, Report};
 use rdkafka::error::RDKafkaErrorCode;
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One idempotent producer, with its own polling thread inside of librdkafka.
 pub struct KafkaProducer {
-    producer: ThreadedProducer<Context>,
+    producer: Detached,
     reports: Arc<Reports>,
     limits: Rc<Limits>,
     batch_bytes: usize,
@@ -29,7 +30,7 @@ pub struct KafkaProducer {
 
 impl KafkaProducer {
     pub(super) fn new(
-        producer: ThreadedProducer<Context>,
+        producer: Detached,
         reports: Arc<Reports>,
         limits: Rc<Limits>,
         batch_bytes: usize,
@@ -41,13 +42,13 @@ impl KafkaProducer {
 
 impl Producer for KafkaProducer {
     async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
-        let partitions =
+        let found =
             metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
                 Some(refused) => refused,
                 None => failure,
             })?;
-        let limit = self.limits.of(topic).await;
-        if limit < self.batch_bytes {
+        let limit = self.limits.of(topic, found.broker).await;
+        if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
             // of the request that it shared with others.
             return Err(Failure {
@@ -56,7 +57,7 @@ impl Producer for KafkaProducer {
                 error: format!("topic {topic} takes requests of at most {limit} bytes"),
             });
         }
-        Ok(partitions)
+        Ok(found.partitions)
     }
 
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
@@ -99,22 +100,42 @@ impl Producer for KafkaProducer {
         self.reports.take(reports);
     }
 
-    async fn quiet(&mut self) {
-        self.reports.wait(|reports| reports.in_flight() == 0 || reports.has_failed()).await;
+    async fn quiet(&mut self, any: bool) {
+        self.reports.wait(any, |reports| reports.in_flight() == 0 || reports.has_failed()).await;
     }
 
     fn stop(&mut self) {
-        self.producer.purge(PurgeConfig::default().queue());
+        self.producer.purge(PurgeConfig::default().queue().non_blocking());
     }
 
     async fn drained(&mut self) {
-        self.reports.wait(|reports| reports.in_flight() == 0).await;
+        self.reports.wait(false, |reports| reports.in_flight() == 0).await;
     }
 
     fn abandon(self) {
-        self.producer.purge(PurgeConfig::default().queue().inflight());
-        // Waits for librdkafka's threads.
-        tokio::task::spawn_blocking(move || drop(self.producer));
+        drop(self);
+    }
+}
+
+/// A producer that is ended on another thread: its end purges the queues and waits for librdkafka's threads, one of
+/// which may be resolving a name.
+pub(super) struct Detached(pub(super) Option<ThreadedProducer<Context>>);
+
+impl Deref for Detached {
+    type Target = ThreadedProducer<Context>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only drop takes it"))
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let producer = self.0.take();
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => _ = runtime.spawn_blocking(move || drop(producer)),
+            Err(_) => drop(producer),
+        }
     }
 }
 
@@ -125,15 +146,25 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
     Rejection { reason: "record-too-large", error }
 }
 
-/// The number of partitions, asked of the brokers by this very producer.
-pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<u32, Failure> {
+/// A topic that exists.
+pub(super) struct Found {
+    partitions: u32,
+    /// A broker that answers.
+    broker: Option<i32>,
+}
+
+/// What the brokers say of the topic, asked by this very producer.
+pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<Found, Failure> {
     let (client, name) = (producer.clone(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT))
             .await;
     let what = format!("looking topic {topic} up");
     match fetched {
-        Ok(Ok(metadata)) => partitions(&metadata, topic),
+        Ok(Ok(metadata)) => {
+            let broker = metadata.brokers().first().map(MetadataBroker::id);
+            partitions(&metadata, topic).map(|partitions| Found { partitions, broker })
+        }
         Ok(Err(error)) => Err(failure(&what, &error)),
         Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),
     }

@@ -72,6 +72,9 @@ impl<'de> Visitor<'de> for Own {
             if name.contains('\0') {
                 return Err(A::Error::custom("the header's name holds a NUL character"));
             }
+            if [EVENT_ID, EVENT_TYPE].contains(&&*name) {
+                return Err(A::Error::custom(format!("the header {name:?} is the relay's own")));
+            }
             let HeaderValue(value) = map
                 .next_value()
                 .map_err(|_| A::Error::custom(format!("the header {name:?} is not a string")))?;
@@ -111,6 +114,7 @@ mod tests {
             (r#"{"n": {"secret": "x"}}"#, "the header \"n\" is not a string"),
             (r#"["secret"]"#, "headers must be a flat JSON object of strings"),
             (r#""secret""#, "headers must be a flat JSON object of strings"),
+            (r#"{"event_id": "x"}"#, "the header \"event_id\" is the relay's own"),
             (r#"{"a\u0000b": "x"}"#, "the header's name holds a NUL character"),
         ] {
             let rejection = own(json).unwrap_err();

@@ -31,8 +31,13 @@ pub struct PostgresOutbox {
 
 impl PostgresOutbox {
     /// A worker's way to this outbox. Connects when it is first needed.
-    pub fn new(database: Database, statements: Rc<Statements>, takeover_timeout: Duration) -> PostgresOutbox {
-        let settings = claim_settings(takeover_timeout);
+    pub fn new(
+        database: Database,
+        statements: Rc<Statements>,
+        takeover_timeout: Duration,
+        server_version_num: i32,
+    ) -> PostgresOutbox {
+        let settings = claim_settings(takeover_timeout, server_version_num);
         PostgresOutbox { database, statements, settings, connection: None, doubtful: Cell::new(false) }
     }
 
@@ -66,6 +71,7 @@ impl Outbox for PostgresOutbox {
             server,
             doubtful,
             reading: None,
+            hold_version: -1,
             read: 0,
             rows_max: 0,
         })
@@ -115,7 +121,9 @@ async fn lock<'a>(
 }
 
 fn doubt(doubtful: &Cell<bool>, fault: &Fault) {
-    if fault.kind == FaultKind::Unavailable {
+    // A lock that stands in the way says nothing against the connection; anything else may come from what this one
+    // connection remembers (a demoted server, a plan, a pooler's lost statement).
+    if fault.kind != FaultKind::Contended {
         doubtful.set(true);
     }
 }
@@ -129,6 +137,8 @@ pub struct PostgresClaim<'a> {
     server: ServerId,
     doubtful: &'a Cell<bool>,
     reading: Option<Reading>,
+    /// What the read's snapshot saw; a last slice without a row does not say.
+    hold_version: i64,
     read: usize,
     rows_max: usize,
 }
@@ -144,9 +154,9 @@ impl PostgresClaim<'_> {
     ) -> Result<Slice, tokio_postgres::Error> {
         let Some(reading) = &self.reading else { unreachable!("next_slice before read") };
         let mut stream = pin!(reading.slice(&self.transaction, rows_max).await?);
-        let (mut hold_version, mut bytes, mut cut, mut got) = (-1, 0, false, 0);
+        let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
-            hold_version = row.try_get(column::HOLD_VERSION)?;
+            self.hold_version = row.try_get(column::HOLD_VERSION)?;
             if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
                 continue; // The one row without an event, which carries the version.
             }
@@ -154,7 +164,7 @@ impl PostgresClaim<'_> {
             cut |= bytes >= bytes_max && bytes > 0;
             if !cut {
                 bytes += row.raw_size_bytes();
-                rows.push(OutboxRow::new(row, self.statements.payload)?);
+                rows.push(OutboxRow::new(row)?);
             }
         }
         self.read += got;
@@ -164,7 +174,13 @@ impl PostgresClaim<'_> {
             (false, true) => End::Complete,
             (false, false) => End::More,
         };
-        Ok(Slice { hold_version, end })
+        if end != End::More {
+            // A finished portal still holds the snapshot back.
+            if let Some(reading) = self.reading.take() {
+                reading.close(&self.transaction).await?;
+            }
+        }
+        Ok(Slice { hold_version: self.hold_version, end })
     }
 }
 

@@ -20,6 +20,9 @@ use tokio::task::JoinHandle;
 /// Waits for a free connection no longer than this: the pool has one for everybody, so it never comes to that.
 const POOL_WAIT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many `connect_timeout`s all hosts of the URL get together, with TLS and authentication, which it does not bound:
+/// a server that froze still accepts.
+const CONNECT_TIMEOUTS: u32 = 4;
 const CONNECTING: &str = "connecting to Postgres";
 
 /// The way to the database.
@@ -47,6 +50,7 @@ impl Database {
             .max_size(connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_WAIT))
+            .create_timeout(Some(CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)))
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         Ok(Database { settings: settings.clone(), latest, pool })
@@ -54,7 +58,11 @@ impl Database {
 
     /// A connection, a new one if none is free.
     pub async fn get(&self) -> Result<Object, Fault> {
-        self.read_settings()?;
+        // Only for a connection that has to be made: reading the system's certificates takes tens of milliseconds,
+        // and everybody else on this thread would wait for that.
+        if self.pool.status().available == 0 {
+            self.read_settings()?;
+        }
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is a matter of waiting, whatever the server said: a wrong password may be rotated,
             // too many connections may end.

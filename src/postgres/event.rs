@@ -1,6 +1,5 @@
 //! A row of the outbox, as it came over the wire: nothing is copied out of it before it is a record.
 
-use super::payload::PayloadType;
 use crate::relay::event::{Event, Payload};
 use crate::relay::lane::Lane;
 use std::error::Error;
@@ -34,17 +33,19 @@ pub struct OutboxRow {
     row: Row,
     id: i64,
     lane: Lane,
-    payload_type: PayloadType,
+    jsonb_payload: bool,
 }
 
 impl OutboxRow {
     /// Takes a row of the claim's read that has an id.
-    pub fn new(row: Row, payload_type: PayloadType) -> Result<OutboxRow, tokio_postgres::Error> {
+    pub fn new(row: Row) -> Result<OutboxRow, tokio_postgres::Error> {
         let id = row.try_get(column::ID)?;
         let lane: i16 = row.try_get(column::LANE)?;
         // The lane table has a CHECK, and the check at start saw its 64 rows.
         let lane = Lane::new(lane.into()).unwrap_or_else(|| unreachable!("lane {lane} does not exist"));
-        Ok(OutboxRow { row, id, lane, payload_type })
+        // Of this very result: somebody may have changed the column while the relay runs.
+        let jsonb_payload = *row.columns()[column::PAYLOAD].type_() == Type::JSONB;
+        Ok(OutboxRow { row, id, lane, jsonb_payload })
     }
 
     /// Where the row lies, to delete it without an index.
@@ -89,22 +90,28 @@ impl Event for OutboxRow {
         }
         match self.bytes(column::PAYLOAD) {
             None => Payload::Tombstone,
-            Some(wire) => Payload::Bytes(self.payload_type.strip(wire)),
+            Some(wire) if self.jsonb_payload => Payload::Bytes(jsonb_text(wire)),
+            Some(wire) => Payload::Bytes(wire),
         }
     }
 
     fn headers(&self) -> Option<&[u8]> {
-        self.bytes(column::HEADERS).map(|wire| PayloadType::Jsonb.strip(wire))
+        self.bytes(column::HEADERS).map(jsonb_text)
     }
 
     fn created_at_us(&self) -> i64 {
         let wire = self.bytes(column::CREATED_AT).and_then(|bytes| bytes.try_into().ok());
-        wire.map_or(0, |wire| i64::from_be_bytes(wire) + POSTGRES_EPOCH_US)
+        wire.map_or(0, |wire| i64::from_be_bytes(wire).saturating_add(POSTGRES_EPOCH_US))
     }
 
     fn size(&self) -> usize {
         self.row.raw_size_bytes()
     }
+}
+
+/// jsonb goes over the wire as its text behind a version byte.
+fn jsonb_text(wire: &[u8]) -> &[u8] {
+    wire.get(1..).unwrap_or_default()
 }
 
 /// A value as it came over the wire, of whatever type.

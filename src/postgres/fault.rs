@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | none, 08xxx, 57P0x | unavailable | the connection or the server is gone, or going |
 //! | 25006 | unavailable | read-only: after a failover another host of the URL may be the primary |
+//! | 0A000 | unavailable | how a standby refuses READ WRITE, and how a prepared plan ends after DDL |
+//! | 26000, 25P03 | unavailable | a pooler forgot a prepared statement; the claim idled too long |
 //! | 53300 | unavailable | too many connections |
 //! | 55P03, 40P01, 40001 | contended | somebody else's lock |
 //! | any other | refused | grants, schema, disk: somebody has to mend it |
@@ -44,7 +46,7 @@ pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
 fn kind(code: Option<&SqlState>) -> FaultKind {
     let Some(code) = code else { return FaultKind::Unavailable };
     match code.code() {
-        "25006" | "53300" => FaultKind::Unavailable,
+        "25006" | "53300" | "0A000" | "26000" | "25P03" => FaultKind::Unavailable,
         "55P03" | "40P01" | "40001" => FaultKind::Contended,
         other if other.starts_with("08") || other.starts_with("57P") => FaultKind::Unavailable,
         _ => FaultKind::Refused,

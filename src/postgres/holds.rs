@@ -1,11 +1,11 @@
 //! Held topics, as rows in the database: every relay sees the same ones.
 
 use super::connect::Database;
-use super::fault::answer;
 use super::table::TableName;
+use super::transaction::{Params, ShortTransaction};
 use crate::relay::failure::{Failure, Fault};
 use crate::relay::prober::Holds;
-use deadpool_postgres::Object;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Hands the topic to one relay for 30 s: should it die while it probes, another one takes over then.
@@ -27,50 +27,42 @@ const COUNT: &str = "SELECT count(*) FROM {hold}";
 
 /// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
 pub struct PostgresHolds {
-    database: Database,
+    transaction: ShortTransaction,
     table: TableName,
 }
 
 impl PostgresHolds {
     /// The holds of this outbox.
     pub fn new(database: Database, table: TableName) -> PostgresHolds {
-        PostgresHolds { database, table }
+        PostgresHolds { transaction: ShortTransaction::writing(database), table }
     }
 
-    async fn connection(&self) -> Result<Object, Fault> {
-        self.database.get().await
+    async fn query(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        self.transaction.query(doing, &self.table.render(sql), params).await
     }
 }
 
 impl Holds for PostgresHolds {
     async fn count(&mut self) -> Result<i64, Fault> {
-        const DOING: &str = "counting held topics";
-        let connection = self.connection().await?;
-        let rows = answer(DOING, connection.query_typed(&self.table.render(COUNT), &[])).await?;
+        let rows = self.query("counting held topics", COUNT, &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
     async fn due(&mut self) -> Result<Option<String>, Fault> {
-        const DOING: &str = "looking for a held topic to probe";
-        let connection = self.connection().await?;
-        let rows = answer(DOING, connection.query_typed(&self.table.render(DUE), &[])).await?;
+        let rows = self.query("looking for a held topic to probe", DUE, &[]).await?;
         Ok(rows.first().map(|row| row.get(0)))
     }
 
     async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
-        const DOING: &str = "lifting a hold";
-        let connection = self.connection().await?;
-        answer(DOING, connection.execute_typed(&self.table.render(LIFT), &[(&topic, Type::TEXT)])).await?;
+        self.query("lifting a hold", LIFT, &[(&topic, Type::TEXT)]).await?;
         Ok(())
     }
 
     async fn postpone(&mut self, topic: &str, failure: &Failure) -> Result<(), Fault> {
-        const DOING: &str = "postponing the probe of a held topic";
-        let connection = self.connection().await?;
         let error = failure.error.replace('\0', "\u{fffd}");
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&topic, Type::TEXT), (&failure.reason, Type::TEXT), (&error, Type::TEXT)];
-        answer(DOING, connection.execute_typed(&self.table.render(POSTPONE), &params)).await?;
+        self.query("postponing the probe of a held topic", POSTPONE, &params).await?;
         Ok(())
     }
 }

@@ -1,15 +1,14 @@
 //! The scout's connection: one short transaction a look, sent in one piece.
 
 use super::connect::{Database, serial};
-use super::fault::{answer, fault};
-use super::session::plain_settings;
+use super::fault::fault;
 use super::statements::Statements;
-use crate::relay::failure::{Fault, FaultKind};
+use super::transaction::{Params, ShortTransaction};
+use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::ServerId;
 use crate::relay::scout::{Lookout, Sighting};
 use deadpool_postgres::Object;
-use futures_util::join;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -17,60 +16,35 @@ use tokio_postgres::types::{ToSql, Type};
 
 /// The scout's way to the outbox. Connects when it is first needed.
 pub struct PostgresLookout {
-    database: Database,
+    transaction: ShortTransaction,
     statements: Rc<Statements>,
     /// The quoted name of the table, whose lock tells who is writing.
     table: String,
-    begin: String,
     connection: Option<Object>,
 }
 
 impl PostgresLookout {
     /// A scout's way to this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresLookout {
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {}", plain_settings());
-        PostgresLookout { database, statements, table, begin, connection: None }
+        let transaction = ShortTransaction::reading(database);
+        PostgresLookout { transaction, statements, table, connection: None }
     }
 
-    /// Runs one query in a transaction of its own, in one round trip. Returns who answered, too.
+    /// Runs one query in a transaction of its own. Returns which connection answered, too.
     async fn query(
         &mut self,
         doing: &'static str,
         sql: &str,
-        params: &[(&(dyn ToSql + Sync), Type)],
+        params: Params<'_>,
     ) -> Result<(u64, Vec<Row>), Fault> {
         let connection = match self.connection.take() {
             Some(connection) if !connection.is_closed() => connection,
-            _ => self.database.get().await?,
+            _ => self.transaction.connect().await?,
         };
-        let rows = self.query_on(&connection, doing, sql, params).await;
-        match &rows {
-            Err(fault) if fault.kind == FaultKind::Unavailable => _ = Object::take(connection),
-            _ => self.connection = Some(connection),
-        }
-        rows
-    }
-
-    async fn query_on(
-        &self,
-        connection: &Object,
-        doing: &'static str,
-        sql: &str,
-        params: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<(u64, Vec<Row>), Fault> {
-        let begin = connection.batch_execute(&self.begin);
-        let commit = connection.batch_execute("COMMIT");
-        let (begun, rows, committed) = if self.database.prepares() {
-            let statement = answer(doing, connection.prepare_cached(sql)).await?;
-            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-            let query = connection.query(&statement, &params);
-            answer(doing, async { Ok(join!(begin, query, commit)) }).await?
-        } else {
-            let query = connection.query_typed(sql, params);
-            answer(doing, async { Ok(join!(begin, query, commit)) }).await?
-        };
-        let rows = begun.and(rows).and_then(|rows| committed.map(|()| rows));
-        Ok((serial(connection), rows.map_err(|error| fault(doing, error))?))
+        let serial = serial(&connection);
+        let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
+        self.connection = connection;
+        Ok((serial, rows?))
     }
 }
 
@@ -110,20 +84,27 @@ impl Lookout for PostgresLookout {
         let (_, rows) = self.query(DOING, &statements.backlog, &params).await?;
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
     }
+
+    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
+        const DOING: &str = "looking for the oldest event";
+        let statements = Rc::clone(&self.statements);
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let (_, rows) = self.query(DOING, &statements.oldest, &[(&lanes, Type::INT2_ARRAY)]).await?;
+        let seconds: Option<f64> =
+            rows.first().map_or(Ok(None), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
+        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
 }
 
 fn sighting(connection: u64, rows: &[Row]) -> Result<Sighting, tokio_postgres::Error> {
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
     let mut first_unsent = Vec::new();
-    let mut oldest: Option<f64> = None;
     for row in rows {
-        server = ServerId { connection, started_us: row.try_get(3)?, backend: row.try_get(4)? };
+        server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
         let lane: i16 = row.try_get(0)?;
         if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
             first_unsent.push((lane, id));
-            let age: f64 = row.try_get(2)?;
-            oldest = Some(oldest.map_or(age, |oldest| oldest.max(age)));
         }
     }
-    Ok(Sighting { server, first_unsent, oldest: oldest.map(Duration::from_secs_f64) })
+    Ok(Sighting { server, first_unsent })
 }

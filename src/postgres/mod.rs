@@ -18,5 +18,7 @@ pub mod server_error;
 pub mod session;
 mod settle;
 pub mod statements;
+pub mod status;
 pub mod table;
 pub mod tls;
+mod transaction;

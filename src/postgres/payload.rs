@@ -3,14 +3,6 @@
 pub use super::check::PayloadType;
 
 impl PayloadType {
-    /// The payload without what the wire format puts in front of it: jsonb begins with a version byte.
-    pub fn strip(self, wire: &[u8]) -> &[u8] {
-        match self {
-            PayloadType::Jsonb => wire.get(1..).unwrap_or_default(),
-            PayloadType::Json | PayloadType::Bytea | PayloadType::Text => wire,
-        }
-    }
-
     /// The length of a payload in bytes, in SQL. For all but jsonb it is known without reading the value: the cast of
     /// json to text is binary-compatible and parses nothing.
     pub fn length_sql(self, column: &str) -> String {

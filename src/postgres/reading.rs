@@ -62,6 +62,15 @@ impl Reading {
         }
     }
 
+    /// Lets go of the snapshot.
+    pub(super) async fn close(self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+        match self {
+            Reading::Portal(portal) => drop(portal), // sends Close, and waits for nothing
+            Reading::Cursor => transaction.batch_execute("CLOSE claim").await?,
+        }
+        Ok(())
+    }
+
     /// Whether there is nothing behind a slice: a portal says so, a cursor gives fewer rows than asked for.
     pub(super) fn is_exhausted(&self, completed: Option<u64>, rows: usize, rows_max: usize) -> bool {
         match self {

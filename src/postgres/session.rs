@@ -26,9 +26,11 @@ pub fn plain_settings() -> String {
 /// What a claim runs under beside that: the server ends it when the relay is frozen, gone or cut off. The idle timeout
 /// counts while the server waits for the relay, `tcp_user_timeout` while it is sending rows to it (PostgreSQL manual,
 /// "Client Connection Defaults" and "Connections and Authentication").
-pub fn claim_settings(takeover_timeout: Duration) -> String {
+pub fn claim_settings(takeover_timeout: Duration, server_version_num: i32) -> String {
+    // A role's default would end slow claims; they are bounded by publish_timeout.
+    let unbounded = if server_version_num >= 170_000 { "SET LOCAL transaction_timeout = 0; " } else { "" };
     format!(
-        "SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",
+        "{unbounded}SET LOCAL idle_in_transaction_session_timeout = {takeover}; SET LOCAL tcp_user_timeout = {takeover}; {plain}",
         takeover = takeover_timeout.as_millis(),
         plain = plain_settings(),
     )

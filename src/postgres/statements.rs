@@ -25,6 +25,7 @@ pub struct Statements {
     pub(super) look: String,
     pub(super) writers: String,
     pub(super) backlog: String,
+    pub(super) oldest: String,
 }
 
 /// Owns the lanes. What it returns beside them tells which server answered.
@@ -69,7 +70,7 @@ LEFT JOIN LATERAL (
 const MARK: &str = "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])";
 const MARK_AROUND_LOCKS: &str = "
 UPDATE {outbox} SET sent_at = clock_timestamp()
-WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))";
 
 /// By place, which needs no index; and by id, since without a row lock another row may lie there by now.
 const DELETE: &str = "DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND id = ANY($2::bigint[])";
@@ -77,13 +78,15 @@ const DELETE_AROUND_LOCKS: &str = "
 DELETE FROM {outbox}
 WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
 
-/// Moves whole events; their payloads need not have been fetched.
+/// Moves whole events; their payloads need not have been fetched. Round rows that somebody else has locked.
 const DEAD_LETTER: &str = "
 WITH moved AS (
     DELETE FROM {outbox} o
     USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
     WHERE o.id = r.id
-    RETURNING o.*, r.topic, r.reason, r.error
+      AND o.id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+    RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+              r.topic, r.reason, r.error
 )
 INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
                            created_at, topic, reason, error)
@@ -94,20 +97,20 @@ ORDER BY id";
 
 const HOLD: &str = "
 INSERT INTO {hold} (topic, reason, error, probe_at)
-SELECT topic, reason, error, now() + interval '1 second'
+SELECT topic, reason, error, clock_timestamp() + interval '1 second'
 FROM unnest($1::text[], $2::text[], $3::text[]) AS h(topic, reason, error)
+ORDER BY topic -- two relays that hold the same topics must not deadlock
 ON CONFLICT (topic) DO NOTHING";
 
 /// One indexed probe a lane.
 const LOOK: &str = "
 SELECT l.lane, p.id,
-       greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0)::float8,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
        pg_backend_pid()
 FROM {hold_version} v
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
-    SELECT o.id, o.created_at
+    SELECT o.id
     FROM {outbox} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -129,7 +132,7 @@ LEFT JOIN (
 ) AS w ON true";
 
 /// Counts up to 10,000; above that the span of the ids, which is right as long as few rows lie between that are sent.
-const BACKLOG: &str = "
+pub(super) const BACKLOG: &str = "
 SELECT CASE WHEN counted <= 10000 THEN counted
             ELSE greatest(counted, (SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1) - oldest + 1) END
 FROM (
@@ -147,6 +150,18 @@ FROM (
         LIMIT 10001
     ) AS bounded
 ) AS c";
+
+/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`.
+pub(super) const OLDEST: &str = "
+SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8
+FROM unnest($1::smallint[]) AS l(lane)
+CROSS JOIN LATERAL (
+    SELECT o.created_at
+    FROM {outbox} o
+    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p";
 
 impl Statements {
     /// The statements for this outbox.
@@ -182,6 +197,7 @@ impl Statements {
             look: render(LOOK),
             writers: render(WRITERS),
             backlog: render(BACKLOG),
+            oldest: render(OLDEST),
         }
     }
 }
@@ -209,7 +225,7 @@ fn not_held(template: &TopicTemplate) -> String {
         "o.aggregate_type <> ALL (ARRAY(
         SELECT substr(topic, {from}, greatest(length(topic) - {around}, 0))
         FROM {{hold}}
-        WHERE starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))",
+        WHERE length(topic) >= {around} AND starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))",
         from = prefix.chars().count() + 1,
         around = prefix.chars().count() + suffix.chars().count(),
         suffix_length = suffix.chars().count(),

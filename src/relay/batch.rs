@@ -24,6 +24,7 @@ pub struct Batch<E> {
     fates: Vec<Fate>,
     rejections: Vec<(String, Rejection)>,
     bytes: usize,
+    recovered: usize,
     end: End,
 }
 
@@ -50,7 +51,14 @@ impl Reach {
 impl<E: Event> Batch<E> {
     /// A batch without rows.
     pub fn new() -> Batch<E> {
-        Batch { rows: Vec::new(), fates: Vec::new(), rejections: Vec::new(), bytes: 0, end: End::More }
+        Batch {
+            rows: Vec::new(),
+            fates: Vec::new(),
+            rejections: Vec::new(),
+            bytes: 0,
+            recovered: 0,
+            end: End::More,
+        }
     }
 
     /// Where the next slice of the read is appended. [`Batch::grown`] takes it in.
@@ -105,6 +113,17 @@ impl<E: Event> Batch<E> {
     /// Records that a row was acknowledged.
     pub fn acknowledged(&mut self, index: usize) {
         self.fates[index] = Fate::Acknowledged;
+    }
+
+    /// Records that a row was acknowledged in an earlier batch, whose settlement was lost.
+    pub fn recovered(&mut self, index: usize) {
+        self.acknowledged(index);
+        self.recovered += 1;
+    }
+
+    /// How many rows need no publishing, since they were acknowledged before.
+    pub fn recovered_rows(&self) -> usize {
+        self.recovered
     }
 
     /// Records that a row has to be judged alone.

@@ -37,8 +37,14 @@ const SLICE_ROWS_MAX: usize = 1_024;
 pub struct Cycle {
     /// The lanes that were ours, and how far each of them was read.
     pub reach: Vec<Reach>,
+    /// Rows that were read.
+    pub rows: usize,
     /// Rows that are settled as sent now.
     pub sent: usize,
+    /// Those of them that were not published now, since Kafka had acknowledged them before.
+    pub recovered: usize,
+    /// From the first row handed over to the last report.
+    pub publishing: Option<Duration>,
     /// Kafka's failure that ended the session, if one did.
     pub failure: Option<Failure>,
     /// Somebody else's lock kept a row from being settled.
@@ -88,6 +94,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         published = published.and_then(|version| after.1.map(|()| version));
     }
 
+    let publishing = session_now.publishing();
     let recorded = match published {
         Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
             .await
@@ -100,7 +107,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         Some(_) => session_now.abandon(),
     }
     match recorded {
-        Ok(cycle) => Ok(Cycle { failure, ..cycle }),
+        Ok(cycle) => Ok(Cycle { publishing, failure, ..cycle }),
         Err(fault) => {
             relay.acknowledged.borrow_mut().keep(batch.sent());
             Err(fault)
@@ -132,7 +139,7 @@ async fn publish<C: Claim, P: Publisher>(
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
-        let slice = read?;
+        let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
         by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await)
@@ -180,10 +187,14 @@ async fn alive<C: Claim, P: Publisher, T>(
     let mut work = pin!(work);
     let mut kept = Ok(());
     loop {
+        let beat = async {
+            sleep(relay.limits.takeover_timeout / 3).await;
+            claim.keep_alive().await
+        };
         tokio::select! {
             biased;
             done = &mut work => return (done, kept),
-            () = sleep(relay.limits.takeover_timeout / 3), if kept.is_ok() => kept = claim.keep_alive().await,
+            beat = beat, if kept.is_ok() => kept = beat,
         }
     }
 }
@@ -195,7 +206,9 @@ async fn after_failure<E: Event, P: Publisher>(
     batch: &mut Batch<E>,
     deadline: Instant,
 ) {
-    let _ = timeout(HARVEST, session.harvest(batch)).await;
+    session.absorb(batch);
+    let _ = timeout(HARVEST, session.harvest()).await;
+    session.absorb(batch);
     let _ = timeout_at(deadline, judge(relay, session, batch)).await;
 }
 
@@ -270,5 +283,12 @@ fn confirm<E: Event, P: Publisher>(
         // Which rows were locked is not known: those that are read again are recognised, the others forgotten.
         acknowledged.keep(batch.sent());
     }
-    Cycle { reach, sent: batch.sent().count(), failure: None, locked_out: !all }
+    Cycle {
+        reach,
+        rows: batch.len(),
+        sent: batch.sent().count(),
+        recovered: batch.recovered_rows(),
+        locked_out: !all,
+        ..Cycle::default()
+    }
 }

@@ -118,6 +118,11 @@ impl<P> Relay<P> {
         (bytes / self.row_bytes.get().max(1)).max(1)
     }
 
+    /// A slice did not come through: perhaps it was too much for the network, so that the next one is smaller.
+    fn expect_larger_rows(&self) {
+        self.row_bytes.set(self.row_bytes.get().saturating_mul(4).min(self.limits.batch_bytes));
+    }
+
     /// Takes in what a slice says beside its rows.
     fn saw<E: Event>(&self, epoch: u64, slice: &Slice, rows: &[E]) {
         let mut marks = self.marks.borrow_mut();
@@ -136,7 +141,7 @@ impl<P> Relay<P> {
         }
         for index in from..batch.len() {
             if acknowledged.contains(&batch.rows()[index]) {
-                batch.acknowledged(index);
+                batch.recovered(index);
             }
         }
     }

@@ -1,12 +1,21 @@
 //! A fault that lasts is one line when it begins and one when it ends.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
+use std::time::Duration;
 use tokio::time::Instant;
 
-/// Whether one thing, such as Postgres, works.
+/// Whether one thing, such as Postgres, works for everybody who needs it.
 pub struct Outage {
     what: &'static str,
-    now: RefCell<Option<(Instant, u64)>>,
+    now: RefCell<Option<Now>>,
+}
+
+struct Now {
+    since: Instant,
+    times: u64,
+    /// It is over when it works for all of these again.
+    parties: HashSet<usize>,
 }
 
 impl Outage {
@@ -15,26 +24,33 @@ impl Outage {
         Outage { what, now: RefCell::new(None) }
     }
 
-    /// It failed. Said once, with what to do about it.
-    pub fn failed(&self, error: &dyn std::fmt::Display, advice: &str) {
+    /// It failed this party. Said once, with what to do about it.
+    pub fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
         let mut now = self.now.borrow_mut();
-        match now.as_mut() {
-            Some((_, times)) => {
-                *times += 1;
-                tracing::debug!("{} still fails: {error}", self.what);
-            }
-            None => {
-                *now = Some((Instant::now(), 1));
-                tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
-            }
+        if now.is_some() {
+            tracing::debug!("{} still fails: {error}", self.what);
+        } else {
+            tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
+        }
+        let now = now.get_or_insert_with(|| Now { since: Instant::now(), times: 0, parties: HashSet::new() });
+        now.times += 1;
+        now.parties.insert(party);
+    }
+
+    /// It worked for this party. Said once, when it works for all, with how long it had not.
+    pub fn worked(&self, party: usize) {
+        let mut current = self.now.borrow_mut();
+        let Some(now) = current.as_mut() else { return };
+        now.parties.remove(&party);
+        if now.parties.is_empty() {
+            let seconds = now.since.elapsed().as_secs_f64();
+            tracing::info!(seconds, failed_attempts = now.times, "{} works again", self.what);
+            *current = None;
         }
     }
 
-    /// It worked. Said once, with how long it had not.
-    pub fn worked(&self) {
-        if let Some((since, times)) = self.now.borrow_mut().take() {
-            let seconds = since.elapsed().as_secs_f64();
-            tracing::info!(seconds, failed_attempts = times, "{} works again", self.what);
-        }
+    /// For how long it has failed.
+    pub fn lasts(&self) -> Option<Duration> {
+        self.now.borrow().as_ref().map(|now| now.since.elapsed())
     }
 }

@@ -3,6 +3,7 @@
 use super::Relay;
 use super::backoff::Backoff;
 use super::failure::{Failure, Fault};
+use super::outage::Outage;
 use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
 use std::rc::Rc;
@@ -32,19 +33,19 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
     loop {
         relay.gate.closed().await;
         if let Some(reason) = relay.gate.reason() {
-            relay.stats.kafka_up.set(0);
-            relay.kafka.failed(&reason, KAFKA_ADVICE);
+            relay.stats.kafka.fails(&reason);
+            relay.kafka.failed(0, &reason, KAFKA_ADVICE);
         }
         match relay.publisher.probe().await {
             Ok(()) => {
-                relay.stats.kafka_up.set(1);
-                relay.kafka.worked();
+                relay.stats.kafka.answers();
+                relay.kafka.worked(0);
                 relay.gate.open();
                 backoff.reset();
             }
             Err(failure) => {
-                relay.stats.kafka_up.set(0);
-                relay.kafka.failed(&failure, KAFKA_ADVICE);
+                relay.stats.kafka.fails(&failure);
+                relay.kafka.failed(0, &failure, KAFKA_ADVICE);
                 sleep(backoff.next_wait()).await;
             }
         }
@@ -55,10 +56,12 @@ const KAFKA_ADVICE: &str = "Nothing is claimed meanwhile, and the relay goes on 
 
 /// Probes held topics when their time has come.
 pub async fn keep_holds<P: Publisher, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
+    let outage = Outage::new("probing held topics");
     loop {
         relay.gate.opened().await;
-        if let Err(fault) = probe_due(&relay, &mut holds).await {
-            relay.postgres.failed(&fault, POSTGRES_ADVICE);
+        match probe_due(&relay, &mut holds).await {
+            Ok(_) => outage.worked(0),
+            Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
         sleep(HOLDS_EVERY).await;
     }

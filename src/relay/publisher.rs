@@ -33,7 +33,8 @@ pub trait Producer {
     /// Hands a row over without waiting. `index` comes back in its [`Report`].
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;
 
-    /// Rows handed over and not yet reported.
+    /// Rows handed over and not yet reported. A report can be drained before it leaves this count, never after: once
+    /// this is 0, the next drain takes the last one.
     fn in_flight(&self) -> usize;
 
     /// A report of a failure has come in: nothing more may be sent.
@@ -45,8 +46,9 @@ pub trait Producer {
     /// Takes the reports that have come in.
     fn drain(&mut self, reports: &mut Vec<Report>);
 
-    /// Waits until nothing is in flight or something has failed. Dropping the future is harmless.
-    async fn quiet(&mut self);
+    /// Waits until nothing is in flight or something has failed; with `any`, until there is any report. Dropping the
+    /// future is harmless.
+    async fn quiet(&mut self, any: bool);
 
     /// Takes back what is queued and not on its way yet. Nothing may be sent after it.
     fn stop(&mut self);

@@ -30,14 +30,14 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<S
     loop {
         match reap.reap_once().await {
             Ok(Reaped { rows, more }) => {
-                outage.worked();
+                outage.worked(0);
                 stats.reaped.inc_by(rows);
                 if more {
                     tokio::task::yield_now().await;
                     continue;
                 }
             }
-            Err(fault) => outage.failed(&fault, POSTGRES_ADVICE),
+            Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
         sleep(interval).await;
     }

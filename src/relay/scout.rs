@@ -5,7 +5,7 @@
 
 use super::Relay;
 use super::backoff::Backoff;
-use super::failure::Fault;
+use super::failure::{Fault, FaultKind};
 use super::lane::{LANES, Lane};
 use super::marks::LOWEST;
 use super::outbox::ServerId;
@@ -13,14 +13,18 @@ use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
+/// Who says that Postgres fails, or works again; workers count from 1.
+const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
-const BACKLOG_EVERY: Duration = Duration::from_secs(5);
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
 const SWEEP_SHARE: u32 = 50;
-const SWEEP_FIRST: Duration = Duration::from_secs(15);
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
+const SWEEP_LANES: usize = 8;
 
 /// The scout's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -32,6 +36,8 @@ pub trait Lookout {
     /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
     /// their ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
+    /// How old the oldest unsent row is, by the database's clock: of all of them, those of held topics included.
+    async fn oldest(&mut self) -> Result<Option<Duration>, Fault>;
 }
 
 /// What the scout saw.
@@ -41,8 +47,6 @@ pub struct Sighting {
     pub server: ServerId,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
-    /// How old the oldest of these rows is, by the database's clock.
-    pub oldest: Option<Duration>,
 }
 
 /// The scout of one relay.
@@ -53,7 +57,9 @@ pub struct Scout<P, L> {
     interval: Duration,
     fence_at: Instant,
     sweep_at: Instant,
+    swept: usize,
     backlog_at: Instant,
+    oldest_at: Instant,
 }
 
 impl<P: Publisher, L: Lookout> Scout<P, L> {
@@ -66,8 +72,10 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), random),
             interval: POLL_FIRST,
             fence_at: now,
-            sweep_at: now + SWEEP_FIRST,
+            sweep_at: now + SWEEP_EVERY,
+            swept: 0,
             backlog_at: now,
+            oldest_at: now,
         }
     }
 
@@ -75,25 +83,25 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            if !self.relay.gate.is_open() {
-                tokio::select! {
-                biased;
-                        () = self.relay.gate.opened() => {}
-                        () = self.relay.board.stopped() => {}
-                        () = sleep(Duration::from_secs(1)) => {}
-                    }
-                continue;
-            }
-            match self.round().await {
+            let measured = self.measure().await;
+            let done = match measured {
+                Ok(()) if !self.relay.gate.is_open() => {
+                    self.wait_for_gate().await;
+                    continue;
+                }
+                Ok(()) => self.round().await,
+                Err(fault) => Err(fault),
+            };
+            match done {
                 Ok(_) => {
-                    self.relay.stats.postgres_up.set(1);
-                    self.relay.postgres.worked();
+                    self.relay.stats.postgres.answers();
+                    self.relay.postgres.worked(SCOUT);
                     self.backoff.reset();
                     self.wait().await;
                 }
                 Err(fault) => {
-                    self.relay.stats.postgres_up.set(0);
-                    self.relay.postgres.failed(&fault, POSTGRES_ADVICE);
+                    self.relay.stats.postgres.fails(&fault);
+                    self.relay.postgres.failed(SCOUT, &fault, POSTGRES_ADVICE);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -104,9 +112,15 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            if timeout(self.relay.limits.publish_timeout, self.relay.gate.opened()).await.is_err() {
+            let patience = self.relay.limits.publish_timeout;
+            tokio::select! {
+                biased;
+                () = self.relay.gate.opened() => {}
+                () = self.relay.board.stopped() => break,
+                () = sleep(patience) => self.relay.board.stop(),
+            }
+            if self.relay.postgres.lasts().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
-                break;
             }
             if self.round().await? == Seen::NothingAnywhere {
                 self.relay.board.stop();
@@ -116,23 +130,66 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(())
     }
 
+    /// What metrics and health show, while Kafka is away too. A measurement that the server refuses, for instance by
+    /// its statement timeout, keeps nothing from being relayed.
+    async fn measure(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        if begun >= self.backlog_at {
+            self.backlog_at = begun + MEASURE_EVERY;
+            let lanes: Vec<Lane> = Lane::all().collect();
+            let lows = self.relay.marks.borrow().start(&lanes).lows;
+            let backlog = self.lookout.backlog(&lows).await;
+            if let Some(rows) = self.measured(backlog)? {
+                self.relay.stats.backlog.set(rows);
+            }
+        }
+        let begun = Instant::now();
+        if begun >= self.oldest_at {
+            self.oldest_at = begun + MEASURE_EVERY;
+            let oldest = self.lookout.oldest().await;
+            // It walks what vacuum has not removed, as a sweep does.
+            self.oldest_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(MEASURE_EVERY);
+            if let Some(oldest) = self.measured(oldest)? {
+                self.relay.stats.oldest_seconds.set(oldest.map_or(0.0, |age| age.as_secs_f64()));
+            }
+        }
+        Ok(())
+    }
+
+    fn measured<T>(&self, answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+        self.relay.stats.beat();
+        match answer {
+            Err(fault) if fault.kind == FaultKind::Unavailable => Err(fault),
+            Err(fault) => {
+                tracing::debug!("{fault}");
+                Ok(None)
+            }
+            Ok(value) => {
+                self.relay.stats.postgres.answers();
+                Ok(Some(value))
+            }
+        }
+    }
+
+    async fn wait_for_gate(&self) {
+        tokio::select! {
+            biased;
+            () = self.relay.gate.opened() => {}
+            () = self.relay.board.stopped() => {}
+            () = sleep(Duration::from_secs(1)) => {}
+        }
+    }
+
     async fn round(&mut self) -> Result<Seen, Fault> {
         let now = Instant::now();
         if now >= self.fence_at {
             self.fence_at = now + FENCE_EVERY;
             self.step_fence().await?;
-        }
-        if now >= self.backlog_at {
-            self.backlog_at = now + BACKLOG_EVERY;
-            let lanes: Vec<Lane> = Lane::all().collect();
-            let lows = self.relay.marks.borrow().start(&lanes).lows;
-            self.relay.stats.backlog.set(self.lookout.backlog(&lows).await?);
-        }
-        if !self.relay.board.has_free_worker() {
-            return Ok(Seen::Unknown);
+            self.relay.stats.beat();
         }
         if now >= self.sweep_at {
-            self.sweep().await?;
+            let swept = self.sweep().await;
+            self.measured(swept)?;
         }
         self.look().await
     }
@@ -146,19 +203,24 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let start = self.relay.marks.borrow().start(&lanes);
         let sighting = self.lookout.look(&lanes, &start.lows, start.hold_version).await?;
         self.relay.marks.borrow_mut().meet(sighting.server);
-        self.relay.stats.oldest_seconds.set(sighting.oldest.map_or(0.0, |age| age.as_secs_f64()));
         self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
+        // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
+        // rows would be taken for a repetition.
+        self.relay.board.put_up(self.relay.acknowledged.borrow().lanes());
         let everywhere = lanes.len() == LANES && start.epoch() == self.relay.marks.borrow().epoch();
         Ok(if sighting.first_unsent.is_empty() && everywhere { Seen::NothingAnywhere } else { Seen::Unknown })
     }
 
-    /// Looks below the marks, for rows that somebody has put back: a requeue, `sent_at = NULL`, a restored table.
+    /// Looks below the marks of a few lanes, for rows that somebody has put back: a requeue, `sent_at = NULL`, a
+    /// restored table.
     async fn sweep(&mut self) -> Result<(), Fault> {
-        let lanes: Vec<Lane> = Lane::all().collect();
+        let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(SWEEP_LANES).collect();
+        self.swept = (self.swept + SWEEP_LANES) % LANES;
         let begun = Instant::now();
+        self.sweep_at = begun + SWEEP_EVERY;
         let version = self.relay.marks.borrow().start(&[]).hold_version;
-        let sighting = self.lookout.look(&lanes, &[LOWEST; LANES], version).await?;
-        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(SWEEP_FIRST);
+        let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], version).await?;
+        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(SWEEP_EVERY);
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
         for (lane, first) in sighting.first_unsent {

@@ -32,11 +32,15 @@ const PRIMED_FOR: Duration = Duration::from_secs(600);
 pub struct Session<P> {
     producer: P,
     topics: Vec<Topic>,
-    routes: HashMap<Vec<u8>, usize>,
+    routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it was looked at.
     places: Vec<Option<Place>>,
     deferred: Vec<u32>,
+    /// Rows handed over whose report has not been taken in.
+    unheard: usize,
     reports: Vec<Report>,
+    /// When the first row of the current batch was handed over.
+    publishing_since: Option<Instant>,
     failure: Option<Failure>,
 }
 
@@ -54,10 +58,19 @@ struct Topic {
 }
 
 enum State {
+    /// Not looked up in this batch.
+    Unknown,
     Open(Vec<Priming>),
+    /// To the end of the batch, even if the topic comes back before: else a later row of it would pass an earlier one.
     Held(Rejection),
+}
+
+/// Where an aggregate type goes.
+#[derive(Clone)]
+enum Route {
+    Topic(usize),
     /// Kafka allows no topic of this name.
-    Invalid(Rejection),
+    Invalid(String, Rejection),
 }
 
 #[derive(Clone, Copy)]
@@ -76,7 +89,9 @@ impl<P: Producer> Session<P> {
             routes: HashMap::new(),
             places: Vec::new(),
             deferred: Vec::new(),
+            unheard: 0,
             reports: Vec::new(),
+            publishing_since: None,
             failure: None,
         }
     }
@@ -88,13 +103,21 @@ impl<P: Producer> Session<P> {
     ///
     /// If reports of the batch before are outstanding: they would be taken for this one's.
     pub fn begin(&mut self) {
-        assert!(
-            self.producer.in_flight() == 0 && self.deferred.is_empty(),
-            "a batch began before the last one ended"
-        );
+        assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.places.clear();
+        self.publishing_since = None;
+        for topic in self.topics.iter_mut().filter(|topic| !matches!(topic.state, State::Open(_))) {
+            topic.state = State::Unknown;
+        }
         let topics = &self.topics;
-        self.routes.retain(|_, &mut topic| matches!(topics[topic].state, State::Open(_)));
+        self.routes.retain(
+            |_, route| matches!(route, Route::Topic(at) if matches!(topics[*at].state, State::Open(_))),
+        );
+    }
+
+    /// How long ago the first row of the batch was handed over, if one was.
+    pub fn publishing(&self) -> Option<Duration> {
+        self.publishing_since.map(|since| since.elapsed())
     }
 
     /// Why nothing more may be handed over, if so.
@@ -122,9 +145,14 @@ impl<P: Producer> Session<P> {
                 continue;
             }
             let topic = match self.routes.get(batch.rows()[index].aggregate_type()) {
-                Some(&topic) => topic,
-                None => match self.look_up(template, batch.rows()[index].aggregate_type()).await {
-                    Ok(topic) => topic,
+                Some(Route::Topic(topic)) => *topic,
+                Some(Route::Invalid(topic, rejection)) => {
+                    batch.rejected(index, topic, rejection.clone());
+                    continue;
+                }
+                None => match self.look_up(template, batch, index).await {
+                    Ok(Some(topic)) => topic,
+                    Ok(None) => continue,
                     Err(failure) => return self.close(failure),
                 },
             };
@@ -137,30 +165,29 @@ impl<P: Producer> Session<P> {
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
             self.absorb(batch);
-            if self.failure.is_some() || (self.producer.in_flight() == 0 && self.deferred.is_empty()) {
+            if self.failure.is_some() || (self.unheard == 0 && self.deferred.is_empty()) {
                 return;
             }
-            self.producer.quiet().await;
+            // Rows that wait for the first one of their partition wait for that one, not for all the others.
+            self.producer.quiet(!self.deferred.is_empty()).await;
         }
     }
 
-    /// After a failure: waits for the reports of what is on its way already, so that less has to be sent again.
-    pub async fn harvest<E: Event>(&mut self, batch: &mut Batch<E>) {
+    /// After a failure: takes back what is not on its way, and waits for the reports of what is, so that less has to
+    /// be sent again. [`Session::absorb`] takes in what came when the wait was cut short.
+    pub async fn harvest(&mut self) {
         self.producer.stop();
-        while self.producer.in_flight() > 0 {
-            self.producer.drained().await;
-            self.absorb(batch);
-        }
-        self.absorb(batch);
+        self.producer.drained().await;
     }
 
     /// Takes in the reports that have come, and hands over the rows that waited for the first one of their partition.
-    fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
+    pub fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
         let mut primed = false;
         for Report { index, outcome } in reports.drain(..) {
             let index = index as usize;
+            self.unheard -= 1;
             match outcome {
                 Ok(()) => {
                     batch.acknowledged(index);
@@ -207,18 +234,12 @@ impl<P: Producer> Session<P> {
     }
 
     fn offer<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize) {
-        match &self.topics[topic].state {
-            State::Held(_) => self.places[index] = Some(Place { topic: topic as u32, partition: 0 }),
-            State::Invalid(rejection) => {
-                let rejection = rejection.clone();
-                batch.rejected(index, &self.topics[topic].name, rejection);
-            }
-            State::Open(partitions) => {
-                let partition = partition::of(batch.rows()[index].key(), partitions.len() as u32);
-                self.places[index] = Some(Place { topic: topic as u32, partition });
-                self.hand_over(batch, index);
-            }
-        }
+        let partition = match &self.topics[topic].state {
+            State::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
+            State::Held(_) | State::Unknown => 0,
+        };
+        self.places[index] = Some(Place { topic: topic as u32, partition });
+        self.hand_over(batch, index);
     }
 
     fn hand_over<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
@@ -231,8 +252,11 @@ impl<P: Producer> Session<P> {
             Priming::Primed(at) if at.elapsed() < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
+        self.publishing_since.get_or_insert_with(Instant::now);
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
+                self.unheard += 1;
+                self.publishing_since.get_or_insert_with(Instant::now);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }
@@ -242,32 +266,35 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    async fn look_up(&mut self, template: &TopicTemplate, aggregate_type: &[u8]) -> Result<usize, Failure> {
-        let name = template.topic(&String::from_utf8_lossy(aggregate_type));
-        let known = self.topics.iter().position(|t| t.name == name && matches!(t.state, State::Open(_)));
-        if let Some(topic) = known {
-            self.routes.insert(aggregate_type.to_vec(), topic);
-            return Ok(topic);
+    /// Finds the route of a row's aggregate type; `None` if the row was rejected on the way.
+    async fn look_up<E: Event>(
+        &mut self,
+        template: &TopicTemplate,
+        batch: &mut Batch<E>,
+        index: usize,
+    ) -> Result<Option<usize>, Failure> {
+        let aggregate_type = batch.rows()[index].aggregate_type().to_vec();
+        let name = template.topic(&String::from_utf8_lossy(&aggregate_type));
+        if let Err(rejection) = check_name(&name, &aggregate_type) {
+            batch.rejected(index, &name, rejection.clone());
+            self.routes.insert(aggregate_type, Route::Invalid(name, rejection));
+            return Ok(None);
         }
-        let state = match check_name(&name, aggregate_type) {
-            Err(rejection) => State::Invalid(rejection),
-            Ok(()) => match self.producer.lookup(&name).await {
+        let topic = self.topics.iter().position(|topic| topic.name == name).unwrap_or_else(|| {
+            self.topics.push(Topic { name: name.clone(), state: State::Unknown });
+            self.topics.len() - 1
+        });
+        if matches!(self.topics[topic].state, State::Unknown) {
+            self.topics[topic].state = match self.producer.lookup(&name).await {
                 Ok(partitions) => State::Open(vec![Priming::Fresh; partitions as usize]),
-                Err(failure) if failure.kind == FailureKind::Topic => State::Held(failure.into()),
-                Err(failure) if failure.kind == FailureKind::Row => State::Invalid(failure.into()),
+                Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
+                    State::Held(failure.into())
+                }
                 Err(failure) => return Err(failure),
-            },
-        };
-        let topic = match self.topics.iter().position(|t| t.name == name) {
-            Some(topic) => topic,
-            None => {
-                self.topics.push(Topic { name, state: State::Held(Rejection::default()) });
-                self.topics.len() - 1
-            }
-        };
-        self.topics[topic].state = state;
-        self.routes.insert(aggregate_type.to_vec(), topic);
-        Ok(topic)
+            };
+        }
+        self.routes.insert(aggregate_type, Route::Topic(topic));
+        Ok(Some(topic))
     }
 
     /// Where a row of the current batch goes, if that was found out.

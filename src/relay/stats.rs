@@ -3,7 +3,9 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -21,7 +23,7 @@ pub struct Stats {
     pub batch_rows: Histogram,
     /// Seconds from the claim of a batch to the confirmed COMMIT.
     pub batch_seconds: Histogram,
-    /// Seconds from the first row handed over to the last report of a batch.
+    /// Seconds from the first row handed to the producer to the last report of a batch.
     pub publish_seconds: Histogram,
     /// Sessions that a failure ended.
     pub sessions_failed: Counter,
@@ -29,10 +31,10 @@ pub struct Stats {
     pub postgres_connections: Counter,
     /// Claims that a fault of the database ended.
     pub postgres_faults: Counter,
-    /// 1 while Kafka answers.
-    pub kafka_up: Gauge,
-    /// 1 while Postgres answers.
-    pub postgres_up: Gauge,
+    /// Whether Kafka answers.
+    pub kafka: Side,
+    /// Whether Postgres answers.
+    pub postgres: Side,
     /// Topics whose rows wait.
     pub held_topics: Gauge,
     /// Acknowledged rows whose settlement is not confirmed.
@@ -43,7 +45,7 @@ pub struct Stats {
     pub backlog: Gauge,
     started: Instant,
     scout_beat_ms: AtomicI64,
-    stopping: AtomicI64,
+    stopping: AtomicBool,
 }
 
 impl Stats {
@@ -60,15 +62,15 @@ impl Stats {
             sessions_failed: Counter::default(),
             postgres_connections: Counter::default(),
             postgres_faults: Counter::default(),
-            kafka_up: Gauge::default(),
-            postgres_up: Gauge::default(),
+            kafka: Side::new(),
+            postgres: Side::new(),
             held_topics: Gauge::default(),
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),
             started: Instant::now(),
             scout_beat_ms: AtomicI64::new(0),
-            stopping: AtomicI64::new(0),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -86,12 +88,55 @@ impl Stats {
 
     /// The relay drains and ends.
     pub fn stop(&self) {
-        self.stopping.store(1, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Both ends answer and nothing asked the relay to end.
-    pub fn is_ready(&self) -> bool {
-        self.kafka_up.get() == 1 && self.postgres_up.get() == 1 && self.stopping.load(Ordering::Relaxed) == 0
+    /// The relay was asked to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing is relayed now, in one line; `None` while both sides answer and nothing asked the relay to end.
+    pub fn not_ready(&self) -> Option<String> {
+        if self.is_stopping() {
+            return Some("stopping: finishing what is in flight".to_owned());
+        }
+        let fault = |side: &Side, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
+        let faults = [fault(&self.postgres, "Postgres"), fault(&self.kafka, "Kafka")];
+        let text = faults.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// One side of the relay: whether it answers, and if not, why.
+pub struct Side {
+    /// 1 while it answers.
+    pub up: Gauge,
+    fault: Mutex<Option<String>>,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { up: Gauge::default(), fault: Mutex::new(Some("was not reached yet".to_owned())) }
+    }
+
+    /// It answers.
+    pub fn answers(&self) {
+        if self.up.set(1) != 1 {
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// It does not, for this reason, which must hold no secret.
+    pub fn fails(&self, reason: &dyn Display) {
+        self.up.set(0);
+        let line = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+    }
+
+    /// Why it does not answer, in one line.
+    pub fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

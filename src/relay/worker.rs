@@ -7,15 +7,21 @@ use super::failure::{FailureKind, FaultKind};
 use super::outbox::Outbox;
 use super::publisher::Publisher;
 use super::session::Session;
+use super::stats::Stats;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 
-/// Works until the board stops, and finishes the cycle under way.
-pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, random: fastrand::Rng) {
+/// Works until the board stops, and finishes the cycle under way. Workers are numbered from 1.
+pub async fn work<O: Outbox, P: Publisher>(
+    relay: Rc<Relay<P>>,
+    number: usize,
+    mut outbox: O,
+    random: fastrand::Rng,
+) {
     let mut session: Option<Session<P::Producer>> = None;
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
     let mut skip_locked = false;
@@ -25,11 +31,13 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
             wait_for_gate(&relay).await;
             continue;
         }
+        let begun = Instant::now();
         let done = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked).await;
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
         match done {
             Ok(cycle) => {
-                relay.postgres.worked();
+                relay.postgres.worked(number);
+                count(&relay.stats, &cycle, begun.elapsed());
                 skip_locked = cycle.locked_out;
                 give_back(&relay, &lanes, &cycle);
                 if after_session(&relay, &cycle) {
@@ -47,7 +55,7 @@ pub async fn work<O: Outbox, P: Publisher>(relay: Rc<Relay<P>>, mut outbox: O, r
                         skip_locked = true;
                     }
                     FaultKind::Unavailable | FaultKind::Refused => {
-                        relay.postgres.failed(&fault, POSTGRES_ADVICE);
+                        relay.postgres.failed(number, &fault, POSTGRES_ADVICE);
                     }
                 }
                 sleep(backoff.next_wait()).await;
@@ -71,6 +79,19 @@ async fn wait_for_gate<P>(relay: &Relay<P>) {
     }
 }
 
+/// Counts a cycle whose COMMIT is confirmed.
+fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
+    stats.published.inc_by(cycle.sent as u64);
+    stats.recovered.inc_by(cycle.recovered as u64);
+    if cycle.rows > 0 {
+        stats.batch_rows.observe(cycle.rows as f64);
+        stats.batch_seconds.observe(took.as_secs_f64());
+    }
+    if let Some(publishing) = cycle.publishing {
+        stats.publish_seconds.observe(publishing.as_secs_f64());
+    }
+}
+
 /// Says which lanes have more work at once, and which are somebody else's.
 fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.reach.iter().map(|reach| reach.lane).collect();
@@ -84,7 +105,8 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
     } else {
         relay.board.elsewhere(&elsewhere);
     }
-    if cycle.sent > 0 {
+    // A row that stays locked is read again and again: that is no progress.
+    if cycle.sent > 0 && !cycle.locked_out {
         relay.board.progressed();
     }
 }

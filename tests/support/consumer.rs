@@ -88,7 +88,7 @@ impl Reader {
     }
 
     /// Everything up to where the partitions end at the time of the call.
-    pub fn to_the_end(&mut self) -> Vec<Record> {
+    pub fn read_to_end(&mut self) -> Vec<Record> {
         let ends: Vec<((String, i32), i64)> = self
             .next
             .keys()
@@ -129,5 +129,5 @@ impl Reader {
 /// Everything that these topics hold now, partition by partition in the order of the offsets.
 pub async fn read_all(topics: &[String]) -> Vec<Record> {
     let topics = topics.to_vec();
-    tokio::task::spawn_blocking(move || Reader::new(&topics).to_the_end()).await.unwrap()
+    tokio::task::spawn_blocking(move || Reader::new(&topics).read_to_end()).await.unwrap()
 }

@@ -17,6 +17,16 @@ const APPLICATION: &str = "
 CREATE TABLE app.aggregate (key text PRIMARY KEY, kind text NOT NULL, seq bigint NOT NULL DEFAULT 0);
 CREATE TABLE app.ledger (event_id uuid, kind text, key text, seq bigint, value text)";
 
+const PUBLISHING_WITHIN: Duration = Duration::from_secs(30);
+
+/// A claim locks lanes, its read the outbox; idle, the server waits for the relay.
+const PUBLISHING: &str = "
+SELECT count(*) > 0
+FROM pg_stat_activity AS a
+WHERE application_name = $1 AND datname = current_database() AND state = 'idle in transaction'
+  AND 2 = (SELECT count(DISTINCT relation) FROM pg_locks AS l
+           WHERE l.pid = a.pid AND relation IN ('app.outbox'::regclass, 'app.outbox_lane'::regclass))";
+
 /// An outbox, and what belongs to it in Postgres and in Kafka.
 pub struct Outbox {
     pub database: Database,
@@ -110,6 +120,38 @@ impl Outbox {
             let what = format!("fewer than {before} unsent rows");
             wait_until(&what, without_progress, async || self.unsent().await < before).await;
         }
+    }
+
+    /// How many of the writers' events are settled.
+    pub async fn settled(&self) -> i64 {
+        const SETTLED: &str = "SELECT (SELECT count(*) FROM app.ledger)
+                                    - (SELECT count(*) FROM app.outbox WHERE sent_at IS NULL)";
+        self.count(SETTLED).await
+    }
+
+    /// Waits until so many events more than now are settled.
+    pub async fn wait_until_settled(&self, more: i64, within: Duration) {
+        let enough = self.settled().await + more;
+        let what = format!("{more} more events are settled");
+        wait_until(&what, within, async || self.settled().await >= enough).await;
+    }
+
+    /// Waits until this relay holds a claim that it has read, and is busy with Kafka.
+    pub async fn wait_until_publishing(&self, relay: &RelayProcess) {
+        let what = format!("{} is in the middle of a batch", relay.name);
+        wait_until(&what, PUBLISHING_WITHIN, async || {
+            self.client.query_one(PUBLISHING, &[&relay.name]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
+    /// Waits until somebody waits for a lock, this backend.
+    pub async fn wait_until_blocked(&self, backend: i32) {
+        let sql = "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
+        wait_until("a writer waits for its turn", PUBLISHING_WITHIN, async || {
+            self.client.query_one(sql, &[&backend]).await.unwrap().get(0)
+        })
+        .await;
     }
 
     /// The writers' ledger.

@@ -1,7 +1,7 @@
 //! Topics on the real cluster.
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use std::time::Duration;
@@ -35,13 +35,6 @@ pub async fn delete(topic: &str) {
     let answers = admin().delete_topics(&[topic], &options()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
     wait_until(&format!("{topic} is gone"), WITHIN, async || partitions(topic) == 0).await;
-}
-
-/// Sets a setting of a topic.
-pub async fn alter(topic: &str, name: &str, value: &str) {
-    let change = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
-    let answers = admin().alter_configs([&change], &options()).await.unwrap();
-    assert!(answers.iter().all(Result::is_ok), "setting {name} of {topic}: {answers:?}");
 }
 
 /// How many partitions a topic has; 0 if it does not exist.

@@ -81,11 +81,6 @@ impl Writers {
         Self { tasks, stop, committed }
     }
 
-    /// How many events they have committed.
-    pub fn committed(&self) -> usize {
-        self.committed.load(Ordering::Relaxed)
-    }
-
     /// Waits until they have written what the load says.
     pub async fn finish(self) -> usize {
         for task in self.tasks {

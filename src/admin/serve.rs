@@ -1,0 +1,77 @@
+//! The HTTP server of the admin endpoint, with bounds on what a client may ask of it.
+
+use super::router;
+use crate::relay::stats::Stats;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+const CONNECTIONS_MAX: usize = 16;
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// One connection serves one request, from the accept to the last byte of the answer.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a failed accept, for instance for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why the endpoint cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("[admin] listen = \"{listen}\" cannot be opened; choose another address or port, or \"off\"")]
+pub struct AdminError {
+    listen: SocketAddr,
+    source: io::Error,
+}
+
+/// The open port.
+pub struct Listening(TcpListener);
+
+impl Listening {
+    /// Opens the port, so that a port that is taken shows before anything begins.
+    pub async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
+        let listener = TcpListener::bind(listen).await.map_err(|source| AdminError { listen, source })?;
+        Ok(Listening(listener))
+    }
+
+    /// The address, with the port that was given if 0 was asked for.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Answers without end; dropping the future closes the port and every connection.
+    pub async fn serve(self, stats: Arc<Stats>) -> Infallible {
+        let router = router(stats);
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(_) = connections.join_next() => {}
+                accepted = self.0.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                    Ok((stream, _)) => _ = connections.spawn(answer(stream, router.clone())),
+                    Err(error) => {
+                        tracing::debug!("[admin] a connection could not be accepted: {error}");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+}
+
+async fn answer(stream: TcpStream, router: axum::Router) {
+    let answering = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // A client that breaks off is nothing to speak of.
+    let _ = timeout(CONNECTION_TIMEOUT, answering).await;
+}

@@ -1,0 +1,95 @@
+//! A transaction of one statement, sent in one piece: BEGIN with the relay's settings, the statement, COMMIT.
+//!
+//! Explicit even for a single statement, because a role's default may be read-only, and because only SET LOCAL leaves
+//! nothing behind on a connection that a pooler shares.
+
+use super::connect::Database;
+use super::fault::{answer, fault};
+use super::session::plain_settings;
+use crate::relay::failure::{Fault, FaultKind};
+use deadpool_postgres::Object;
+use futures_util::join;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+/// Values with their types, so that a statement need not be prepared.
+pub(super) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
+/// How such transactions begin.
+pub(super) struct ShortTransaction {
+    database: Database,
+    begin: String,
+}
+
+impl ShortTransaction {
+    /// For statements that change nothing.
+    pub(super) fn reading(database: Database) -> ShortTransaction {
+        ShortTransaction::new(database, "READ ONLY")
+    }
+
+    /// For statements that write.
+    pub(super) fn writing(database: Database) -> ShortTransaction {
+        ShortTransaction::new(database, "READ WRITE")
+    }
+
+    fn new(database: Database, access: &str) -> ShortTransaction {
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {}", plain_settings());
+        ShortTransaction { database, begin }
+    }
+
+    /// Runs one statement on a connection of the pool, and gives the connection back.
+    pub(super) async fn query(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Fault> {
+        let connection = self.connect().await?;
+        self.query_on(connection, doing, sql, params).await.1
+    }
+
+    /// A connection of the pool.
+    pub(super) async fn connect(&self) -> Result<Object, Fault> {
+        self.database.get().await
+    }
+
+    /// Runs one statement on this connection, and gives the connection back if it is still good.
+    pub(super) async fn query_on(
+        &self,
+        connection: Object,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
+        let rows = self.run(&connection, doing, sql, params).await;
+        match &rows {
+            // An answer may still be on its way: nobody must get the connection.
+            Err(fault) if fault.kind != FaultKind::Contended => {
+                drop(Object::take(connection));
+                (None, rows)
+            }
+            _ => (Some(connection), rows),
+        }
+    }
+
+    async fn run(
+        &self,
+        connection: &Object,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Fault> {
+        let begin = connection.batch_execute(&self.begin);
+        let commit = connection.batch_execute("COMMIT");
+        let (begun, rows, committed) = if self.database.prepares() {
+            let statement = answer(doing, connection.prepare_cached(sql)).await?;
+            let values: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+            let query = connection.query(&statement, &values);
+            answer(doing, async { Ok(join!(begin, query, commit)) }).await?
+        } else {
+            let query = connection.query_typed(sql, params);
+            answer(doing, async { Ok(join!(begin, query, commit)) }).await?
+        };
+        begun.and(rows).and_then(|rows| committed.map(|()| rows)).map_err(|error| fault(doing, error))
+    }
+}

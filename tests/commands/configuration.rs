@@ -1,0 +1,83 @@
+//! Configurations that cannot be used: exit code 78, and everything that is wrong at once.
+
+use super::{Ended, binary};
+
+const COMMANDS: [&[&str]; 5] = [&["run"], &["check-config"], &["status"], &["reap"], &["migrate", "--print"]];
+
+const GOOD: &str =
+    "[postgres]\nurl = \"postgres://relay@localhost/app\"\n[kafka]\nbootstrap_servers = \"localhost:9\"\n";
+
+fn with_config(args: &[&str], text: &str) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    std::fs::write(&path, text).unwrap();
+    Ended::of(binary(args).arg("--config").arg(path))
+}
+
+#[test]
+fn a_missing_file_ends_every_command_with_78() {
+    for args in COMMANDS {
+        let ended = Ended::of(binary(args).args(["--config", "/nowhere/relay.toml"]));
+        ended.fails(78, &["/nowhere/relay.toml", "the configuration cannot be used"]);
+    }
+}
+
+#[test]
+fn a_malformed_file_ends_every_command_with_78_and_names_the_line() {
+    for args in COMMANDS {
+        with_config(args, "[postgres]\nurl = \n").fails(78, &["relay.toml:2", "2 | url ="]);
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_reported_at_once() {
+    let text = format!(
+        "{GOOD}[kafka.properties]\n\"acks\" = \"1\"\n\"linger.mss\" = 5\n[relay]\nbatch_size = 0\nworker = \
+         2\npoll_interval = \"-1s\"\n[reaper]\nretention = 7\n"
+    );
+    with_config(&["check-config"], &text).fails(
+        78,
+        &[
+            "acks",
+            "cannot be set: an event counts as sent only when all in-sync replicas have it",
+            "linger.mss",
+            "batch_size = 0",
+            "`worker`",
+            "`workers`",
+            "poll_interval",
+            "retention",
+        ],
+    );
+}
+
+#[test]
+fn what_only_a_client_finds_wrong_is_found() {
+    let text =
+        format!("{GOOD}[kafka.properties]\n\"security.protocol\" = \"ssl\"\n\"ssl.key.pem\" = \"hunter2\"\n");
+    for args in [&["check-config"][..], &["run"]] {
+        let ended = with_config(args, &text);
+        ended.fails(78, &["[kafka.properties] cannot be used"]);
+        assert!(!ended.stderr.contains("hunter2"), "{ended}");
+    }
+}
+
+#[test]
+fn a_good_file_is_said_to_be_valid_without_a_server() {
+    let ended = with_config(&["check-config"], GOOD);
+    assert_eq!(ended.succeeds(), "configuration  is valid\n");
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2() {
+    Ended::of(&mut binary(&["rum"])).fails(2, &["rum"]);
+    Ended::of(&mut binary(&["migrate", "--print", "--dry-run"])).fails(2, &["cannot be used with"]);
+}
+
+#[test]
+fn every_command_says_its_exit_codes_and_examples() {
+    for command in ["run", "check-config", "status", "reap", "migrate"] {
+        let help = Ended::of(&mut binary(&[command, "--help"]));
+        assert!(help.succeeds().contains("Exit codes: 0") && help.stdout.contains("Examples:"), "{help}");
+    }
+}

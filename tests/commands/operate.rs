@@ -1,0 +1,145 @@
+//! The daily commands on a good outbox.
+
+use super::Setup;
+use crate::support::database::run;
+use outbox_relay::postgres::grants::relay_grants;
+use serde_json::Value;
+
+#[tokio::test]
+async fn migrate_shows_tries_applies_and_then_has_nothing_to_do() {
+    let setup = Setup::empty("migrate_command").await;
+    assert!(setup.relay(&["migrate", "--print"]).succeeds().contains("CREATE TABLE \"app\".\"outbox\""));
+    assert!(
+        setup.relay(&["migrate", "--status"]).succeeds().contains("0001 outbox                   pending")
+    );
+    assert!(setup.relay(&["migrate", "--dry-run"]).succeeds().contains("would be applied, rolled back"));
+    assert!(setup.relay(&["migrate", "--status"]).succeeds().contains("pending"));
+    assert!(setup.relay(&["migrate"]).succeeds().contains("0001 outbox                   applied"));
+    assert!(setup.relay(&["migrate", "--status"]).succeeds().contains("applied 20"));
+    assert!(setup.relay(&["migrate"]).succeeds().contains("nothing to do"));
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn status_tells_what_waits_and_why() {
+    let setup = Setup::migrated("status").await;
+    let empty = setup.relay(&["status"]);
+    for line in ["unsent        0 rows\n", "held topics   none", "dead letters  0", "none is connected"] {
+        assert!(empty.succeeds().contains(line), "{line}: {empty}");
+    }
+    setup
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at)
+             SELECT 'order', i::text, 'X', now() - interval '1 hour' FROM generate_series(1, 3) AS i;
+             INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('events.order', 'unknown-topic', 'no such topic');
+             INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
+                                                 created_at, topic, reason, error, requeued_at)
+             SELECT i, gen_random_uuid(), 'order', '1', 'X', now(), 'events.order', 'record-too-large', 'too large',
+                    CASE WHEN i = 3 THEN now() END
+             FROM generate_series(1, 3) AS i",
+        )
+        .await;
+    let json: Value = serde_json::from_str(setup.relay(&["status", "--json"]).succeeds()).unwrap();
+    assert_eq!(json["table"], "app.outbox", "{json}");
+    assert_eq!(json["backlog"]["rows"], 3, "{json}");
+    assert_eq!(json["backlog"]["estimated"], false, "{json}");
+    assert!(json["backlog"]["oldest_age_seconds"].as_f64().unwrap() >= 3600.0, "{json}");
+    let held = &json["held_topics"][0];
+    assert_eq!(
+        (&held["topic"], &held["reason"]),
+        (&"events.order".into(), &"unknown-topic".into()),
+        "{json}"
+    );
+    assert!(held["remedy"].as_str().unwrap().contains("create the topic"), "{json}");
+    assert_eq!(json["dead_letters"]["rows"], 2, "{json}");
+    assert_eq!(json["dead_letters"]["by_reason"][0]["reason"], "record-too-large", "{json}");
+    assert!(json["size"]["table_bytes"].as_i64().unwrap() > 0, "{json}");
+
+    let text = setup.relay(&["status"]);
+    for part in
+        ["3 rows, the oldest 1h", "events.order  unknown-topic since 20", "no such topic", "create the topic"]
+    {
+        assert!(text.succeeds().contains(part), "{part}: {text}");
+    }
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn status_names_the_transaction_that_holds_vacuum_back() {
+    let setup = Setup::migrated("vacuum").await;
+    setup.sql("SET application_name = 'the report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
+    let json: Value = serde_json::from_str(setup.relay(&["status", "--json"]).succeeds()).unwrap();
+    let by = &json["vacuum_held_back_by"];
+    assert_eq!(by["what"], "transaction", "{json}");
+    assert!(by["name"].as_str().unwrap().contains("the report idle in transaction"), "{json}");
+    assert!(by["age_seconds"].is_number(), "{json}");
+    setup.sql("COMMIT").await;
+    setup.drop(&[]).await;
+}
+
+/// 250 unsent rows, which fill the first two batches of 100, then 120 old ones, then 30 young ones.
+async fn filled(setup: &Setup) {
+    setup
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
+             SELECT 'order', i::text, 'X', CASE WHEN i <= 250 THEN NULL
+                                                WHEN i <= 370 THEN now() - interval '61 minutes'
+                                                ELSE now() - interval '59 minutes' END
+             FROM generate_series(1, 400) AS i",
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn reap_deletes_what_is_old_and_keeps_what_is_unsent_or_young() {
+    let setup = Setup::migrated("reap").await;
+    filled(&setup).await;
+    let dry = setup.relay(&["reap", "--dry-run"]);
+    assert_eq!(dry.succeeds(), "app.outbox: 120 rows would be deleted, sent more than 1h ago\n");
+    assert_eq!(setup.number("SELECT count(*) FROM app.outbox").await, 400);
+    let reaped = setup.relay(&["reap"]);
+    assert_eq!(reaped.succeeds(), "app.outbox: 120 rows deleted, sent more than 1h ago\n");
+    assert_eq!(setup.number("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await, 250);
+    assert_eq!(setup.number("SELECT count(*) FROM app.outbox").await, 280);
+    assert!(setup.relay(&["reap"]).succeeds().contains(": 0 rows deleted"));
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn reap_goes_round_locked_rows_and_needs_no_more_than_the_grants() {
+    let setup = Setup::migrated("reap_locked").await;
+    filled(&setup).await;
+    let (role, _) = setup.database.connect_as_new_role().await;
+    run(&setup.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
+    setup.sql(&format!("ALTER ROLE {role} SET default_transaction_read_only = on")).await;
+    setup.configure(&setup.database.url().replace("postgres@", &format!("{role}@")), &super::kafka());
+    setup.sql("BEGIN; SELECT FROM app.outbox WHERE id BETWEEN 251 AND 260 FOR UPDATE").await;
+    assert!(setup.relay(&["reap"]).succeeds().contains(": 110 rows deleted"));
+    setup.sql("COMMIT").await;
+    assert!(setup.relay(&["reap"]).succeeds().contains(": 10 rows deleted"));
+    setup.drop(&[&role]).await;
+}
+
+#[tokio::test]
+async fn check_config_finds_a_missing_topic_of_a_waiting_event() {
+    let setup = Setup::migrated("check_topics").await;
+    let none = setup.relay(&["check-config", "--connect"]);
+    for line in [
+        "configuration  is valid",
+        "postgres       answers, version",
+        "schema         app.outbox",
+        "no event waits",
+    ] {
+        assert!(none.succeeds().contains(line), "{line}: {none}");
+    }
+    let kind = format!("none_{}", std::process::id());
+    setup
+        .sql(&format!(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('{kind}', '1', 'X'), ('a b', '1', 'X')"
+        ))
+        .await;
+    setup
+        .relay(&["check-config", "--connect"])
+        .fails(78, &[&format!("events.{kind}"), "events.a b", "create the topic", "0 of the 2 topics"]);
+    setup.drop(&[]).await;
+}

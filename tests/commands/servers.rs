@@ -1,0 +1,57 @@
+//! Servers that are away: exit code 69 for what asks once.
+
+use super::{Setup, kafka, nowhere};
+
+#[tokio::test]
+async fn commands_that_ask_once_end_with_69_without_postgres() {
+    let setup = Setup::empty("no_postgres").await;
+    let address = nowhere();
+    setup.configure(&format!("postgres://relay:hunter2@{address}/app"), &kafka());
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["reap"],
+        &["reap", "--dry-run"],
+        &["migrate"],
+        &["migrate", "--status"],
+        &["migrate", "--dry-run"],
+        &["check-config", "--connect"],
+        &["run", "--once"],
+    ] {
+        let ended = setup.relay(args);
+        ended.fails(69, &["connecting to Postgres"]);
+        assert!(!ended.to_string().contains("hunter2"), "{ended}");
+    }
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_role_that_does_not_exist_is_named() {
+    let setup = Setup::empty("no_role").await;
+    setup.configure(&setup.database.url().replace("postgres@", "nobody_at_all@"), &kafka());
+    setup.relay(&["status"]).fails(69, &["nobody_at_all", "does not exist"]);
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn commands_that_ask_once_end_with_69_without_kafka() {
+    let setup = Setup::migrated("no_kafka").await;
+    let address = nowhere();
+    setup.configure(&setup.database.url(), &address);
+    setup.relay(&["run", "--once"]).fails(69, &["Kafka cannot be reached"]);
+    setup
+        .relay(&["check-config", "--connect"])
+        .fails(69, &["schema         app.outbox is as it must be", &address]);
+    setup.relay(&["status"]).succeeds();
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn the_worst_of_several_findings_decides() {
+    let setup = Setup::empty("worst").await;
+    setup.configure(&setup.database.url(), &nowhere());
+    setup
+        .relay(&["check-config", "--connect"])
+        .fails(78, &["outbox-relay migrate --config", "kafka          "]);
+    setup.drop(&[]).await;
+}

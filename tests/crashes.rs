@@ -1,0 +1,125 @@
+//! Relays that die in the middle of a batch, or are asked to end: nothing is lost, first occurrences stay in order.
+
+use rdkafka::mocking::MockCluster;
+use rustix::process::Signal;
+use std::time::Duration;
+
+use crate::support::outbox::Outbox;
+use crate::support::relay::Relay;
+use crate::support::writers::{self, Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+const WORKERS: usize = 3;
+const BATCH_SIZE: usize = 1_000;
+const KILLS: usize = 15;
+
+/// Few keys, and a backlog in front of each of them: what is in flight has successors, which could pass it.
+async fn outbox_with_backlog(test: &str) -> (Outbox, Writers) {
+    let outbox = Outbox::create(test, 6).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    Writers::start(&outbox, &keys, Load { events: 20_000, ..Load::default() }).await.finish().await;
+    let writers = Writers::start(&outbox, &keys, Load::default()).await;
+    (outbox, writers)
+}
+
+fn relay(outbox: &Outbox, on_sent: &str) -> Relay {
+    outbox
+        .relay()
+        .set("relay", "workers", WORKERS as i64)
+        .set("relay", "batch_size", BATCH_SIZE as i64)
+        .set("outbox", "on_sent", on_sent)
+}
+
+/// Kills the relay in the middle of a batch, again and again, with one that takes its place at once, or only then.
+async fn killed_in_mid_batch(test: &str, replicas: usize, on_sent: &str) {
+    let (outbox, writers) = outbox_with_backlog(test).await;
+    let mut relays = Vec::new();
+    for _ in 0..replicas {
+        relays.push(relay(&outbox, on_sent).start().await);
+    }
+    let mut random = fastrand::Rng::with_seed(9);
+    for kill in 0..KILLS {
+        let victim = kill % replicas;
+        // In full flow: a relay that has just started waits for its producers.
+        outbox.wait_until_settled(random.i64(500..3_000), STALLED).await;
+        outbox.wait_until_publishing(&relays[victim]).await;
+        relays[victim].kill();
+        relays[victim] = relay(&outbox, on_sent).start().await;
+    }
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    for mut relay in relays {
+        assert!(relay.stop().await.success());
+    }
+
+    let report = outbox.check().await;
+    let in_flight_most = KILLS * WORKERS * BATCH_SIZE;
+    println!(
+        "{replicas} relays, {on_sent}, {KILLS} kills, at most {in_flight_most} rows in flight: {report}"
+    );
+    report.assert_sound();
+    assert!(report.duplicates <= in_flight_most, "{report}");
+    assert!(report.duplicates > 0, "no kill hit a batch in flight, so this run has shown nothing");
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_relay_killed_in_mid_batch_loses_and_reorders_nothing() {
+    killed_in_mid_batch("kill_alone", 1, "mark").await;
+}
+
+#[tokio::test]
+async fn a_relay_killed_beside_another_one_loses_and_reorders_nothing() {
+    killed_in_mid_batch("kill_beside", 2, "mark").await;
+}
+
+#[tokio::test]
+async fn a_relay_that_deletes_killed_in_mid_batch_loses_and_reorders_nothing() {
+    killed_in_mid_batch("kill_delete", 2, "delete").await;
+}
+
+#[tokio::test]
+async fn sigterm_in_mid_flow_ends_with_0_and_leaves_no_duplicate() {
+    let (outbox, writers) = outbox_with_backlog("sigterm").await;
+    for _ in 0..8 {
+        let mut relay = relay(&outbox, "mark").start().await;
+        outbox.wait_until_settled(1_000, STALLED).await;
+        outbox.wait_until_publishing(&relay).await;
+        let status = relay.stop().await;
+        assert_eq!(status.code(), Some(0), "{status}");
+    }
+    writers.stop().await;
+    assert!(outbox.unsent().await > 0, "the relays had finished before they were asked to end");
+    let mut last = relay(&outbox, "mark").start().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(last.stop().await.success());
+    let report = outbox.check().await;
+    println!("8 times SIGTERM: {report}");
+    report.assert_exact();
+    outbox.drop().await;
+}
+
+/// A cluster in process, since only it can be told not to answer.
+#[tokio::test]
+async fn a_second_sigterm_ends_at_once() {
+    let outbox = Outbox::without_topics("second_sigterm").await;
+    let keys = outbox.add_aggregates("order", 1).await;
+    let kafka = MockCluster::new(1).unwrap();
+    kafka.create_topic(&outbox.topic("order"), 1, 1).unwrap();
+    // One worker, so that the second event meets a producer that knows the topic.
+    let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.bootstrap_servers());
+    let mut relay = relay.set("relay", "workers", 1).start().await;
+    writers::write(&outbox.client, &keys).await;
+    outbox.wait_until_drained(STALLED).await;
+
+    kafka.broker_round_trip_time(1, Duration::from_secs(300)).unwrap();
+    writers::write(&outbox.client, &keys).await;
+    outbox.wait_until_publishing(&relay).await;
+    relay.signal(Signal::TERM);
+    relay.wait_for_log("finishing what is in flight").await;
+    assert!(relay.is_running(), "the first signal waits for what is in flight");
+    let status = relay.stop().await;
+    assert_eq!(status.code(), Some(1), "{status}");
+    assert_eq!(outbox.unsent().await, 1);
+    outbox.drop().await;
+}

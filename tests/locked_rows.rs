@@ -1,0 +1,80 @@
+//! Rows of the outbox that somebody else has locked: they hold up nothing, are passed by nothing, and are published
+//! once.
+
+use std::time::Duration;
+
+use crate::support::consumer::read_all;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::wait::wait_until;
+use crate::support::writers;
+
+const STALLED: Duration = Duration::from_secs(30);
+
+/// Locks the first row of one of 20 keys before a relay can claim it, and keeps the lock until everything but that row
+/// is settled. `end` ends the transaction that holds it.
+async fn locked(test: &str, on_sent: &str, lock: &str, end: &str, stops_settling: bool) {
+    let outbox = Outbox::create(test, 3).await;
+    let keys = outbox.add_aggregates("order", 20).await;
+    let first = writers::write(&outbox.client, &keys).await[0];
+    for _ in 0..9 {
+        writers::write(&outbox.client, &keys).await;
+    }
+    let operator = outbox.database.connect().await;
+    run(&operator, &format!("BEGIN; {}", lock.replace("$1", &first.to_string()))).await;
+
+    let relay = outbox.relay().set("outbox", "on_sent", on_sent).start().await;
+    let left = i64::from(stops_settling);
+    wait_until("all rows but the locked one are settled", STALLED, async || outbox.unsent().await == left)
+        .await;
+    // More of the same key, while its first row is still locked.
+    writers::write(&outbox.client, &keys).await;
+    wait_until("later rows flow", STALLED, async || outbox.unsent().await == left).await;
+    outbox.check().await.assert_exact();
+    run(&operator, end).await;
+    outbox.wait_until_drained(STALLED).await;
+    let report = outbox.check().await;
+    println!("{on_sent}, {lock}, {end}: {report}");
+    report.assert_exact();
+
+    if on_sent == "mark" {
+        // The relay remembered this row until it was settled, and must not any more.
+        let again = format!("UPDATE app.outbox SET sent_at = NULL WHERE id = {first}");
+        run(&outbox.client, &again).await;
+        outbox.wait_until_drained(Duration::from_secs(35)).await;
+        let records = read_all(&outbox.topics()).await;
+        assert_eq!(records.len(), 20 * 11 + 1, "the row that was put back is published again");
+    }
+    drop(relay);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_row_that_an_open_update_locks_is_published_once_and_settled_when_it_is_free() {
+    let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
+    locked("open_update", "mark", update, "ROLLBACK", true).await;
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_updated_meanwhile_is_published_once_and_settled_when_it_is_free() {
+    let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
+    locked("committed_update", "mark", update, "COMMIT", true).await;
+}
+
+#[tokio::test]
+async fn a_row_that_a_foreign_key_locks_is_published_once_and_does_not_hold_up_its_settlement() {
+    let key_share = "SELECT 1 FROM app.outbox WHERE id = $1 FOR KEY SHARE";
+    locked("key_share", "mark", key_share, "COMMIT", false).await;
+}
+
+#[tokio::test]
+async fn a_row_that_a_foreign_key_locks_is_published_once_and_deleted_when_it_is_free() {
+    let key_share = "SELECT 1 FROM app.outbox WHERE id = $1 FOR KEY SHARE";
+    locked("key_share_delete", "delete", key_share, "COMMIT", true).await;
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_updated_meanwhile_is_published_once_and_deleted_when_it_is_free() {
+    let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
+    locked("update_delete", "delete", update, "COMMIT", true).await;
+}

@@ -1,0 +1,93 @@
+//! The low-water marks: they keep the claim off the index entries of sent rows, and hide nothing for long.
+
+use std::time::{Duration, Instant};
+
+use crate::support::consumer::read_all;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::wait::wait_until;
+use crate::support::writers::{self, Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+const SWEPT_WITHIN: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn rows_that_are_put_back_below_the_marks_are_found_by_the_sweep() {
+    // As a restore would write it: under an id that was given before.
+    const RESTORED: &str = "
+        INSERT INTO app.outbox (id, aggregate_type, aggregate_id, event_type, payload) OVERRIDING SYSTEM VALUE
+        VALUES (1, 'order', 'restored', 'Changed', '{}')";
+    let outbox = Outbox::create("put_back", 3).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER id RESTART WITH 1000").await;
+    let relay = outbox.start_relay().await;
+    let load = Load { events: 20_000, ..Load::default() };
+    let written = Writers::start(&outbox, &keys, load).await.finish().await;
+    outbox.wait_until_drained(STALLED).await;
+
+    let put_back = Instant::now();
+    let oldest = "(SELECT id FROM app.outbox ORDER BY id LIMIT 1)";
+    run(&outbox.client, &format!("UPDATE app.outbox SET sent_at = NULL WHERE id = {oldest}")).await;
+    run(&outbox.client, RESTORED).await;
+    wait_until("both rows are published", SWEPT_WITHIN, async || outbox.unsent().await == 0).await;
+    println!("put back: published after {:.1?}", put_back.elapsed());
+    let records = read_all(&outbox.topics()).await;
+    assert_eq!(records.len(), written + 2);
+    assert_eq!(records.iter().filter(|r| r.key.as_deref() == Some(b"restored")).count(), 1);
+    drop(relay);
+    outbox.drop().await;
+}
+
+/// Vacuum cannot remove the index entries of sent rows while a snapshot is held. What the relay reads of the index is
+/// counted, not timed.
+#[tokio::test]
+async fn a_held_snapshot_does_not_make_the_relay_read_sent_rows_again_and_again() {
+    const ROWS: i64 = 300_000;
+    const SINGLE_ROWS: i64 = 200;
+    let outbox = Outbox::create("held_snapshot", 6).await;
+    let report = outbox.database.connect().await;
+    run(&report, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM app.outbox").await;
+    // What this test asks must not count as what the relay reads.
+    run(
+        &outbox.client,
+        "SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off",
+    )
+    .await;
+    let mut relay = outbox.start_relay().await;
+    let begun = Instant::now();
+    for _ in 0..ROWS / 1_000 {
+        let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+                      SELECT 'order', n::text, 'Changed', '{}' FROM generate_series(1, 1000) AS n";
+        run(&outbox.client, insert).await;
+    }
+    outbox.wait_until_drained(STALLED).await;
+    let by_id = outbox.database.connect().await;
+    let is_sent = by_id.prepare("SELECT sent_at IS NOT NULL FROM app.outbox WHERE id = $1").await.unwrap();
+    let keys = outbox.add_aggregates("order", 1).await;
+    for _ in 0..SINGLE_ROWS {
+        let id = writers::write(&by_id, &keys).await[0];
+        wait_until("the row is sent", STALLED, async || {
+            by_id.query_one(&is_sent, &[&id]).await.unwrap().get(0)
+        })
+        .await;
+    }
+    // A connection hands its statistics in when it ends.
+    assert!(relay.stop().await.success());
+    let connected = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND datname = current_database()",
+        relay.name
+    );
+    wait_until("the relay's connections are gone", STALLED, async || outbox.count(&connected).await == 0)
+        .await;
+    let read = outbox
+        .count(
+            "SELECT idx_tup_read FROM pg_stat_user_indexes
+             WHERE schemaname = 'app' AND indexrelname = 'outbox_pending'",
+        )
+        .await;
+    let per_row = read as f64 / (ROWS + SINGLE_ROWS) as f64;
+    println!("{read} entries of the pending index in {:.0?}: {per_row:.1} a row", begun.elapsed());
+    assert!(per_row < 50.0, "{per_row}");
+    run(&report, "COMMIT").await;
+    outbox.drop().await;
+}

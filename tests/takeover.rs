@@ -1,0 +1,82 @@
+//! Relays that freeze, and connections that end, under load.
+
+use std::time::Duration;
+
+use crate::support::outbox::Outbox;
+use crate::support::relay::Relay;
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
+const WORKERS: usize = 3;
+const BATCH_SIZE: usize = 1_000;
+
+fn relay(outbox: &Outbox) -> Relay {
+    outbox.relay().set("relay", "takeover_timeout", "3s").set("relay", "workers", WORKERS as i64).set(
+        "relay",
+        "batch_size",
+        BATCH_SIZE as i64,
+    )
+}
+
+async fn under_load(test: &str) -> (Outbox, Writers) {
+    let outbox = Outbox::create(test, 6).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    Writers::start(&outbox, &keys, Load { events: 10_000, ..Load::default() }).await.finish().await;
+    let load = Load { writers: 2, ..Load::default() };
+    let writers = Writers::start(&outbox, &keys, load).await;
+    (outbox, writers)
+}
+
+#[tokio::test]
+async fn a_frozen_relay_is_overtaken_without_reordering() {
+    let (outbox, writers) = under_load("frozen").await;
+    let mut relays = [relay(&outbox).start().await, relay(&outbox).start().await];
+    let freezes = 4;
+    for freeze in 0..freezes {
+        let victim = &relays[freeze % 2];
+        outbox.wait_until_publishing(victim).await;
+        victim.freeze();
+        // Everything that is unsent now, what the frozen one holds included.
+        let highest = outbox.count("SELECT max(id) FROM app.outbox").await;
+        let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
+        let what = "the other relay has taken over";
+        let took = wait_until(what, STALLED, async || outbox.count(&left).await == 0).await;
+        println!("freeze {freeze}: taken over within {took:.1?}");
+        assert!(took < TAKEOVER_TIMEOUT + Duration::from_secs(5), "{took:?}");
+        victim.thaw();
+        outbox.wait_until_settled(2_000, STALLED).await;
+    }
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    for relay in &mut relays {
+        assert!(relay.stop().await.success());
+    }
+    let report = outbox.check().await;
+    println!("{freezes} freezes: {report}");
+    assert!(report.assert_sound().duplicates <= freezes * WORKERS * BATCH_SIZE, "{report}");
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_duplicate() {
+    const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                             WHERE application_name = $1 AND datname = current_database()";
+    let (outbox, writers) = under_load("terminated").await;
+    let mut relay = relay(&outbox).start().await;
+    let mut terminated = 0;
+    for _ in 0..20 {
+        outbox.wait_until_publishing(&relay).await;
+        let row = outbox.client.query_one(TERMINATE, &[&relay.name]).await.unwrap();
+        terminated += row.get::<_, i64>(0);
+        outbox.wait_until_settled(1, STALLED).await;
+    }
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let report = outbox.check().await;
+    println!("{terminated} connections terminated: {report}");
+    report.assert_exact();
+    outbox.drop().await;
+}

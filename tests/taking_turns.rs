@@ -1,0 +1,96 @@
+//! Writers that keep a transaction open with an early id, while the marks of its lane rise: those behind them in the
+//! same key never pass.
+
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::writers::{self, Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+const ROUNDS: usize = 6;
+/// Many batches, hence many fences.
+const ROWS_MEANWHILE: i64 = 4_000;
+
+/// The key of the slow writer, and others of the same lane: the mark that must not rise is their lane's.
+async fn keys_of_one_lane(outbox: &Outbox) -> (String, Vec<String>) {
+    outbox.add_aggregates("order", 2_000).await;
+    let sql = "SELECT key FROM app.aggregate
+               WHERE hashtext(key) & 63 = hashtext('order-1') & 63 AND key <> 'order-1'";
+    let rows = outbox.client.query(sql, &[]).await.unwrap();
+    let others: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert!(others.len() >= 10, "{} other keys", others.len());
+    ("order-1".to_owned(), others)
+}
+
+/// A second writer of the key, which waits behind the first one.
+async fn start_waiting(outbox: &Outbox, key: &str) -> JoinHandle<Client> {
+    let second = outbox.database.connect().await;
+    let backend: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let key = key.to_owned();
+    let waiting = tokio::spawn(async move {
+        run(&second, "BEGIN").await;
+        writers::write(&second, &[key]).await;
+        run(&second, "COMMIT").await;
+        second
+    });
+    outbox.wait_until_blocked(backend).await;
+    waiting
+}
+
+async fn load(outbox: &Outbox, keys: &[String]) -> Writers {
+    let load = Load { writers: 2, keys_a_transaction: 2, events_a_key: 5, ..Load::default() };
+    Writers::start(outbox, keys, load).await
+}
+
+async fn finish(outbox: Outbox, writers: Writers, what: &str) {
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    let report = outbox.check().await;
+    println!("{what}: {report}");
+    report.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_writer_behind_one_that_stays_open_with_an_early_id_does_not_pass_it() {
+    let outbox = Outbox::create("open_writer", 3).await;
+    let (key, others) = keys_of_one_lane(&outbox).await;
+    let _relays = [outbox.start_relay().await, outbox.start_relay().await];
+    let writers = load(&outbox, &others).await;
+    let first = outbox.database.connect().await;
+    for _ in 0..ROUNDS {
+        run(&first, "BEGIN").await;
+        writers::write(&first, &[&key]).await;
+        let second = start_waiting(&outbox, &key).await;
+        outbox.wait_until_settled(ROWS_MEANWHILE, STALLED).await;
+        run(&first, "COMMIT").await;
+        second.await.unwrap();
+    }
+    finish(outbox, writers, "an open writer").await;
+}
+
+/// The lock of a prepared transaction belongs to nobody who is connected, and changes its name when it is prepared.
+#[tokio::test]
+async fn a_writer_behind_a_prepared_transaction_does_not_pass_it() {
+    let outbox = Outbox::create("prepared_writer", 3).await;
+    let (key, others) = keys_of_one_lane(&outbox).await;
+    let _relays = [outbox.start_relay().await, outbox.start_relay().await];
+    let writers = load(&outbox, &others).await;
+    let name = outbox.database.name().to_owned();
+    for _ in 0..ROUNDS {
+        let first = outbox.database.connect().await;
+        run(&first, "BEGIN").await;
+        writers::write(&first, &[&key]).await;
+        outbox.wait_until_settled(ROWS_MEANWHILE / 2, STALLED).await;
+        run(&first, &format!("PREPARE TRANSACTION '{name}'")).await;
+        drop(first);
+        let second = start_waiting(&outbox, &key).await;
+        outbox.wait_until_settled(ROWS_MEANWHILE / 2, STALLED).await;
+        run(&outbox.client, &format!("COMMIT PREPARED '{name}'")).await;
+        second.await.unwrap();
+    }
+    finish(outbox, writers, "a prepared writer").await;
+}
