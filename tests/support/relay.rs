@@ -70,7 +70,7 @@ impl Relay {
             .arg("--config")
             .arg(&config)
             .stdin(Stdio::null())
-            .stdout(File::create(folder.path().join("stdout")).unwrap())
+            .stdout(Stdio::null())
             .stderr(File::create(folder.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
