@@ -331,3 +331,6 @@ fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
         .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
     pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -75,7 +75,7 @@ impl Producer for LateReporter {
             self.reported.borrow_mut().extend(reports);
         }
     }
-    async fn quiet(&mut self) {}
+    async fn quiet(&mut self, _: bool) {}
     fn stop(&mut self) {}
     async fn drained(&mut self) {}
     fn abandon(self) {}
@@ -93,4 +93,20 @@ async fn a_report_that_comes_at_the_last_moment_counts_for_its_own_batch() {
     session.finish(&mut batch).await;
     assert_eq!(*batch.fate(0), Fate::Acknowledged);
     session.begin(); // Which asserts that nothing is left of the last batch.
+}
+
+/// The same, for rows that waited for the first one of their partition and are handed over when its report comes.
+#[tokio::test]
+async fn rows_that_waited_for_the_first_of_their_partition_count_for_their_own_batch() {
+    let mut session = Session::new(LateReporter::default());
+    let mut batch = Batch::new();
+    batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
+    batch.grown(End::Complete);
+    session.begin();
+    session.send(&"events.{aggregate_type}".parse().unwrap(), &mut batch, 0).await;
+    assert_eq!(session.producer.in_flight(), 1, "the first row of a partition goes alone");
+    session.producer.answers.set(true);
+    session.finish(&mut batch).await;
+    assert_eq!(batch.sent().count(), 3);
+    session.begin();
 }
