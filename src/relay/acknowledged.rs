@@ -63,6 +63,11 @@ impl Acknowledged {
         self.len == 0
     }
 
+    /// Whether any of these lanes has any.
+    pub fn has_any_of(&self, lanes: &[Lane]) -> bool {
+        self.len > 0 && lanes.iter().any(|lane| !self.lanes[lane.index()].is_empty())
+    }
+
     /// The lanes that have any: they need a claim even if nothing in them is new.
     pub fn lanes(&self) -> impl Iterator<Item = Lane> {
         Lane::all().filter(|lane| !self.lanes[lane.index()].is_empty())

@@ -24,7 +24,6 @@ pub async fn work<O: Outbox, P: Publisher>(
 ) {
     let mut session: Option<Session<P::Producer>> = None;
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
-    let mut skip_locked = false;
     while let Some(lanes) = relay.board.take().await {
         if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
@@ -32,13 +31,15 @@ pub async fn work<O: Outbox, P: Publisher>(
             continue;
         }
         let begun = Instant::now();
+        // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
+        // is, goes round instead of waiting for it too.
+        let skip_locked = relay.acknowledged.borrow().has_any_of(&lanes);
         let done = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked).await;
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
         match done {
             Ok(cycle) => {
                 relay.postgres.worked(number);
                 count(&relay.stats, &cycle, begun.elapsed());
-                skip_locked = cycle.locked_out;
                 give_back(&relay, &lanes, &cycle);
                 if after_session(&relay, &cycle) {
                     sleep(backoff.next_wait()).await;
@@ -50,10 +51,7 @@ pub async fn work<O: Outbox, P: Publisher>(
                 relay.board.give_back(&lanes, &[]);
                 relay.stats.postgres_faults.inc();
                 match fault.kind {
-                    FaultKind::Contended => {
-                        tracing::debug!("{fault}");
-                        skip_locked = true;
-                    }
+                    FaultKind::Contended => tracing::debug!("{fault}"),
                     FaultKind::Unavailable | FaultKind::Refused => {
                         relay.postgres.failed(number, &fault, POSTGRES_ADVICE);
                     }
