@@ -78,3 +78,38 @@ async fn a_row_that_somebody_updated_meanwhile_is_published_once_and_deleted_whe
     let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
     locked("update_delete", "delete", update, "COMMIT", true).await;
 }
+
+/// A settlement waits for a lock for a second, then it goes round it; from then on every worker does.
+#[tokio::test]
+async fn a_locked_row_does_not_slow_the_others_down() {
+    const ROUNDS: usize = 30;
+    let outbox = Outbox::create("locked_flow", 3).await;
+    let keys = outbox.add_aggregates("order", 200).await;
+    let first = writers::write(&outbox.client, &keys).await[0];
+    let operator = outbox.database.connect().await;
+    let lock = format!("BEGIN; UPDATE app.outbox SET headers = NULL WHERE id = {first}");
+    run(&operator, &lock).await;
+    let mut relay = outbox.start_relay().await;
+    let only_it = async || outbox.unsent().await == 1;
+    wait_until("all rows but the locked one are settled", STALLED, only_it).await;
+    let mut took = Vec::new();
+    for _ in 0..ROUNDS {
+        writers::write(&outbox.client, &keys[..100]).await;
+        took.push(wait_until("the others are settled", STALLED, only_it).await);
+    }
+    let waits = relay.log().matches("lock timeout").count();
+    took.sort();
+    println!(
+        "beside a locked row: median {:.0?}, most {:.0?}, {waits} waits",
+        took[ROUNDS / 2],
+        took[ROUNDS - 1]
+    );
+    assert!(took[ROUNDS / 2] < Duration::from_millis(900), "{took:?}");
+    // Each worker may be at it when the first one finds out.
+    assert!(waits <= 6, "{waits} settlements waited for a lock that was known");
+    run(&operator, "ROLLBACK").await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
