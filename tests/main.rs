@@ -25,3 +25,4 @@ mod service;
 mod support;
 mod takeover;
 mod taking_turns;
+mod unit_file;

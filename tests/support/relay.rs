@@ -92,11 +92,6 @@ impl RelayProcess {
         self.read("stderr")
     }
 
-    /// What it has printed.
-    pub fn stdout(&self) -> String {
-        self.read("stdout")
-    }
-
     /// Waits for something in its log; fails the test if the process ends before.
     pub async fn wait_for_log(&mut self, text: &str) {
         wait_until(&format!("{} logs {text:?}", self.name), WITHIN, async || {
