@@ -27,7 +27,8 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
 #[test]
 fn the_unit_is_one_that_systemd_has_nothing_to_say_about() {
     let Some(output) = analyze(&["verify"]) else { return };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     let about_it: Vec<_> = said.lines().filter(|line| line.contains("outbox-relay")).collect();
     assert!(output.status.success() && about_it.is_empty(), "{said}");
 }
