@@ -65,7 +65,9 @@ async fn rows_of_1_mb_need_less_than_256_mib() {
     let mut outbox = Outbox::without_topics("megabytes").await;
     outbox.create_topic_with("order", 3, &[("max.message.bytes", "2097152")]).await;
     // Uncompressed, so that making them takes less time.
-    run(&outbox.client, "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL").await;
+    let uncompressed = "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL;
+                        ALTER TABLE app.ledger ALTER value SET STORAGE EXTERNAL";
+    run(&outbox.client, uncompressed).await;
     let begun = Instant::now();
     for block in 0..5 {
         let numbers = block * 100..(block + 1) * 100;
