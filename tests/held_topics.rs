@@ -55,7 +55,7 @@ async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, Relay
     let relay = outbox.start_relay().await;
     let flowed = wait_until_sent(&outbox, "order").await;
     println!("100,000 rows behind {} missing topics: {flowed:?}", missing.len());
-    // Debug binary on a shared machine; held back by timeouts it would take minutes.
+    // Held back by timeouts it would take minutes.
     assert!(flowed < Duration::from_secs(60), "{flowed:?}");
     assert_held(&outbox, missing).await;
     assert_eq!(unsent_of(&outbox, "missing").await, 2_000 * missing.len() as i64);

@@ -18,14 +18,14 @@ fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
     outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("reaper", "enabled", false)
 }
 
-/// Transactions that the relay has open, or lanes that it has locked.
-async fn open_transactions(outbox: &Outbox, relay: &RelayProcess) -> i64 {
+/// Claims, and transactions of the relay that are no short look.
+async fn held_open(outbox: &Outbox, relay: &RelayProcess) -> i64 {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity
-         WHERE application_name = '{}' AND (xact_start IS NOT NULL OR state <> 'idle')",
+         WHERE application_name = '{}' AND xact_start < clock_timestamp() - interval '1 second'",
         relay.name
     );
-    outbox.count(&sql).await
+    outbox.claims().await + outbox.count(&sql).await
 }
 
 /// Looks as often as it can.
@@ -33,10 +33,10 @@ async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
     let begun = Instant::now();
     let mut looks = 0;
     while begun.elapsed() < WATCHED {
-        assert_eq!(open_transactions(outbox, relay).await, 0, "look {looks}");
+        assert_eq!(held_open(outbox, relay).await, 0, "look {looks}");
         looks += 1;
     }
-    println!("{looks} looks in {WATCHED:?} saw no open transaction");
+    println!("{looks} looks in {WATCHED:?} saw no claim and no transaction held open");
 }
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
     let mut relay = behind(&outbox, &kafka).start().await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     relay.wait_for_log("Kafka fails, nothing is lost").await;
-    wait_until("nothing is open", STALLED, async || open_transactions(&outbox, &relay).await == 0).await;
+    wait_until("nothing is open", STALLED, async || held_open(&outbox, &relay).await == 0).await;
     assert_nothing_is_open(&outbox, &relay).await;
 
     kafka.let_through().await;
@@ -74,11 +74,11 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
         kafka.close().await;
         let gone = Duration::from_secs(15);
         let waited = wait_until("nothing is open", gone, async || {
-            open_transactions(&outbox, &relay).await == 0 && relay.log().contains("Kafka fails")
+            held_open(&outbox, &relay).await == 0 && relay.log().contains("Kafka fails")
         })
         .await;
         println!("nothing is open {waited:?} after Kafka went");
-        wait_until("nothing is open", gone, async || open_transactions(&outbox, &relay).await == 0).await;
+        wait_until("nothing is open", gone, async || held_open(&outbox, &relay).await == 0).await;
         kafka.let_through().await;
         drained = outbox.count(sent).await;
         let waited =
@@ -129,15 +129,8 @@ async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
     // A topic that the session has not seen: its lookup waits, and meanwhile the connection is ended.
     kafka.hold_up().await;
     rows::insert(&outbox, "late", 1_000, 0..5_000, Filling::Nothing).await;
-    let claim = format!(
-        "FROM pg_stat_activity WHERE application_name = '{}' AND state = 'idle in transaction'",
-        relay.name
-    );
-    wait_until("a claim is open", STALLED, async || {
-        outbox.count(&format!("SELECT count(*) {claim}")).await > 0
-    })
-    .await;
-    assert_eq!(outbox.count(&format!("SELECT count(pg_terminate_backend(pid)) {claim}")).await, 1);
+    wait_until("a claim is open", STALLED, async || outbox.claims().await > 0).await;
+    assert_eq!(outbox.end_claims().await, 1);
     // Long enough for the claim's next sign of life, and not for the lookup to be given up.
     tokio::time::sleep(Duration::from_secs(1)).await;
     kafka.let_through().await;

@@ -41,16 +41,15 @@ async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
     let nobody = Forwarder::closed();
     let postgres = format!("postgres://postgres@{}/app", nobody.address());
     for (relay, says) in [
-        (outbox.relay().set("postgres", "url", postgres), "Postgres"),
-        (outbox.relay().set("kafka", "bootstrap_servers", nobody.address()), "Kafka"),
+        (outbox.relay().set("postgres", "url", postgres), "error: connecting to Postgres"),
+        (
+            outbox.relay().set("kafka", "bootstrap_servers", nobody.address()),
+            "error: Kafka cannot be reached",
+        ),
     ] {
         let mut relay = relay.spawn(&["run", "--once"]);
         assert_eq!(relay.ended().await.code(), Some(69), "{}", relay.log());
-        assert!(
-            relay.log().contains(&format!("error: {says}")) || relay.log().contains(says),
-            "{}",
-            relay.log()
-        );
+        assert!(relay.log().contains(says), "{}", relay.log());
     }
     assert_eq!(outbox.unsent().await, 10);
     outbox.drop().await;

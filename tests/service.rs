@@ -124,11 +124,7 @@ async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Forwarder, RelayP
     outbox.wait_until_drained(STALLED).await;
     kafka.hold_up().await;
     rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
-    let claims = format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND state = 'idle in transaction'",
-        relay.name
-    );
-    wait_until("a claim is open", STALLED, async || outbox.count(&claims).await > 0).await;
+    wait_until("a claim is open", STALLED, async || outbox.claims().await > 0).await;
     (outbox, kafka, relay)
 }
 

@@ -27,6 +27,9 @@ WHERE application_name = $1 AND datname = current_database() AND state = 'idle i
   AND 2 = (SELECT count(DISTINCT relation) FROM pg_locks AS l
            WHERE l.pid = a.pid AND relation IN ('app.outbox'::regclass, 'app.outbox_lane'::regclass))";
 
+/// The lock stands from the claim's first statement to its end, whatever the connection is doing.
+const CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks WHERE relation = 'app.outbox_lane'::regclass";
+
 /// An outbox, and what belongs to it in Postgres and in Kafka.
 pub struct Outbox {
     pub database: Database,
@@ -102,6 +105,16 @@ impl Outbox {
     /// How many rows are in the outbox and not sent.
     pub async fn unsent(&self) -> i64 {
         self.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await
+    }
+
+    /// How many claims are open: transactions that have asked for lanes.
+    pub async fn claims(&self) -> i64 {
+        self.count(&format!("SELECT count(*) FROM ({CLAIMS}) AS claims")).await
+    }
+
+    /// Ends the connections of the claims that are open; returns how many there were.
+    pub async fn end_claims(&self) -> i64 {
+        self.count(&format!("SELECT count(pg_terminate_backend(pid)) FROM ({CLAIMS}) AS claims")).await
     }
 
     /// A number from the database.
