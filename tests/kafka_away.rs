@@ -129,8 +129,8 @@ async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
     // A topic that the session has not seen: its lookup waits, and meanwhile the connection is ended.
     kafka.hold_up().await;
     rows::insert(&outbox, "late", 1_000, 0..5_000, Filling::Nothing).await;
-    wait_until("a claim is open", STALLED, async || outbox.claims().await > 0).await;
-    assert_eq!(outbox.end_claims().await, 1);
+    wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
+    assert_eq!(outbox.end_waiting_claims().await, 1);
     // Long enough for the claim's next sign of life, and not for the lookup to be given up.
     tokio::time::sleep(Duration::from_secs(1)).await;
     kafka.let_through().await;

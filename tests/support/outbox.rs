@@ -29,6 +29,8 @@ WHERE application_name = $1 AND datname = current_database() AND state = 'idle i
 
 /// The lock stands from the claim's first statement to its end, whatever the connection is doing.
 const CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks WHERE relation = 'app.outbox_lane'::regclass";
+const WAITING_CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks JOIN pg_stat_activity USING (pid)
+                              WHERE relation = 'app.outbox_lane'::regclass AND query = 'SELECT 1'";
 
 /// An outbox, and what belongs to it in Postgres and in Kafka.
 pub struct Outbox {
@@ -112,9 +114,15 @@ impl Outbox {
         self.count(&format!("SELECT count(*) FROM ({CLAIMS}) AS claims")).await
     }
 
-    /// Ends the connections of the claims that are open; returns how many there were.
-    pub async fn end_claims(&self) -> i64 {
-        self.count(&format!("SELECT count(pg_terminate_backend(pid)) FROM ({CLAIMS}) AS claims")).await
+    /// How many of them wait for Kafka: they have given a sign of life since they read their rows.
+    pub async fn waiting_claims(&self) -> i64 {
+        self.count(&format!("SELECT count(*) FROM ({WAITING_CLAIMS}) AS claims")).await
+    }
+
+    /// Ends the connections of these; returns how many there were.
+    pub async fn end_waiting_claims(&self) -> i64 {
+        self.count(&format!("SELECT count(pg_terminate_backend(pid)) FROM ({WAITING_CLAIMS}) AS claims"))
+            .await
     }
 
     /// A number from the database.
