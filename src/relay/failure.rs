@@ -21,7 +21,7 @@ pub struct Failure {
     pub error: String,
 }
 
-/// The six outcomes other than an acknowledgement. A code that no table lists is [`FailureKind::Unknown`]: never a
+/// The five outcomes other than an acknowledgement. A code that no table lists is [`FailureKind::Unknown`]: never a
 /// success, never the row's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
