@@ -1,4 +1,4 @@
-//! The gate: closed while Kafka is away, so that no transaction is opened then.
+//! The gate: closed while Kafka is away, so that nothing is claimed then.
 
 use super::failure::Failure;
 use std::cell::RefCell;
