@@ -19,7 +19,7 @@ use super::failure::{Failure, FailureKind, Fault};
 use super::lane::Lane;
 use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settlement};
-use super::publisher::Publisher;
+use super::publisher::{Producer, Publisher};
 use super::session::{Place, Session};
 use std::collections::HashSet;
 use std::future::Future;
@@ -89,9 +89,14 @@ pub async fn run<O: Outbox, P: Publisher>(
         }
     }
     if session_now.failure().is_some() {
-        let after =
-            alive(relay, &mut claim, after_failure(relay, &mut session_now, &mut batch, deadline)).await;
-        published = published.and_then(|version| after.1.map(|()| version));
+        let (_, kept) = alive(relay, &mut claim, harvest(&mut session_now, &mut batch)).await;
+        published = published.and_then(|version| kept.map(|()| version));
+        // Without the claim another relay may have these lanes: what it publishes must not meet a verdict of ours.
+        if published.is_ok() {
+            let judging = timeout_at(deadline, judge(relay, &mut session_now, &mut batch));
+            let (_, kept) = alive(relay, &mut claim, judging).await;
+            published = published.and_then(|version| kept.map(|()| version));
+        }
     }
 
     let publishing = session_now.publishing();
@@ -199,17 +204,11 @@ async fn alive<C: Claim, P: Publisher, T>(
     }
 }
 
-/// The session has closed: hear what becomes of the rows on their way, then find out which of the suspects is guilty.
-async fn after_failure<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    batch: &mut Batch<E>,
-    deadline: Instant,
-) {
+/// The session has closed: hear what becomes of the rows on their way.
+async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
     let _ = timeout(HARVEST, session.harvest()).await;
     session.absorb(batch);
-    let _ = timeout_at(deadline, judge(relay, session, batch)).await;
 }
 
 /// Sends each suspect alone, in order. A row behind one whose fate is open is not judged: its turn has not come.

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After a silence this long a partition's first row goes alone again: brokers forget a producer id after
+/// This long after a partition was primed a row goes alone again, before anything is forgotten: brokers forget a producer id after
 /// `producer.id.expiration.ms` (1 day by default).
 const PRIMED_FOR: Duration = Duration::from_secs(600);
 
@@ -256,7 +256,6 @@ impl<P: Producer> Session<P> {
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unheard += 1;
-                self.publishing_since.get_or_insert_with(Instant::now);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }

@@ -71,7 +71,7 @@ pub const POSTGRES_ADVICE: &str =
 
 async fn wait_for_gate<P>(relay: &Relay<P>) {
     tokio::select! {
-            biased;
+        biased;
         () = relay.gate.opened() => {}
         () = relay.board.stopped() => {}
     }
