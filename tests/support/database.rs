@@ -21,11 +21,22 @@ impl Database {
                  `eval \"$(scripts/services env)\"`"
             )
         });
-        let server = Config::from_str(&url).unwrap();
+        Self::create_on(&url, test).await
+    }
+
+    /// On a server of the test's own.
+    pub async fn create_on(url: &str, test: &str) -> Self {
+        let server = Config::from_str(url).unwrap();
         let name = unique(test);
         connect(&server).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-        let url = with_database(&url, &name);
+        let url = with_database(url, &name);
         Self { server, name, url }
+    }
+
+    /// The same database on another server: a copy of the first one.
+    pub fn on(&self, url: &str) -> Self {
+        let server = Config::from_str(url).unwrap();
+        Self { server, name: self.name.clone(), url: with_database(url, &self.name) }
     }
 
     /// For programs that take a connection string.
