@@ -2,7 +2,7 @@
 
 use super::Relay;
 use super::backoff::Backoff;
-use super::failure::{Failure, Fault};
+use super::failure::{Failure, Fault, FaultKind};
 use super::outage::Outage;
 use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
@@ -61,6 +61,8 @@ pub async fn keep_holds<P: Publisher, H: Holds>(relay: Rc<Relay<P>>, mut holds: 
         relay.gate.opened().await;
         match probe_due(&relay, &mut holds).await {
             Ok(_) => outage.worked(0),
+            // The scout meets that too, and says it.
+            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
         sleep(HOLDS_EVERY).await;

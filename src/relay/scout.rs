@@ -10,7 +10,6 @@ use super::lane::{LANES, Lane};
 use super::marks::LOWEST;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
-use super::worker::POSTGRES_ADVICE;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -86,6 +85,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             let measured = self.measure().await;
             let done = match measured {
                 Ok(()) if !self.relay.gate.is_open() => {
+                    self.relay.postgres.needed_only_by(SCOUT);
                     self.wait_for_gate().await;
                     continue;
                 }
@@ -93,15 +93,16 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Err(fault) => Err(fault),
             };
             match done {
-                Ok(_) => {
-                    self.relay.stats.postgres.answers();
-                    self.relay.postgres.worked(SCOUT);
+                Ok(seen) => {
+                    if seen == Seen::NothingAnywhere {
+                        self.relay.postgres.needed_only_by(SCOUT);
+                    }
+                    self.relay.postgres_worked(SCOUT);
                     self.backoff.reset();
                     self.wait().await;
                 }
                 Err(fault) => {
-                    self.relay.stats.postgres.fails(&fault);
-                    self.relay.postgres.failed(SCOUT, &fault, POSTGRES_ADVICE);
+                    self.relay.postgres_failed(SCOUT, &fault);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -165,7 +166,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Ok(None)
             }
             Ok(value) => {
-                self.relay.stats.postgres.answers();
+                self.relay.postgres_worked(SCOUT);
                 Ok(Some(value))
             }
         }

@@ -3,6 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+mod postgres_commit;
+mod postgres_failover;
+mod postgres_frozen;
+mod postgres_refuses;
 mod postgres_restart;
 #[path = "../support/mod.rs"]
 mod support;
+mod world;

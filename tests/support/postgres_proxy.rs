@@ -204,7 +204,8 @@ impl Pump<'_> {
             let body = message.len();
             message.resize(body + length as usize - 4, 0);
             self.from.read_exact(&mut message[body..]).await?;
-            if !typed && message.len() == 8 && ENCRYPTION.map(u32::to_be_bytes).contains(&last_four(&message)) {
+            if !typed && message.len() == 8 && ENCRYPTION.map(u32::to_be_bytes).contains(&last_four(&message))
+            {
                 return Err(std::io::Error::other("the way through this proxy has no TLS"));
             }
             let kind = typed.then_some(message[0]);

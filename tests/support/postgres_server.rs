@@ -226,6 +226,13 @@ impl PostgresServer {
         .await;
     }
 
+    /// Makes a stopped server a standby that follows nobody, from its next start on.
+    pub fn become_standby(&self) {
+        let signal = self.data.join("standby.signal");
+        fs::write(&signal, "").unwrap();
+        give_to_server_user(&signal).unwrap();
+    }
+
     /// Makes a standby a primary.
     pub async fn promote(&self) {
         let promoted = self.connect().await.query_one("SELECT pg_promote(true, 60)", &[]).await.unwrap();

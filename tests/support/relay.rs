@@ -36,6 +36,12 @@ impl Relay {
         self
     }
 
+    /// Takes one key back.
+    pub fn unset(mut self, section: &str, key: &str) -> Self {
+        self.config[section].as_table_mut().unwrap().remove(key);
+        self
+    }
+
     /// Sets a property of librdkafka.
     pub fn set_kafka_property(mut self, name: &str, value: &str) -> Self {
         let kafka = self.config.entry("kafka").or_insert_with(|| toml::Table::new().into());

@@ -56,7 +56,15 @@ pub struct Load {
 
 impl Default for Load {
     fn default() -> Self {
-        Self { writers: 4, events: usize::MAX, keys_a_transaction: 5, events_a_key: 4, rolled_back: 10, outlast_the_server: false, pause: Duration::ZERO }
+        Self {
+            writers: 4,
+            events: usize::MAX,
+            keys_a_transaction: 5,
+            events_a_key: 4,
+            rolled_back: 10,
+            outlast_the_server: false,
+            pause: Duration::ZERO,
+        }
     }
 }
 
