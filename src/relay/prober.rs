@@ -6,6 +6,7 @@ use super::failure::{Failure, Fault, FaultKind};
 use super::outage::Outage;
 use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
+use crate::fail_point;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -59,6 +60,7 @@ pub async fn keep_holds<P: Publisher, H: Holds>(relay: Rc<Relay<P>>, mut holds: 
     let outage = Outage::new("probing held topics");
     loop {
         relay.gate.opened().await;
+        fail_point::reach("probing-holds").await;
         match probe_due(&relay, &mut holds).await {
             Ok(_) => outage.worked(0),
             // The scout meets that too, and says it.

@@ -10,6 +10,7 @@ use super::lane::{LANES, Lane};
 use super::marks::LOWEST;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
+use crate::fail_point;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -82,6 +83,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
+            fail_point::reach("scouting").await;
             let measured = self.measure().await;
             let done = match measured {
                 Ok(()) if !self.relay.gate.is_open() => {

@@ -3,7 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+#[cfg(feature = "fail-points")]
+mod fail_points;
+mod pgbouncer;
+mod postgres_application;
 mod postgres_commit;
+mod postgres_disk_full;
 mod postgres_failover;
 mod postgres_frozen;
 mod postgres_refuses;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::support::checker::{Committed, Report};
 use crate::support::consumer;
 use crate::support::outbox::Outbox;
-use crate::support::postgres_proxy::{Act, At, PostgresProxy};
+use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
 use crate::support::postgres_server::{PostgresServer, Shutdown};
 use crate::support::wait::wait_until;
 use crate::support::writers;
@@ -33,7 +33,11 @@ async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
         .url()
         .replace(&primary.address(), &format!("{},{}", proxy.address(), standby.address()));
     let url = format!("{url}?target_session_attrs=read-write&sslmode=disable");
-    let mut relay = world::relay(&outbox).set("postgres", "url", url).start().await;
+    let mut relay = world::relay(&outbox)
+        .set("postgres", "url", url)
+        .set("postgres", "connect_timeout", "1s")
+        .start()
+        .await;
 
     for _ in 0..10 {
         writers::write(&outbox.client, &keys).await;
@@ -54,7 +58,9 @@ async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
     lost_ids.extend(unsettled);
     let on_primary = outbox.committed().await;
 
+    // Its host goes on accepting connections, and answers nobody: the first one of the URL.
     primary.stop(Shutdown::Crash);
+    proxy.become_network(Network::BlackHole);
     proxy.cut();
     standby.promote().await;
     let promoted = Instant::now();

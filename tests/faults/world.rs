@@ -17,6 +17,11 @@ pub const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
 pub const WORKERS: usize = 3;
 pub const BATCH_SIZE: usize = 500;
 
+/// The timeout, and what a busy machine takes to notice it: TCP looks at its own when it probes a full window, at growing
+/// intervals.
+const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(2));
+/// The successor has to come round, and to send what the other one had.
+const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(Duration::from_secs(3));
 const KEYS: usize = 100;
 
 /// Few keys, a backlog in front of each, and writers that go on while the server is away: what is in flight has
@@ -80,4 +85,25 @@ pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
     })
     .await;
     assert_eq!(count("Postgres fails, nothing is lost"), times, "{}", relay.log());
+}
+
+/// Waits until this relay holds no lane, and until all that is unsent now is sent by somebody. Fails the test if either
+/// takes too long.
+pub async fn overtaken(outbox: &Outbox, relay: &RelayProcess, what: &str) {
+    let begun = Instant::now();
+    let held = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+                WHERE application_name = $1 AND backend_start < $2 AND relation = 'app.outbox_lane'::regclass";
+    let now = outbox.client.query_one("SELECT now()", &[]).await.unwrap();
+    let now: std::time::SystemTime = now.get(0);
+    let released = wait_until("its lanes are free", STALLED, async || {
+        outbox.client.query_one(held, &[&relay.name, &now]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
+    let highest = outbox.count("SELECT max(id) FROM app.outbox").await;
+    let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
+    wait_until("another relay has taken over", STALLED, async || outbox.count(&left).await == 0).await;
+    let took = begun.elapsed();
+    println!("{what}: lanes free after {released:.2?}, taken over after {took:.2?}");
+    assert!(released < RELEASED_WITHIN, "{released:?}");
+    assert!(took < TAKEN_OVER_WITHIN, "{took:?}");
 }

@@ -8,6 +8,7 @@ pub mod consumer;
 pub mod database;
 pub mod forwarder;
 pub mod outbox;
+pub mod pgbouncer;
 pub mod postgres_proxy;
 pub mod postgres_server;
 pub mod relay;

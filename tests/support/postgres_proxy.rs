@@ -145,10 +145,11 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
         TcpStream::connect(&shared.server).await
     };
     let server = tokio::select! {
-        Ok(server) = connected => server,
+        server = connected => server,
         _ = orders.recv() => return,
-        else => return,
     };
+    // The server is not there: who connects through here is turned away too.
+    let Ok(server) = server else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let (client_reads, client_writes) = client.into_split();
