@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use super::postgres_server::{PostgresServer, as_server_user, folder, free_port};
 
-/// Where Debian puts it, which is not on everybody's PATH. `OUTBOX_RELAY_TEST_PGBOUNCER` names another one.
-const PROGRAMS: [&str; 2] = ["pgbouncer", "/usr/sbin/pgbouncer"];
+/// Where distributions put it; `OUTBOX_RELAY_TEST_PGBOUNCER` names another one, by its whole path.
+const PROGRAMS: [&str; 2] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
 const UP_WITHIN: Duration = Duration::from_secs(20);
 /// The first version that keeps prepared statements in transaction mode.
 const PREPARES: (u32, u32) = (1, 21);

@@ -276,7 +276,7 @@ pub fn give_to_server_user(path: &Path) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(user), Some(group))
 }
 
-/// One of Postgres' programs, or another one by its path, as that user. It gets SIGQUIT, an immediate shutdown, when the thread that starts it ends,
+/// One of Postgres' programs, or another one by its whole path, as that user. It gets SIGQUIT, an immediate shutdown, when the thread that starts it ends,
 /// so that a test that is killed leaves no server behind.
 pub fn as_server_user(program: &str) -> Command {
     let mut command = Command::new("setpriv");
@@ -284,7 +284,6 @@ pub fn as_server_user(program: &str) -> Command {
     if let Some((user, group)) = server_user() {
         command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
     }
-    // A path of its own stays as it is.
     command.arg(Path::new(&variable("OUTBOX_RELAY_TEST_PG_BIN")).join(program));
     command.current_dir("/").stdin(Stdio::null());
     command
