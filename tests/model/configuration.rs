@@ -3,6 +3,7 @@
 use super::events::{EVENTS, Set};
 use super::rules::Rules;
 use super::state::{RELAYS, State, TOPICS};
+use std::fmt;
 
 /// A topic, and a key of it, where an event belongs.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,12 @@ pub enum Fault {
     RowLocked,
     /// An operator sets `sent_at = NULL`.
     PutBack,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topic {}, key {}", ["A", "B"][self.topic], self.key)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -179,6 +179,12 @@ pub const LARGE: &[Configuration] = &[
         limit: 3,
         ..CYCLE
     },
+    Configuration {
+        name: "cycle, two topics, three faults",
+        events: &[A_K, B_K, A_K],
+        faults_max: 3,
+        ..CYCLE
+    },
     Configuration { name: "late topic, two faults", faults: CYCLE_FAULTS, faults_max: 2, ..LATE_TOPIC },
     Configuration { name: "late topic, with marks", marks: true, ..LATE_TOPIC },
     Configuration { name: "marks, two relays", relays: 2, ..MARKS },
@@ -209,6 +215,19 @@ pub const LARGE: &[Configuration] = &[
     },
     Configuration { name: "locked row, two relays", relays: 2, ..LOCKED_ROW },
     Configuration { name: "replay, two relays", relays: 2, ..REPLAY },
+    Configuration { name: "everything, late topic", faults: ALL_FAULTS, faults_max: 2, ..LATE_TOPIC },
+    Configuration {
+        name: "everything, writers",
+        events: &[A_K, A_L, A_K],
+        long: Set::of(&[0]),
+        may_prepare: Set::of(&[0]),
+        may_roll_back: Set::of(&[0]),
+        faults: ALL_FAULTS,
+        faults_max: 2,
+        marks: true,
+        ..BASE
+    },
+    Configuration { name: "everything, pooler", faults: ALL_FAULTS, faults_max: 2, ..POOLER },
     Configuration {
         name: "everything, two rows",
         events: &[A_K, A_K],

@@ -110,6 +110,11 @@ fn an_acknowledged_set_that_keeps_what_a_claim_covered_swallows_a_replay() {
 }
 
 #[test]
+fn an_acknowledged_set_that_keeps_what_a_claim_covered_never_comes_to_rest() {
+    breaks(Rule::ForgetCovered, CYCLE, Progress, 6);
+}
+
+#[test]
 fn a_settlement_outside_the_claim_may_meet_an_id_that_was_issued_again() {
     breaks(Rule::SettleInClaim, FAILOVER, SentOnlyAfterAcknowledgement, 9);
 }

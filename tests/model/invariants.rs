@@ -16,6 +16,8 @@ pub enum Invariant {
     NoPhantom,
     /// Nothing is in Kafka twice, unless something failed.
     NoDuplicateWithoutFault,
+    /// From every state, steps without a fault lead to one in which nothing is left to do.
+    Progress,
 }
 
 /// Kafka stores an event.

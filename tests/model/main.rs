@@ -11,6 +11,7 @@
 //!     environment.rs   writers, operators, topics, failover, crashes, late requests
 //!   invariants.rs      what must hold
 //!   search.rs          breadth first; a counterexample is a shortest one
+//!   progress.rs        whether the work can always come to its end
 //!   configurations.rs  what is searched
 //!   counterexamples.rs without a rule: what breaks, and in how many steps
 //! ```
@@ -25,6 +26,7 @@ mod environment;
 mod events;
 mod invariants;
 mod mark;
+mod progress;
 mod rules;
 mod search;
 mod session;

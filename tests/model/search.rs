@@ -1,7 +1,8 @@
 //! Breadth-first search through every state that a configuration can reach.
 
-use super::configuration::Configuration;
+use super::configuration::{Configuration, Written};
 use super::invariants::{self, Invariant};
+use super::progress::Onward;
 use super::state::State;
 use super::step::{Step, successors};
 use std::collections::HashSet;
@@ -21,6 +22,7 @@ pub struct Explored {
 /// A shortest way to a state that breaks an invariant.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
+    pub events: &'static [Written],
     pub broken: Invariant,
     pub steps: Vec<Step>,
 }
@@ -28,8 +30,9 @@ pub struct Counterexample {
 /// Explores everything, or up to the first state that breaks an invariant.
 pub fn search(configuration: &Configuration) -> Result<Explored, Counterexample> {
     let mut seen = Seen::new(configuration);
-    seen.add(configuration.initial(), 0);
+    let mut onward = Onward::default();
     let mut taken = HashSet::new();
+    seen.add(configuration.initial(), 0);
     let (mut at, mut level_end, mut depth) = (0, 1, 0);
     while at < seen.states.len() {
         if at == level_end {
@@ -38,20 +41,30 @@ pub fn search(configuration: &Configuration) -> Result<Explored, Counterexample>
         }
         let state = seen.states[at];
         let next = successors(configuration, &state);
-        let at_rest = next.iter().all(|(step, _)| step.is_optional());
-        if let Some(broken) = at_rest.then(|| invariants::at_rest(&state)).flatten() {
-            return Err(Counterexample { broken, steps: seen.way_to(at) });
+        if next.iter().all(|(step, _)| step.is_optional()) {
+            onward.at_rest(at);
+            if let Some(broken) = invariants::at_rest(&state) {
+                return Err(seen.counterexample(broken, at));
+            }
         }
         for (step, next) in next {
-            let Some(new) = seen.add(next, at) else { continue };
-            taken.insert(step);
-            if let Some(broken) = next.history.broken {
-                return Err(Counterexample { broken, steps: seen.way_to(new) });
+            let (to, is_new) = seen.add(next, at);
+            if !step.is_optional() {
+                onward.leads(at, to);
+            }
+            if is_new {
+                taken.insert(step);
+                if let Some(broken) = next.history.broken {
+                    return Err(seen.counterexample(broken, to));
+                }
             }
         }
         at += 1;
     }
-    Ok(Explored { states: seen.states.len(), depth, taken })
+    match onward.first_without_rest(seen.states.len()) {
+        Some(stuck) => Err(seen.counterexample(Invariant::Progress, stuck)),
+        None => Ok(Explored { states: seen.states.len(), depth, taken }),
+    }
 }
 
 /// The states found, in the order of their distance, and from where each of them was.
@@ -68,20 +81,20 @@ impl Seen<'_> {
         Seen { configuration, states: Vec::new(), parents: Vec::new(), slots: vec![0; 1 << 12] }
     }
 
-    /// Adds a state; returns its index if it is new.
-    fn add(&mut self, state: State, parent: usize) -> Option<usize> {
+    /// Adds a state. Returns its index, and whether it is new.
+    fn add(&mut self, state: State, parent: usize) -> (usize, bool) {
         let state = state.canonical(self.configuration.relays);
         if (self.states.len() + 1) * 2 > self.slots.len() {
             self.grow();
         }
         let slot = self.slot(&state);
         if self.slots[slot] != 0 {
-            return None;
+            return (self.slots[slot] as usize - 1, false);
         }
         self.states.push(state);
         self.parents.push(parent as u32);
         self.slots[slot] = u32::try_from(self.states.len()).expect("fewer than 4 billion states");
-        Some(self.states.len() - 1)
+        (self.states.len() - 1, true)
     }
 
     /// Where the state is, or belongs.
@@ -104,6 +117,10 @@ impl Seen<'_> {
             }
             self.slots[slot] = index as u32 + 1;
         }
+    }
+
+    fn counterexample(&self, broken: Invariant, index: usize) -> Counterexample {
+        Counterexample { events: self.configuration.events, broken, steps: self.way_to(index) }
     }
 
     /// The steps from the initial state. States are kept in canonical form, in which relays may have changed places, so
@@ -163,6 +180,9 @@ impl Hasher for Multiplying {
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:?} breaks after {} steps:", self.broken, self.steps.len())?;
+        for (number, event) in self.events.iter().enumerate() {
+            writeln!(f, "      event {number}: {event}")?;
+        }
         for (number, step) in self.steps.iter().enumerate() {
             writeln!(f, "{:>4}. {step}", number + 1)?;
         }
