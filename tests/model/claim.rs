@@ -1,7 +1,7 @@
 //! The cycle but for its middle: claim, read, settle, confirm.
 
 use super::configuration::{Configuration, Fault};
-use super::environment::{fault, free_lane, hold, visible};
+use super::environment::{fault, free_lane, hold, readable};
 use super::events::Set;
 use super::invariants;
 use super::mark;
@@ -16,9 +16,6 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
         let mut next = *state;
         fail(&mut next, relay);
         found.push((Step::FindClaimEnded(relay), next));
-        if configuration.rules.has(Rule::SettleInClaim) {
-            return;
-        }
     }
     match claim.phase {
         Phase::Idle => {
@@ -26,27 +23,31 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
             probe(configuration, state, relay, found);
         }
         Phase::Snapshot => {
-            if is_lane_free(configuration, state) {
+            if is_lane_free(configuration, state) && !claim.ended {
                 let mut next = *state;
                 lock(configuration, &mut next, relay, Phase::Publishing);
                 found.push((Step::Lock(relay), next));
             }
         }
         Phase::Locked => {
-            let mut next = *state;
-            read(configuration, &mut next, relay);
-            next.relays[relay].claim.phase = Phase::Publishing;
-            found.push((Step::Read(relay), next));
+            if !claim.ended {
+                let mut next = *state;
+                read(configuration, &mut next, relay);
+                next.relays[relay].claim.phase = Phase::Publishing;
+                found.push((Step::Read(relay), next));
+            }
         }
         Phase::Publishing => {
             let nothing_to_do = claim.with_fate(Fate::Open).is_empty() || state.relays[relay].session.failed;
-            if nothing_to_do && session::is_quiet(state, relay) {
+            let may_settle = !claim.ended || !configuration.rules.has(Rule::SettleInClaim);
+            if nothing_to_do && session::is_quiet(state, relay) && may_settle {
                 let mut next = *state;
                 settle(configuration, &mut next, relay);
                 found.push((Step::Settle(relay), next));
             }
         }
         Phase::Committed => {
+            // The answer may have been on its way when the server failed.
             let mut next = *state;
             confirm(configuration, &mut next, relay);
             found.push((Step::Confirm(relay), next));
@@ -106,10 +107,7 @@ fn has_work(configuration: &Configuration, state: &State, relay: usize) -> bool 
 /// The rows that a read of this relay gets: above its mark, and not of held topics.
 fn pending(configuration: &Configuration, state: &State, relay: usize) -> Set {
     let low = mark::low_for(configuration, state, relay);
-    let mut rows = visible(configuration, state);
-    for topic in state.database.held.iter() {
-        rows = rows.without(configuration.of_topic(topic));
-    }
+    let mut rows = readable(configuration, state);
     for event in rows.iter().filter(|event| state.ids[*event] <= low) {
         rows.remove(event);
     }
@@ -239,8 +237,11 @@ fn covers_to(state: &State, claim: &Claim) -> u8 {
 /// The settlement has failed, or may have: what Kafka has acknowledged is remembered, and the connection replaced.
 fn fail(state: &mut State, relay: usize) {
     keep(state, relay);
-    state.relays[relay].doubtful = true;
-    state.relays[relay].marks.worker_met = Set::default();
+    let its = &mut state.relays[relay];
+    its.doubtful = true;
+    if its.claim.probe.is_none() {
+        its.marks.worker_met = Set::default();
+    }
     end(state, relay);
 }
 

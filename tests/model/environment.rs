@@ -205,12 +205,14 @@ pub fn store(configuration: &Configuration, state: &mut State, event: Event) {
     }
 }
 
-/// The rows that a read sees.
-pub fn visible(configuration: &Configuration, state: &State) -> Set {
-    let unsent = state.database.unsent();
-    if configuration.rules.has(Rule::ReadCommitted) {
-        unsent
-    } else {
-        unsent.or(state.database.in_state(Transaction::Open))
+/// The rows that a read sees: unsent, and not of a held topic.
+pub fn readable(configuration: &Configuration, state: &State) -> Set {
+    let mut rows = state.database.unsent();
+    if !configuration.rules.has(Rule::ReadCommitted) {
+        rows = rows.or(state.database.in_state(Transaction::Open));
     }
+    for topic in state.database.held.iter() {
+        rows = rows.without(configuration.of_topic(topic));
+    }
+    rows
 }

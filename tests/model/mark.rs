@@ -1,8 +1,7 @@
 //! The low-water mark: note H, list the writers, wait until they have ended, read, settle, raise. And the sweep.
 
 use super::configuration::Configuration;
-use super::environment::visible;
-use super::events::Set;
+use super::environment::readable;
 use super::rules::Rule;
 use super::state::{Fence, Marks, Phase, State, Writers};
 use super::step::Step;
@@ -184,12 +183,7 @@ fn sweep(configuration: &Configuration, state: &State, relay: usize, found: &mut
         return;
     }
     let low = state.relays[relay].marks.low;
-    let mut rows = visible(configuration, state);
-    for topic in state.database.held.iter() {
-        rows = rows.without(configuration.of_topic(topic));
-    }
-    let seen: Set = rows;
-    if seen.iter().any(|event| state.ids[event] <= low) {
+    if readable(configuration, state).iter().any(|event| state.ids[event] <= low) {
         let mut next = *state;
         next.relays[relay].marks.low = 0;
         next.relays[relay].claim.outdated |= next.relays[relay].claim.phase != Phase::Idle;
