@@ -14,7 +14,7 @@ test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SER
 	@scripts/test $(TEST_FLAGS)
 
 # Compiled alone, since it needs no crate: a release build of them all would take longer than the search.
-model: ## search the large configurations of the protocol's model (minutes, 2 GB of memory)
+model: ## search the large configurations of the protocol's model (minutes, 1 GB of memory)
 	@mkdir -p target
 	@rustc --edition 2024 -C opt-level=3 --test tests/model/main.rs -o target/model
 	@target/model --ignored --nocapture
