@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 use super::checker::{Committed, Report};
 use super::consumer;
 use super::database::{Database, run};
+use super::postgres_server::PostgresServer;
 use super::relay::{Relay, RelayProcess};
 use super::topics;
 use super::wait::wait_until;
@@ -51,12 +52,33 @@ impl Outbox {
     }
 
     pub async fn without_topics(test: &str) -> Self {
-        let database = Database::create(test).await;
+        Self::of(Database::create(test).await).await
+    }
+
+    /// As [`Outbox::create`], on a server of the test's own.
+    pub async fn create_on(server: &PostgresServer, test: &str, partitions: i32) -> Self {
+        let mut outbox = Self::of(Database::create_on(&server.url(), test).await).await;
+        outbox.create_topic("order", partitions).await;
+        outbox
+    }
+
+    async fn of(database: Database) -> Self {
         let mut client = database.connect().await;
         migrate::apply(&mut client, &"app.outbox".parse().unwrap()).await.unwrap();
         run(&client, APPLICATION).await;
         let prefix = format!("{}.", database.name());
         Self { database, client, prefix, kinds: Vec::new() }
+    }
+
+    /// Connects again, after the server went.
+    pub async fn reconnect(&mut self) {
+        self.client = self.database.connect().await;
+    }
+
+    /// The database is that of another server from now on: a standby that was promoted.
+    pub async fn move_to(&mut self, server: &PostgresServer) {
+        self.database = self.database.on(&server.url());
+        self.reconnect().await;
     }
 
     /// The topic of an aggregate type.

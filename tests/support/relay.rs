@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::wait::wait_until;
 
@@ -31,6 +33,12 @@ impl Relay {
     pub fn set(mut self, section: &str, key: &str, value: impl Into<toml::Value>) -> Self {
         let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
         section.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Takes one key back.
+    pub fn unset(mut self, section: &str, key: &str) -> Self {
+        self.config[section].as_table_mut().unwrap().remove(key);
         self
     }
 
@@ -145,6 +153,23 @@ impl RelayProcess {
         })
         .await;
         status.unwrap()
+    }
+
+    /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
+    pub async fn not_ready(&self) -> Option<String> {
+        self.try_readiness().await.unwrap()
+    }
+
+    /// The same of a relay that may break meanwhile.
+    pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
+        let log = self.log();
+        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
+        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
     }
 
     pub fn pid(&self) -> Pid {
