@@ -18,22 +18,12 @@ fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
     outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("reaper", "enabled", false)
 }
 
-/// Claims, and transactions of the relay that are no short look.
-async fn held_open(outbox: &Outbox, relay: &RelayProcess) -> i64 {
-    let sql = format!(
-        "SELECT count(*) FROM pg_stat_activity
-         WHERE application_name = '{}' AND xact_start < clock_timestamp() - interval '1 second'",
-        relay.name
-    );
-    outbox.claims().await + outbox.count(&sql).await
-}
-
 /// Looks as often as it can.
 async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
     let begun = Instant::now();
     let mut looks = 0;
     while begun.elapsed() < WATCHED {
-        assert_eq!(held_open(outbox, relay).await, 0, "look {looks}");
+        assert_eq!(outbox.held_open(relay).await, 0, "look {looks}");
         looks += 1;
     }
     println!("{looks} looks in {WATCHED:?} saw no claim and no transaction held open");
@@ -46,7 +36,7 @@ async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
     let mut relay = behind(&outbox, &kafka).start().await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     relay.wait_for_log("Kafka fails, nothing is lost").await;
-    wait_until("nothing is open", STALLED, async || held_open(&outbox, &relay).await == 0).await;
+    wait_until("nothing is open", STALLED, async || outbox.held_open(&relay).await == 0).await;
     assert_nothing_is_open(&outbox, &relay).await;
 
     kafka.let_through().await;
@@ -74,11 +64,11 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
         kafka.close().await;
         let gone = Duration::from_secs(15);
         let waited = wait_until("nothing is open", gone, async || {
-            held_open(&outbox, &relay).await == 0 && relay.log().contains("Kafka fails")
+            outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
         })
         .await;
         println!("nothing is open {waited:?} after Kafka went");
-        wait_until("nothing is open", gone, async || held_open(&outbox, &relay).await == 0).await;
+        wait_until("nothing is open", gone, async || outbox.held_open(&relay).await == 0).await;
         kafka.let_through().await;
         drained = outbox.count(sent).await;
         let waited =

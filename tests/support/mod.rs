@@ -1,10 +1,13 @@
 //! What the tests that need a running relay share: a world of its own for each test, the real binary as a process,
 //! writers that take turns, a consumer and a checker that know nothing of the relay.
 
+#![allow(dead_code)] // several test binaries share it, and none uses all of it
+
 pub mod checker;
 pub mod consumer;
 pub mod database;
 pub mod forwarder;
+pub mod kafka_server;
 pub mod outbox;
 pub mod relay;
 pub mod rows;

@@ -147,6 +147,23 @@ impl RelayProcess {
         status.unwrap()
     }
 
+    /// How much memory the process has resident now, in bytes.
+    pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that the process has ever had resident, in bytes.
+    pub fn resident_max(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        kilobytes * 1_024
+    }
+
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }

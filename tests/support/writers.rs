@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
@@ -45,11 +46,20 @@ pub struct Load {
     pub events_a_key: usize,
     /// One transaction of so many is rolled back.
     pub rolled_back: usize,
+    /// Between the transactions of a writer, so that a long test has no more rows than it needs.
+    pub pause: Duration,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Self { writers: 4, events: usize::MAX, keys_a_transaction: 5, events_a_key: 4, rolled_back: 10 }
+        Self {
+            writers: 4,
+            events: usize::MAX,
+            keys_a_transaction: 5,
+            events_a_key: 4,
+            rolled_back: 10,
+            pause: Duration::ZERO,
+        }
     }
 }
 
@@ -122,6 +132,9 @@ impl Writer {
             } else {
                 self.client.batch_execute("COMMIT").await.unwrap();
                 self.committed.fetch_add(keys.len() * self.load.events_a_key, Ordering::Relaxed);
+            }
+            if !self.load.pause.is_zero() {
+                tokio::time::sleep(self.load.pause).await;
             }
         }
     }

@@ -1,0 +1,8 @@
+//! Faults on real servers: servers that go and come back, networks that fail, relays that die at a chosen point. Each
+//! world is judged by a consumer and a checker that know nothing of the relay.
+
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+
+mod kafka_restarts;
+#[path = "../support/mod.rs"]
+mod support;
