@@ -6,6 +6,7 @@ pub mod exit;
 pub mod log;
 pub mod migrate;
 mod one_shot;
+pub mod panic;
 pub mod reap;
 pub mod run;
 pub mod status;
@@ -66,6 +67,7 @@ impl ConfigFile {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
+    panic::abort_on_panic();
     let done = match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),

@@ -21,6 +21,7 @@ use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settlement};
 use super::publisher::{Producer, Publisher};
 use super::session::{Place, Session};
+use crate::fail_point;
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::pin;
@@ -66,6 +67,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         claim.release().await?;
         return Ok(Cycle::default());
     }
+    fail_point::reach("lanes-locked").await;
     relay.marks.borrow_mut().meet(claim.server());
     let owned = claim.lanes().to_vec();
     let start = relay.marks.borrow().start(&owned);
@@ -139,6 +141,7 @@ async fn publish<C: Claim, P: Publisher>(
     let read =
         Read { lows: start.lows.clone(), hold_version: start.hold_version, rows_max: limits.batch_rows };
     claim.read(&read).await?;
+    fail_point::reach("read-sent").await;
     let hold_version = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
@@ -156,8 +159,14 @@ async fn publish<C: Claim, P: Publisher>(
         if slice.end != End::More || full || session.failure().is_some() {
             break slice.hold_version;
         }
+        fail_point::reach("between-slices").await;
     };
-    by(deadline, relay, claim, session, async |session| session.finish(batch).await).await?;
+    fail_point::reach("handed-over").await;
+    let finish = async |session: &mut Session<P::Producer>| {
+        fail_point::reach("waiting-for-reports").await;
+        session.finish(batch).await;
+    };
+    by(deadline, relay, claim, session, finish).await?;
     Ok(hold_version)
 }
 
@@ -261,7 +270,10 @@ async fn record<C: Claim, P: Publisher>(
         claim.release().await?;
         return Ok(true);
     }
-    Ok(claim.settle(&settlement).await?.all)
+    fail_point::reach("before-settlement").await;
+    let all = claim.settle(&settlement).await?.all;
+    fail_point::reach("committed").await;
+    Ok(all)
 }
 
 /// The COMMIT is confirmed: only now the marks rise, and the acknowledged set forgets what it covered.

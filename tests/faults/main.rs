@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod kafka_restarts;
+mod postgres_restart;
 #[path = "../support/mod.rs"]
 mod support;

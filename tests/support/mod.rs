@@ -9,6 +9,8 @@ pub mod database;
 pub mod forwarder;
 pub mod kafka_server;
 pub mod outbox;
+pub mod postgres_proxy;
+pub mod postgres_server;
 pub mod relay;
 pub mod rows;
 pub mod topics;

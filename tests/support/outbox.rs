@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 use super::checker::{Committed, Report};
 use super::consumer;
 use super::database::{Database, run};
+use super::postgres_server::PostgresServer;
 use super::relay::{Relay, RelayProcess};
 use super::topics::Cluster;
 use super::wait::wait_until;
@@ -52,17 +53,39 @@ impl Outbox {
     }
 
     pub async fn without_topics(test: &str) -> Self {
-        Self::on(&Cluster::shared(), test).await
+        Self::of(Database::create(test).await, &Cluster::shared()).await
     }
 
     /// Without topics, for a cluster of the test's own.
     pub async fn on(cluster: &Cluster, test: &str) -> Self {
-        let database = Database::create(test).await;
+        Self::of(Database::create(test).await, cluster).await
+    }
+
+    /// As [`Outbox::create`], on a server of the test's own.
+    pub async fn create_on(server: &PostgresServer, test: &str, partitions: i32) -> Self {
+        let database = Database::create_on(&server.url(), test).await;
+        let mut outbox = Self::of(database, &Cluster::shared()).await;
+        outbox.create_topic("order", partitions).await;
+        outbox
+    }
+
+    async fn of(database: Database, cluster: &Cluster) -> Self {
         let mut client = database.connect().await;
         migrate::apply(&mut client, &"app.outbox".parse().unwrap()).await.unwrap();
         run(&client, APPLICATION).await;
         let prefix = format!("{}.", database.name());
         Self { database, client, cluster: cluster.clone(), prefix, kinds: Vec::new() }
+    }
+
+    /// Connects again, after the server went.
+    pub async fn reconnect(&mut self) {
+        self.client = self.database.connect().await;
+    }
+
+    /// The database is that of another server from now on: a standby that was promoted.
+    pub async fn move_to(&mut self, server: &PostgresServer) {
+        self.database = self.database.on(&server.url());
+        self.reconnect().await;
     }
 
     /// The topic of an aggregate type.

@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::wait::wait_until;
 
@@ -162,6 +164,18 @@ impl RelayProcess {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
         kilobytes * 1_024
+    }
+
+    /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
+    pub async fn not_ready(&self) -> Option<String> {
+        let log = self.log();
+        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
+        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await.unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+        (head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned())
     }
 
     pub fn pid(&self) -> Pid {
