@@ -145,9 +145,12 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
         TcpStream::connect(&shared.server).await
     };
     let server = tokio::select! {
-        Ok(server) = connected => server,
+        // Who connects to a server that is down hears so at once.
+        server = connected => match server {
+            Ok(server) => server,
+            Err(_) => return,
+        },
         _ = orders.recv() => return,
-        else => return,
     };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
@@ -204,7 +207,8 @@ impl Pump<'_> {
             let body = message.len();
             message.resize(body + length as usize - 4, 0);
             self.from.read_exact(&mut message[body..]).await?;
-            if !typed && message.len() == 8 && ENCRYPTION.map(u32::to_be_bytes).contains(&last_four(&message)) {
+            if !typed && message.len() == 8 && ENCRYPTION.map(u32::to_be_bytes).contains(&last_four(&message))
+            {
                 return Err(std::io::Error::other("the way through this proxy has no TLS"));
             }
             let kind = typed.then_some(message[0]);
