@@ -17,7 +17,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// How much of its log a failed test shows.
 const LOG_LINES_SHOWN: usize = 60;
 
-/// A relay to be started: its configuration.
+/// A relay to be started: its configuration. The binary is the one that cargo built with the tests, or that which
+/// `OUTBOX_RELAY_TEST_BINARY` names.
 #[derive(Clone)]
 pub struct Relay {
     config: toml::Table,
@@ -66,7 +67,9 @@ impl Relay {
         let config = folder.path().join("relay.toml");
         let named = self.set("postgres", "application_name", name.clone());
         std::fs::write(&config, toml::to_string(&named.config).unwrap()).unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_outbox-relay"))
+        let built = || env!("CARGO_BIN_EXE_outbox-relay").into();
+        let binary = std::env::var_os("OUTBOX_RELAY_TEST_BINARY").unwrap_or_else(built);
+        let process = Command::new(binary)
             .args(command)
             .envs(named.environment)
             .arg("--config")

@@ -1,0 +1,72 @@
+//! How long it took until rows flowed again.
+//!
+//! - *Resumed*: from the end of a fault, when the relays have back what they need, until the next row is settled, of
+//!   whatever key and by whichever relay. The time of a settlement is `sent_at`, which the relay takes from the clock of
+//!   Postgres when it writes it.
+//! - *Taken over*: from the moment when a relay is killed, frozen or cut off from Postgres for longer than
+//!   `takeover_timeout`, until each lane that it had claimed at that moment has had a row settled again. Which lanes these
+//!   are is read from the locks while its process is stopped, so a fault always finds a relay in the middle of a claim.
+//!   Only faults during which nothing else happened count.
+//!
+//! All on one machine, with one clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_postgres::Client;
+
+use crate::faults::Struck;
+
+const RESUMED: &str =
+    "SELECT extract(epoch FROM min(sent_at))::float8 FROM outbox WHERE sent_at > to_timestamp($1)";
+
+const TAKEN_OVER: &str = "
+SELECT extract(epoch FROM max(first))::float8, count(*)
+FROM (
+    SELECT min(sent_at) AS first
+    FROM outbox
+    WHERE sent_at > to_timestamp($1) AND hashtext(aggregate_id) & 63 = ANY($2)
+    GROUP BY hashtext(aggregate_id) & 63
+) AS lane";
+
+/// What was measured of one fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// None if no row was settled since.
+    pub resumed: Option<Duration>,
+    /// None if it was not to be taken over, or held nothing.
+    pub taken_over: Option<Duration>,
+}
+
+/// Asks the database, after the run.
+pub async fn measure(client: &Client, struck: &Struck) -> Times {
+    let resumed = client.query_one(RESUMED, &[&seconds(struck.ended)]).await.unwrap();
+    let resumed = since(struck.ended, resumed.get(0));
+    let mut taken_over = None;
+    if struck.alone && struck.fault.kind.is_taken_over() && !struck.held.is_empty() {
+        let lanes: Vec<i32> = struck.held.iter().copied().map(i32::from).collect();
+        let row = client.query_one(TAKEN_OVER, &[&seconds(struck.began), &lanes]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(1), lanes.len() as i64, "each lane has had a row since: {struck:?}");
+        taken_over = since(struck.began, row.get(0));
+    }
+    Times { resumed, taken_over }
+}
+
+/// Whether a row was settled after this moment.
+pub async fn has_flowed_since(client: &Client, moment: SystemTime) -> Result<bool, tokio_postgres::Error> {
+    let row = client.query_one(RESUMED, &[&seconds(moment)]).await?;
+    Ok(row.get::<_, Option<f64>>(0).is_some())
+}
+
+fn seconds(moment: SystemTime) -> f64 {
+    moment.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
+}
+
+fn since(moment: SystemTime, then: Option<f64>) -> Option<Duration> {
+    then.map(|then| Duration::from_secs_f64((then - seconds(moment)).max(0.0)))
+}
+
+/// The one in the middle, of those that there are.
+pub fn median(times: &[Duration]) -> Option<Duration> {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    sorted.get(sorted.len() / 2).copied()
+}
