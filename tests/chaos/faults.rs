@@ -19,11 +19,17 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 const CATCHES: usize = 100;
 const BETWEEN_CATCHES: Duration = Duration::from_millis(3);
 
-/// The lanes whose lock a transaction of this relay has: the lock stands in the row, with the transaction's number.
+/// The lanes that a transaction of this relay has locked, with rows that wait to be sent. The lock stands in the lane's
+/// row, with the transaction's number.
 const HELD: &str = "
 SELECT array_agg(lane ORDER BY lane)
 FROM outbox_lane AS l JOIN pg_stat_activity AS a ON l.xmax = a.backend_xid
-WHERE application_name = $1";
+WHERE application_name = $1
+  AND EXISTS (
+      SELECT FROM outbox
+      WHERE hashtext(aggregate_id) & 63 = lane AND sent_at IS NULL
+        AND 'events.' || aggregate_type <> ALL (ARRAY(SELECT topic FROM outbox_hold))
+  )";
 
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                          WHERE application_name LIKE 'relay-%'";
@@ -193,8 +199,9 @@ impl World {
     async fn alter_topic(&self, fault: &Fault, meanwhile: &[(&str, &str)]) {
         // Locked, so that no other fault takes the broker away.
         let _kafka = self.kafka.lock().await;
-        self.cluster.alter(&fault.topic, meanwhile).await;
+        let topic = fault.topic().expect("a fault of a topic");
+        self.cluster.alter(topic, meanwhile).await;
         sleep(fault.lasts).await;
-        self.cluster.alter(&fault.topic, &settings(LIMIT, "1")).await;
+        self.cluster.alter(topic, &settings(LIMIT, "1")).await;
     }
 }

@@ -14,6 +14,8 @@ use crate::writers::Written;
 /// How long rows may take to flow again after what the relays need is back. "Within seconds", on a machine on which
 /// everything else runs, too.
 const RESUMED_WITHIN: Duration = Duration::from_secs(10);
+/// A topic that was held is probed every 10 s at the least.
+const TOPIC_RESUMED_WITHIN: Duration = Duration::from_secs(15);
 /// How long others may take beyond `takeover_timeout`.
 const TAKEN_OVER_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(5));
 
@@ -38,8 +40,9 @@ impl Report {
             );
         }
         for (struck, times) in &self.faults {
-            if struck.alone && times.resumed.is_none_or(|time| time > RESUMED_WITHIN) {
-                broken.push(format!("no row within {RESUMED_WITHIN:?} after {}", struck.fault));
+            let within = if struck.fault.topic().is_some() { TOPIC_RESUMED_WITHIN } else { RESUMED_WITHIN };
+            if struck.alone && times.resumed.is_none_or(|time| time > within) {
+                broken.push(format!("no row within {within:?} after: {}", struck.fault));
             }
             if times.taken_over.is_some_and(|time| time > TAKEN_OVER_WITHIN) {
                 broken.push(format!("not taken over within {TAKEN_OVER_WITHIN:?}: {}", struck.fault));

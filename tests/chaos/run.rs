@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::application::{self, KINDS, topic};
 use crate::checker::Checker;
@@ -68,15 +68,14 @@ impl Plan {
         let mut struck = Vec::new();
         while begun.elapsed() < self.lasts {
             let faults = world.suffer(&schedule.next_step(), &say).await;
-            let ended = faults.iter().map(|fault| fault.ended).max().expect("a step has a fault");
-            let flows = wait_until_flowing(world, ended).await;
+            let flows = wait_until_flowing(world, &faults).await;
             if !flows {
-                say("no row has come since");
+                broken.push(format!("no row within {GIVE_UP_AFTER:?} after: {:?}", faults));
             }
             struck.extend(faults);
             let relays = world.ended_relays().await;
             broken.extend(relays.iter().map(|relay| format!("relay {relay} ended by itself")));
-            if !flows || !broken.is_empty() {
+            if !broken.is_empty() {
                 break;
             }
         }
@@ -85,17 +84,19 @@ impl Plan {
     }
 }
 
-/// Whether rows were settled since this moment, at last.
-async fn wait_until_flowing(world: &World, since: SystemTime) -> bool {
+/// Whether rows have been settled since each of these faults ended, at last.
+async fn wait_until_flowing(world: &World, faults: &[Struck]) -> bool {
     let begun = Instant::now();
     let client = world.connect().await;
-    while begun.elapsed() < GIVE_UP_AFTER {
-        if times::has_flowed_since(&client, since).await.unwrap() {
-            return true;
+    for fault in faults {
+        while times::first_settled(&client, fault).await.unwrap().is_none() {
+            if begun.elapsed() > GIVE_UP_AFTER {
+                return false;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
     }
-    false
+    true
 }
 
 /// Waits until nothing is unsent, as long as rows are settled at all; says what is left.

@@ -12,7 +12,7 @@ pub struct Fault {
     /// Whom it happens to, if it is a relay or its connections.
     pub relay: usize,
     /// Whom it happens to, if it is a topic.
-    pub topic: String,
+    victim: String,
     /// How long it lasts.
     pub lasts: Duration,
 }
@@ -130,12 +130,18 @@ impl Kind {
     }
 }
 
+impl Fault {
+    /// The topic that it happens to, if it is a fault of a topic.
+    pub fn topic(&self) -> Option<&str> {
+        matches!(self.kind, Kind::LowerLimit | Kind::StarveTopic).then_some(self.victim.as_str())
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let victim = match self.kind.part() {
             Part::Relay => format!(", relay {}", self.relay + 1),
-            _ if matches!(self.kind, Kind::LowerLimit | Kind::StarveTopic) => format!(", {}", self.topic),
-            _ => String::new(),
+            _ => self.topic().map_or_else(String::new, |topic| format!(", {topic}")),
         };
         write!(f, "{}{victim}, for {:.1} s", self.kind.name(), self.lasts.as_secs_f64())
     }
@@ -182,7 +188,7 @@ impl Schedule {
         Fault {
             kind,
             relay: self.random.usize(..self.relays),
-            topic: topic(KINDS[self.random.usize(..KINDS.len())].name),
+            victim: topic(KINDS[self.random.usize(..KINDS.len())].name),
             lasts: Duration::from_millis(lasts),
         }
     }

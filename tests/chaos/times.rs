@@ -1,22 +1,24 @@
 //! How long it took until rows flowed again.
 //!
 //! - *Resumed*: from the end of a fault, when the relays have back what they need, until the next row is settled, of
-//!   whatever key and by whichever relay. The time of a settlement is `sent_at`, which the relay takes from the clock of
-//!   Postgres when it writes it.
+//!   whatever key and by whichever relay; after a fault of a topic, of that topic. The time of a settlement is `sent_at`,
+//!   which the relay takes from the clock of Postgres when it writes it.
 //! - *Taken over*: from the moment when a relay is killed, frozen or cut off from Postgres for longer than
-//!   `takeover_timeout`, until each lane that it had claimed at that moment has had a row settled again. Which lanes these
-//!   are is read from the locks while its process is stopped, so a fault always finds a relay in the middle of a claim.
-//!   Only faults during which nothing else happened count.
+//!   `takeover_timeout`, until each lane that it had claimed at that moment, and that had unsent rows, has had a row
+//!   settled again. Which lanes these are is read from the locks while its process is stopped, so a fault always finds a
+//!   relay in the middle of a claim. Only faults during which nothing else happened count.
 //!
 //! All on one machine, with one clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Error};
 
 use crate::faults::Struck;
 
-const RESUMED: &str =
-    "SELECT extract(epoch FROM min(sent_at))::float8 FROM outbox WHERE sent_at > to_timestamp($1)";
+const RESUMED: &str = "
+SELECT extract(epoch FROM min(sent_at))::float8
+FROM outbox
+WHERE sent_at > to_timestamp($1) AND ($2::text IS NULL OR 'events.' || aggregate_type = $2)";
 
 const TAKEN_OVER: &str = "
 SELECT extract(epoch FROM max(first))::float8, count(*)
@@ -38,8 +40,7 @@ pub struct Times {
 
 /// Asks the database, after the run.
 pub async fn measure(client: &Client, struck: &Struck) -> Times {
-    let resumed = client.query_one(RESUMED, &[&seconds(struck.ended)]).await.unwrap();
-    let resumed = since(struck.ended, resumed.get(0));
+    let resumed = since(struck.ended, first_settled(client, struck).await.unwrap());
     let mut taken_over = None;
     if struck.alone && struck.fault.kind.is_taken_over() && !struck.held.is_empty() {
         let lanes: Vec<i32> = struck.held.iter().copied().map(i32::from).collect();
@@ -50,10 +51,10 @@ pub async fn measure(client: &Client, struck: &Struck) -> Times {
     Times { resumed, taken_over }
 }
 
-/// Whether a row was settled after this moment.
-pub async fn has_flowed_since(client: &Client, moment: SystemTime) -> Result<bool, tokio_postgres::Error> {
-    let row = client.query_one(RESUMED, &[&seconds(moment)]).await?;
-    Ok(row.get::<_, Option<f64>>(0).is_some())
+/// When the first row was settled after the end of this fault, in seconds since 1970, if one was.
+pub async fn first_settled(client: &Client, struck: &Struck) -> Result<Option<f64>, Error> {
+    let row = client.query_one(RESUMED, &[&seconds(struck.ended), &struck.fault.topic()]).await?;
+    Ok(row.get(0))
 }
 
 fn seconds(moment: SystemTime) -> f64 {
