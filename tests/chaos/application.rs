@@ -129,5 +129,5 @@ fn name(names: &mut HashSet<Rc<str>>, text: &str) -> Rc<str> {
 }
 
 fn digest(row: &Row, column: usize) -> Option<Digest> {
-    row.get::<_, Option<&[u8]>>(column).map(|bytes| bytes.try_into().expect("SHA-256 has 32 bytes"))
+    row.get::<_, Option<&[u8]>>(column).map(|bytes| Digest(bytes.try_into().expect("SHA-256 has 32 bytes")))
 }

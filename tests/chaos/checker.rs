@@ -10,7 +10,15 @@ use std::rc::Rc;
 use uuid::Uuid;
 
 /// SHA-256 of a value.
-pub type Digest = [u8; 32];
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest(pub [u8; 32]);
+
+impl fmt::Debug for Digest {
+    /// Enough of it to tell two from each other.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
 
 /// How many findings of a kind are described; the others are only counted.
 const DESCRIBED: usize = 10;
@@ -38,7 +46,7 @@ pub struct Stored {
     pub appended_ms: i64,
     /// None if the record names no event.
     pub event_id: Option<Uuid>,
-    pub key: Option<Vec<u8>>,
+    pub key: Option<String>,
     /// None for a tombstone.
     pub value: Option<Digest>,
 }
@@ -160,7 +168,7 @@ impl Checker {
             return;
         };
         let same = *record.topic == *event.topic
-            && record.key.as_deref() == Some(event.key.as_bytes())
+            && record.key.as_deref() == Some(&*event.key)
             && record.value == Some(event.value);
         if !same {
             verdict.altered.add(|| format!("{record:?}, committed as {event:?}"));

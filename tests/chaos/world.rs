@@ -111,6 +111,7 @@ impl World {
                 .set("relay", "workers", WORKERS as i64)
                 .set("relay", "batch_size", BATCH_SIZE as i64)
                 .set("admin", "listen", "off")
+                .set("log", "level", "info,outbox_relay=debug")
                 .set("log", "format", "text");
             let log = folder.join(format!("relay-{number}.log"));
             relays.push(Mutex::new(Replica { config, process: None, to_postgres, to_kafka, log }));

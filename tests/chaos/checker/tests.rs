@@ -8,7 +8,7 @@ fn event(key: &str, seq: i64, poison: bool) -> Committed {
         topic: "t".into(),
         key: key.into(),
         seq,
-        value: [seq as u8; 32],
+        value: Digest([seq as u8; 32]),
         poison,
     }
 }
@@ -31,7 +31,7 @@ fn stored(event: &Committed, offset: i64) -> Stored {
         offset,
         appended_ms: 1_000 + offset,
         event_id: Some(event.event_id),
-        key: Some(event.key.as_bytes().to_vec()),
+        key: Some(event.key.to_string()),
         value: Some(event.value),
     }
 }
@@ -116,9 +116,9 @@ fn it_sees_a_key_that_changes_its_partition() {
 fn it_sees_another_topic_key_or_value_in_a_repeat_too() {
     let change = |records: &mut Vec<Stored>| {
         records[0].value = None;
-        records[1].key = Some(b"b".to_vec());
+        records[1].key = Some("b".to_owned());
         records[2].topic = "u".to_owned();
-        records[4].value = Some([9; 32]);
+        records[4].value = Some(Digest([9; 32]));
     };
     let verdict = judge(&[0, 1, 2, 3, 3], change, &[4]);
     assert_eq!((verdict.altered.count, verdict.duplicates_ms.len()), (4, 1));
