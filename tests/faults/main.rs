@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+mod kafka_requests;
 mod kafka_restarts;
+mod kafka_silence;
 #[path = "../support/mod.rs"]
 mod support;
