@@ -64,9 +64,11 @@ async fn a_session_whose_first_requests_are_refused_loses_and_repeats_nothing() 
         assert!(relay.stop().await.success());
     }
     let report = outbox.check().await;
-    let beginnings = beginnings.lock().unwrap();
-    let refused = beginnings.refused.len();
-    print!("{refused} first requests refused, {} requests early: {report}", beginnings.early);
+    let (refused, early) = {
+        let beginnings = beginnings.lock().unwrap();
+        (beginnings.refused.len(), beginnings.early)
+    };
+    print!("{refused} first requests refused, {early} requests early: {report}");
     assert!(refused >= (ROUNDS * i64::from(PARTITIONS)) as usize, "{refused}");
     report.assert_exact();
     outbox.drop().await;

@@ -1,7 +1,7 @@
 //! The world of one test: a migrated database, a ledger beside the outbox, topics that are nobody else's.
 
 use outbox_relay::postgres::migrate;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 use super::checker::{Committed, Report};
@@ -117,6 +117,26 @@ impl Outbox {
         self.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await
     }
 
+    /// How many rows of an aggregate type are in the outbox and not sent.
+    pub async fn unsent_of(&self, kind: &str) -> i64 {
+        let sql =
+            format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type = '{kind}'");
+        self.count(&sql).await
+    }
+
+    /// Waits for the rows of a type, as long as some of them are settled at all. Returns how long it took.
+    pub async fn wait_until_sent(&self, kind: &str, without_progress: Duration) -> Duration {
+        let begun = Instant::now();
+        loop {
+            let before = self.unsent_of(kind).await;
+            if before == 0 {
+                return begun.elapsed();
+            }
+            let what = format!("fewer than {before} unsent rows of {kind}");
+            wait_until(&what, without_progress, async || self.unsent_of(kind).await < before).await;
+        }
+    }
+
     /// How many claims are open: transactions that have asked for lanes.
     pub async fn claims(&self) -> i64 {
         self.count(&format!("SELECT count(*) FROM ({CLAIMS}) AS claims")).await
@@ -227,6 +247,13 @@ impl Outbox {
     /// Compares the ledger with what the topics hold now.
     pub async fn check(&self) -> Report {
         Report::new(&self.committed().await, &consumer::read_all_of(&self.cluster, &self.topics()).await)
+    }
+
+    /// The same for one aggregate type.
+    pub async fn check_of(&self, kind: &str) -> Report {
+        let mut committed = self.committed().await;
+        committed.retain(|event| event.topic == self.topic(kind));
+        Report::new(&committed, &consumer::read_all_of(&self.cluster, &[self.topic(kind)]).await)
     }
 
     /// For the end of a test that passed.
