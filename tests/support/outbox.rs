@@ -82,6 +82,11 @@ impl Outbox {
     /// With settings of the topic, such as `max.message.bytes`.
     pub async fn create_topic_with(&mut self, kind: &str, partitions: i32, settings: &[(&str, &str)]) {
         self.cluster.create(&self.topic(kind), partitions, settings).await;
+        self.add_topic(kind);
+    }
+
+    /// Takes in the topic of an aggregate type that the test itself created.
+    pub fn add_topic(&mut self, kind: &str) {
         self.kinds.push(kind.to_owned());
     }
 
