@@ -15,7 +15,8 @@ const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 async fn create_topic(outbox: &mut Outbox, kind: &str, brokers: &[i32]) {
     let topic = outbox.topic(kind);
     let least = brokers.len().to_string();
-    let new = NewTopic::new(&topic, 1, TopicReplication::Variable(&[brokers]));
+    let partition = [brokers];
+    let new = NewTopic::new(&topic, 1, TopicReplication::Variable(&partition));
     let new = new.set("min.insync.replicas", &least);
     let answers = outbox.cluster.admin().create_topics([&new], &AdminOptions::new()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");

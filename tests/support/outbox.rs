@@ -147,11 +147,12 @@ impl Outbox {
         self.count(&format!("SELECT count(*) FROM ({CLAIMS}) AS claims")).await
     }
 
-    /// Claims, and transactions of the relay that are no short look.
+    /// Claims, and transactions that the relay leaves open: those of the scout's short looks wait for nobody.
     pub async fn held_open(&self, relay: &RelayProcess) -> i64 {
         let sql = format!(
             "SELECT count(*) FROM pg_stat_activity
-             WHERE application_name = '{}' AND xact_start < clock_timestamp() - interval '1 second'",
+             WHERE application_name = '{}' AND state LIKE 'idle in transaction%'
+               AND state_change < clock_timestamp() - interval '1 second'",
             relay.name
         );
         self.claims().await + self.count(&sql).await
