@@ -3,7 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+mod kafka_producers;
+mod kafka_replicas;
+mod kafka_requests;
 mod kafka_restarts;
+mod kafka_rights;
+mod kafka_silence;
+mod kafka_topics;
 mod postgres_restart;
 #[path = "../support/mod.rs"]
 mod support;

@@ -205,7 +205,7 @@ async fn forward(client: TcpStream, shared: Shared) {
 async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, client: &Client, mut shared: Shared) {
     _ = pass_each_request(&mut from, &mut to, client, &mut shared).await;
     _ = to.shutdown().await;
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn pass_each_request(

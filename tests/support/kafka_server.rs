@@ -139,8 +139,8 @@ impl KafkaServer {
     }
 
     /// Runs one of Kafka's own command-line tools as the user who may do everything, for what a client library cannot
-    /// ask for.
-    pub async fn run_tool(&self, class: &'static str, arguments: &[&str]) {
+    /// ask for. Returns what it prints.
+    pub async fn run_tool(&self, class: &'static str, arguments: &[&str]) -> String {
         let mut command = java("128m");
         command.arg(class).args(["--bootstrap-server", &self.cluster().bootstrap]);
         if self.users {
@@ -153,6 +153,7 @@ impl KafkaServer {
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         assert!(output.status.success(), "{class}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 

@@ -9,6 +9,10 @@ const KNOWN: std::ops::RangeInclusive<i16> = 5..=12;
 /// What a broker may answer.
 pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 pub const NOT_ENOUGH_REPLICAS: i16 = 19;
+pub const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
+pub const INVALID_PRODUCER_EPOCH: i16 = 47;
+pub const INVALID_PRODUCER_ID_MAPPING: i16 = 49;
+pub const UNKNOWN_PRODUCER_ID: i16 = 59;
 
 /// A request to store records. librdkafka sends one partition's records a request, in one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The world of one test: a migrated database, a ledger beside the outbox, topics that are nobody else's.
 
 use outbox_relay::postgres::migrate;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 use super::checker::{Committed, Report};
@@ -105,6 +105,11 @@ impl Outbox {
     /// With settings of the topic, such as `max.message.bytes`.
     pub async fn create_topic_with(&mut self, kind: &str, partitions: i32, settings: &[(&str, &str)]) {
         self.cluster.create(&self.topic(kind), partitions, settings).await;
+        self.add_topic(kind);
+    }
+
+    /// Takes in the topic of an aggregate type that the test itself created.
+    pub fn add_topic(&mut self, kind: &str) {
         self.kinds.push(kind.to_owned());
     }
 
@@ -140,16 +145,37 @@ impl Outbox {
         self.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await
     }
 
+    /// How many rows of an aggregate type are in the outbox and not sent.
+    pub async fn unsent_of(&self, kind: &str) -> i64 {
+        let sql =
+            format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type = '{kind}'");
+        self.count(&sql).await
+    }
+
+    /// Waits for the rows of a type, as long as some of them are settled at all. Returns how long it took.
+    pub async fn wait_until_sent(&self, kind: &str, without_progress: Duration) -> Duration {
+        let begun = Instant::now();
+        loop {
+            let before = self.unsent_of(kind).await;
+            if before == 0 {
+                return begun.elapsed();
+            }
+            let what = format!("fewer than {before} unsent rows of {kind}");
+            wait_until(&what, without_progress, async || self.unsent_of(kind).await < before).await;
+        }
+    }
+
     /// How many claims are open: transactions that have asked for lanes.
     pub async fn claims(&self) -> i64 {
         self.count(&format!("SELECT count(*) FROM ({CLAIMS}) AS claims")).await
     }
 
-    /// Claims, and transactions of the relay that are no short look.
+    /// Claims, and transactions that the relay leaves open: those of the scout's short looks wait for nobody.
     pub async fn held_open(&self, relay: &RelayProcess) -> i64 {
         let sql = format!(
             "SELECT count(*) FROM pg_stat_activity
-             WHERE application_name = '{}' AND xact_start < clock_timestamp() - interval '1 second'",
+             WHERE application_name = '{}' AND state LIKE 'idle in transaction%'
+               AND state_change < clock_timestamp() - interval '1 second'",
             relay.name
         );
         self.claims().await + self.count(&sql).await
@@ -250,6 +276,13 @@ impl Outbox {
     /// Compares the ledger with what the topics hold now.
     pub async fn check(&self) -> Report {
         Report::new(&self.committed().await, &consumer::read_all_of(&self.cluster, &self.topics()).await)
+    }
+
+    /// The same for one aggregate type.
+    pub async fn check_of(&self, kind: &str) -> Report {
+        let mut committed = self.committed().await;
+        committed.retain(|event| event.topic == self.topic(kind));
+        Report::new(&committed, &consumer::read_all_of(&self.cluster, &[self.topic(kind)]).await)
     }
 
     /// For the end of a test that passed.

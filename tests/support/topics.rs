@@ -24,6 +24,11 @@ pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
     Cluster::shared().create(topic, partitions, settings).await;
 }
 
+/// Changes one setting of a topic of the shared cluster.
+pub async fn alter(topic: &str, name: &str, value: &str) {
+    Cluster::shared().alter(topic, &[(name, value)]).await;
+}
+
 /// Deletes a topic of the shared cluster and waits until the cluster has forgotten it.
 pub async fn delete(topic: &str) {
     Cluster::shared().delete(topic).await;
