@@ -8,9 +8,14 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
+/// What these say of a connection that ended, a line each, the relay says in one. A level for such a part in `[log] level`
+/// comes before this.
+const QUIETER: &str = "tokio_postgres=error,deadpool=error";
+
 /// Begins to log.
 pub fn init(log: &Log) -> Result<(), Failed> {
-    let filter = EnvFilter::try_new(&log.level)
+    let quieter = if log.level.trim() == "off" { "" } else { QUIETER };
+    let filter = EnvFilter::try_new(format!("{quieter},{}", log.level))
         .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
     let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal();
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {

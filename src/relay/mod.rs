@@ -130,6 +130,21 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Postgres failed this party. One that fails anybody is not ready.
+    fn postgres_failed(&self, party: usize, fault: &failure::Fault) {
+        self.stats.postgres.fails(fault);
+        self.postgres.failed(party, fault, worker::POSTGRES_ADVICE);
+    }
+
+    /// Postgres worked for this party. It answers as soon as it works for everybody: a server that only lets the scout
+    /// read relays nothing.
+    fn postgres_worked(&self, party: usize) {
+        self.postgres.worked(party);
+        if self.postgres.lasts().is_none() {
+            self.stats.postgres.answers();
+        }
+    }
+
     /// How many rows probably fit into so many bytes.
     fn expected_rows(&self, bytes: usize) -> usize {
         (bytes / self.row_bytes.get().max(1)).max(1)

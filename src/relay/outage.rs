@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Who has not been failed for so long, and has nothing to do, is not failed any more: longer than any backoff.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// Whether one thing, such as Postgres, works for everybody who needs it.
 pub struct Outage {
     what: &'static str,
@@ -13,6 +16,7 @@ pub struct Outage {
 
 struct Now {
     since: Instant,
+    latest: Instant,
     times: u64,
     /// It is over when it works for all of these again.
     parties: HashSet<usize>,
@@ -32,16 +36,28 @@ impl Outage {
         } else {
             tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
         }
-        let now = now.get_or_insert_with(|| Now { since: Instant::now(), times: 0, parties: HashSet::new() });
+        let at = Instant::now();
+        let now = now.get_or_insert_with(|| Now { since: at, latest: at, times: 0, parties: HashSet::new() });
+        now.latest = at;
         now.times += 1;
         now.parties.insert(party);
     }
 
     /// It worked for this party. Said once, when it works for all, with how long it had not.
     pub fn worked(&self, party: usize) {
+        self.forget(|failed, _| failed == party);
+    }
+
+    /// Nobody but this party has anything to do with it now: whom it failed last may not try again for hours.
+    pub fn needed_only_by(&self, party: usize) {
+        self.forget(|failed, quiet| failed != party && quiet > QUIET);
+    }
+
+    fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
         let mut current = self.now.borrow_mut();
         let Some(now) = current.as_mut() else { return };
-        now.parties.remove(&party);
+        let quiet = now.latest.elapsed();
+        now.parties.retain(|party| !forgets(*party, quiet));
         if now.parties.is_empty() {
             let seconds = now.since.elapsed().as_secs_f64();
             tracing::info!(seconds, failed_attempts = now.times, "{} works again", self.what);

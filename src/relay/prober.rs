@@ -2,13 +2,14 @@
 
 use super::Relay;
 use super::backoff::Backoff;
-use super::failure::{FailureKind, Fault};
+use super::failure::{FailureKind, Fault, FaultKind};
 use super::lane::Lane;
 use super::outage::Outage;
 use super::outbox::Outbox;
 use super::probe::{Probe, probe};
 use super::publisher::Publisher;
 use super::worker::POSTGRES_ADVICE;
+use crate::fail_point;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
@@ -113,8 +114,11 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
     let outage = Outage::new("probing held topics");
     loop {
         relay.gate.opened().await;
+        fail_point::reach("probing-holds").await;
         match probe_due(&relay, &mut holds, &mut outbox).await {
             Ok(_) => outage.worked(0),
+            // The scout meets that too, and says it.
+            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
         sleep(HOLDS_EVERY).await;

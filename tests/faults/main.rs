@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
+#[cfg(feature = "fail-points")]
+mod fail_points;
 mod kafka_producers;
 mod kafka_replicas;
 mod kafka_requests;
@@ -10,6 +12,14 @@ mod kafka_restarts;
 mod kafka_rights;
 mod kafka_silence;
 mod kafka_topics;
+mod pgbouncer;
+mod postgres_application;
+mod postgres_commit;
+mod postgres_disk_full;
+mod postgres_failover;
+mod postgres_frozen;
+mod postgres_refuses;
 mod postgres_restart;
 #[path = "../support/mod.rs"]
 mod support;
+mod world;

@@ -10,6 +10,7 @@ pub mod kafka_proxy;
 pub mod kafka_server;
 pub mod kafka_wire;
 pub mod outbox;
+pub mod pgbouncer;
 pub mod postgres_proxy;
 pub mod postgres_server;
 pub mod relay;

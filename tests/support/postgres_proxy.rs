@@ -145,13 +145,11 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
         TcpStream::connect(&shared.server).await
     };
     let server = tokio::select! {
-        // Who connects to a server that is down hears so at once.
-        server = connected => match server {
-            Ok(server) => server,
-            Err(_) => return,
-        },
+        server = connected => server,
         _ = orders.recv() => return,
     };
+    // The server is not there: who connects through here is turned away too.
+    let Ok(server) = server else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let (client_reads, client_writes) = client.into_split();

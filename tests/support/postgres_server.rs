@@ -205,7 +205,7 @@ impl PostgresServer {
     /// Waits until a standby of this server has replayed everything that is written now.
     pub async fn wait_until_replayed(&self, standby: &PostgresServer) {
         let (primary, standby) = (self.connect().await, standby.connect().await);
-        let position = primary.query_one("SELECT pg_current_wal_lsn()::text", &[]).await.unwrap();
+        let position = primary.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap();
         let position: String = position.get(0);
         let sql = format!("SELECT coalesce(pg_last_wal_replay_lsn() >= '{position}', false)");
         wait_until("the standby has replayed everything", UP_WITHIN, async || {
@@ -226,6 +226,13 @@ impl PostgresServer {
         .await;
     }
 
+    /// Makes a stopped server a standby that follows nobody, from its next start on.
+    pub fn become_standby(&self) {
+        let signal = self.data.join("standby.signal");
+        fs::write(&signal, "").unwrap();
+        give_to_server_user(&signal).unwrap();
+    }
+
     /// Makes a standby a primary.
     pub async fn promote(&self) {
         let promoted = self.connect().await.query_one("SELECT pg_promote(true, 60)", &[]).await.unwrap();
@@ -243,7 +250,7 @@ impl Drop for PostgresServer {
 }
 
 /// Open to the user that runs the server.
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     let open = fs::Permissions::from_mode(0o755);
     tempfile::Builder::new().prefix("outbox-relay-postgres-").permissions(open).tempdir().unwrap()
 }
@@ -264,14 +271,14 @@ fn server_user() -> Option<(u32, u32)> {
     (!user.is_empty()).then(|| (id("-u"), id("-g")))
 }
 
-fn give_to_server_user(path: &Path) -> io::Result<()> {
+pub fn give_to_server_user(path: &Path) -> io::Result<()> {
     let Some((user, group)) = server_user() else { return Ok(()) };
     std::os::unix::fs::lchown(path, Some(user), Some(group))
 }
 
-/// One of Postgres' programs as that user. It gets SIGQUIT, an immediate shutdown, when the thread that starts it ends,
+/// One of Postgres' programs, or another one by its whole path, as that user. It gets SIGQUIT, an immediate shutdown, when the thread that starts it ends,
 /// so that a test that is killed leaves no server behind.
-fn as_server_user(program: &str) -> Command {
+pub fn as_server_user(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "QUIT"]);
     if let Some((user, group)) = server_user() {

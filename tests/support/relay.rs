@@ -37,6 +37,12 @@ impl Relay {
         self
     }
 
+    /// Takes one key back.
+    pub fn unset(mut self, section: &str, key: &str) -> Self {
+        self.config[section].as_table_mut().unwrap().remove(key);
+        self
+    }
+
     /// Sets a property of librdkafka.
     pub fn set_kafka_property(mut self, name: &str, value: &str) -> Self {
         let kafka = self.config.entry("kafka").or_insert_with(|| toml::Table::new().into());
@@ -171,14 +177,19 @@ impl RelayProcess {
 
     /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
     pub async fn not_ready(&self) -> Option<String> {
+        self.try_readiness().await.unwrap()
+    }
+
+    /// The same of a relay that may break meanwhile.
+    pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
         let log = self.log();
         let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
-        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await.unwrap();
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-        (head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned())
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
     }
 
     pub fn pid(&self) -> Pid {
