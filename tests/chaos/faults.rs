@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
 
 use crate::application;
 use crate::schedule::{Fault, Kind, Step};
@@ -19,17 +20,23 @@ const AGAIN_AFTER: Duration = Duration::from_millis(50);
 const CATCHES: usize = 100;
 const BETWEEN_CATCHES: Duration = Duration::from_millis(3);
 
-/// The lanes that a transaction of this relay has locked, with rows that wait to be sent. The lock stands in the lane's
-/// row, with the transaction's number.
-const HELD: &str = "
-SELECT array_agg(lane ORDER BY lane)
-FROM outbox_lane AS l JOIN pg_stat_activity AS a ON l.xmax = a.backend_xid
-WHERE application_name = $1
-  AND EXISTS (
-      SELECT FROM outbox
-      WHERE hashtext(aggregate_id) & 63 = lane AND sent_at IS NULL
-        AND 'events.' || aggregate_type <> ALL (ARRAY(SELECT topic FROM outbox_hold))
-  )";
+/// Of each lane that a transaction of this relay has locked, the first row that waits to be sent. The lock stands in the
+/// lane's row, with the transaction's number.
+const CLAIMED: &str = "
+SELECT array_agg(first)
+FROM outbox_lane AS l
+JOIN pg_stat_activity AS a ON l.xmax = a.backend_xid
+CROSS JOIN LATERAL (
+    SELECT min(id) AS first
+    FROM outbox
+    WHERE hashtext(aggregate_id) & 63 = lane AND sent_at IS NULL
+      AND 'events.' || aggregate_type <> ALL (ARRAY(SELECT topic FROM outbox_hold))
+) AS row
+WHERE application_name = $1 AND first IS NOT NULL";
+
+/// The relays that have a claim.
+const CLAIMING: &str = "
+SELECT DISTINCT application_name FROM outbox_lane AS l JOIN pg_stat_activity AS a ON l.xmax = a.backend_xid";
 
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                          WHERE application_name LIKE 'relay-%'";
@@ -41,10 +48,12 @@ pub struct Struck {
     pub began: SystemTime,
     /// When everything was given back to the relays that they need.
     pub ended: SystemTime,
-    /// The lanes that the relay had claimed when it began, if others have to take them over.
-    pub held: Vec<i16>,
+    /// The first unsent row of each lane that the relay had claimed when it began, if others have to take them over.
+    pub claimed: Vec<i64>,
     /// Nothing else happened meanwhile, so that what follows is its doing.
     pub alone: bool,
+    /// How long after its end every relay had been seen at work; none if one never was.
+    pub all_worked: Option<Duration>,
 }
 
 impl World {
@@ -67,11 +76,11 @@ impl World {
     async fn strike(&self, fault: &Fault, alone: bool) -> Struck {
         let relay = &self.relays[fault.relay];
         let mut began = SystemTime::now();
-        let mut held = Vec::new();
+        let mut claimed = Vec::new();
         match fault.kind {
             Kind::KillRelay => {
                 let mut relay = relay.lock().await;
-                held = self.catch(&relay, alone).await;
+                claimed = self.catch(&relay, alone).await;
                 began = SystemTime::now();
                 relay.kill();
                 sleep(fault.lasts).await;
@@ -79,7 +88,7 @@ impl World {
             }
             Kind::FreezeRelayBriefly | Kind::FreezeRelay => {
                 let relay = relay.lock().await;
-                held = self.catch(&relay, alone).await;
+                claimed = self.catch(&relay, alone).await;
                 began = SystemTime::now();
                 relay.running().freeze();
                 sleep(fault.lasts).await;
@@ -116,7 +125,7 @@ impl World {
             }
             Kind::LosePostgres => {
                 let relay = relay.lock().await;
-                held = self.catch(&relay, alone).await;
+                claimed = self.catch(&relay, alone).await;
                 began = SystemTime::now();
                 relay.to_postgres.become_network(Network::BlackHole);
                 relay.running().thaw();
@@ -153,18 +162,25 @@ impl World {
             Kind::LowerLimit => self.alter_topic(fault, &settings(LOWERED_LIMIT, "1")).await,
             Kind::StarveTopic => self.alter_topic(fault, &settings(LIMIT, TOO_MANY_REPLICAS)).await,
         }
-        Struck { fault: fault.clone(), began, ended: SystemTime::now(), held, alone }
+        Struck { fault: fault.clone(), began, ended: SystemTime::now(), claimed, alone, all_worked: None }
     }
 
-    /// Stops a relay's process when it holds lanes, and returns them. Without a database to ask, at once and with none.
-    async fn catch(&self, relay: &Replica, ask: bool) -> Vec<i16> {
+    /// The names of the relays that have a claim now.
+    pub async fn claiming(&self, client: &Client) -> Vec<String> {
+        let rows = client.query(CLAIMING, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Stops a relay's process when it has a claim, and returns the first rows of its lanes. Without a database to ask, at
+    /// once, and none.
+    async fn catch(&self, relay: &Replica, ask: bool) -> Vec<i64> {
         let database = if ask { application::connect(&self.url).await.ok() } else { None };
         relay.running().freeze();
         let Some(database) = database else { return Vec::new() };
         for _ in 0..CATCHES {
-            let row = database.query_one(HELD, &[&relay.name()]).await.unwrap();
-            if let Some(held) = row.get::<_, Option<Vec<i16>>>(0) {
-                return held;
+            let row = database.query_one(CLAIMED, &[&relay.name()]).await.unwrap();
+            if let Some(claimed) = row.get::<_, Option<Vec<i64>>>(0) {
+                return claimed;
             }
             relay.running().thaw();
             sleep(BETWEEN_CATCHES).await;

@@ -16,7 +16,9 @@ use crate::writers::Written;
 const RESUMED_WITHIN: Duration = Duration::from_secs(10);
 /// A topic that was held is probed every 10 s at the least.
 const TOPIC_RESUMED_WITHIN: Duration = Duration::from_secs(15);
-/// How long others may take beyond `takeover_timeout`.
+/// How long until every relay works: one that Kafka is silent to has to wait for `publish_timeout` first.
+const ALL_WORK_WITHIN: Duration = Duration::from_secs(30);
+/// Others may have to judge a poisonous row first.
 const TAKEN_OVER_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(5));
 
 /// What a run has shown.
@@ -43,6 +45,12 @@ impl Report {
             let within = if struck.fault.topic().is_some() { TOPIC_RESUMED_WITHIN } else { RESUMED_WITHIN };
             if struck.alone && times.resumed.is_none_or(|time| time > within) {
                 broken.push(format!("no row within {within:?} after: {}", struck.fault));
+            }
+            if struck.alone && struck.all_worked.is_none_or(|time| time > ALL_WORK_WITHIN) {
+                broken.push(format!(
+                    "some relay did not work within {ALL_WORK_WITHIN:?} after: {}",
+                    struck.fault
+                ));
             }
             if times.taken_over.is_some_and(|time| time > TAKEN_OVER_WITHIN) {
                 broken.push(format!("not taken over within {TAKEN_OVER_WITHIN:?}: {}", struck.fault));
@@ -103,49 +111,40 @@ impl fmt::Display for Report {
             self.unknown_committed
         )?;
         let duplicates = self.duplicates();
-        writeln!(
-            f,
-            "  {:<32} {:>6} {:>6} {:>11} {:>17} {:>17}",
-            "fault", "times", "alone", "duplicates", "resumed, s", "taken over, s"
-        )?;
-        writeln!(
-            f,
-            "  {:<32} {:>6} {:>6} {:>11} {:>17} {:>17}",
-            "", "", "", "", "median   worst", "median   worst"
-        )?;
+        writeln!(f, "{}", line("fault", ["times", "alone", "duplicates"], TIMES))?;
+        writeln!(f, "{}", line("", [""; 3], ["median   worst"; 3]))?;
         for kind in Kind::ALL {
-            let of_kind = || self.faults.iter().filter(move |(struck, _)| struck.fault.kind == kind);
-            let alone = || of_kind().filter(|(struck, _)| struck.alone);
-            if of_kind().next().is_none() {
-                continue;
+            let faults: Vec<&(Struck, Times)> =
+                self.faults.iter().filter(|(struck, _)| struck.fault.kind == kind).collect();
+            if !faults.is_empty() {
+                let duplicates = duplicates.get(&kind).copied().unwrap_or_default();
+                writeln!(f, "{}", row(kind.name(), &faults, duplicates))?;
             }
-            let resumed: Vec<Duration> = alone().filter_map(|(_, times)| times.resumed).collect();
-            let taken_over: Vec<Duration> = alone().filter_map(|(_, times)| times.taken_over).collect();
-            writeln!(
-                f,
-                "  {:<32} {:>6} {:>6} {:>11} {:>17} {:>17}",
-                kind.name(),
-                of_kind().count(),
-                alone().count(),
-                duplicates.get(&kind).unwrap_or(&0),
-                median_and_worst(&resumed),
-                median_and_worst(&taken_over)
-            )?;
         }
-        let all = |of: fn(&Times) -> Option<Duration>| -> Vec<Duration> {
-            self.faults.iter().filter(|(struck, _)| struck.alone).filter_map(|(_, times)| of(times)).collect()
-        };
-        writeln!(
-            f,
-            "  {:<32} {:>6} {:>6} {:>11} {:>17} {:>17}",
-            "all",
-            self.faults.len(),
-            self.faults.iter().filter(|(struck, _)| struck.alone).count(),
-            self.verdict.duplicates_ms.len(),
-            median_and_worst(&all(|times| times.resumed)),
-            median_and_worst(&all(|times| times.taken_over))
-        )
+        let all: Vec<&(Struck, Times)> = self.faults.iter().collect();
+        write!(f, "{}", row("all", &all, self.verdict.duplicates_ms.len()))
     }
+}
+
+const TIMES: [&str; 3] = ["resumed, s", "all at work, s", "taken over, s"];
+
+fn line(name: &str, counts: [&str; 3], times: [&str; 3]) -> String {
+    let [times_struck, alone, duplicates] = counts;
+    let [resumed, all_worked, taken_over] = times;
+    format!(
+        "  {name:<30} {times_struck:>5} {alone:>5} {duplicates:>10} {resumed:>16} {all_worked:>16} {taken_over:>16}"
+    )
+}
+
+/// What these faults cost; only those without company are measured.
+fn row(name: &str, faults: &[&(Struck, Times)], duplicates: usize) -> String {
+    let alone: Vec<_> = faults.iter().filter(|(struck, _)| struck.alone).collect();
+    let resumed: Vec<Duration> = alone.iter().filter_map(|(_, times)| times.resumed).collect();
+    let all_worked: Vec<Duration> = alone.iter().filter_map(|(struck, _)| struck.all_worked).collect();
+    let taken_over: Vec<Duration> = alone.iter().filter_map(|(_, times)| times.taken_over).collect();
+    let counts = [faults.len(), alone.len(), duplicates].map(|count| count.to_string());
+    let times = [resumed, all_worked, taken_over].map(|times| median_and_worst(&times));
+    line(name, counts.each_ref().map(String::as_str), times.each_ref().map(String::as_str))
 }
 
 fn median_and_worst(times: &[Duration]) -> String {

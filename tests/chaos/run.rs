@@ -16,11 +16,13 @@ use crate::writers::Writers;
 
 /// Without a fault, first: nothing may be repeated then.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long a run waits for the first row after a fault before it goes on, and says that none came.
+/// How long a run waits for relays that do not work again before it ends.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 /// The longest time without a settled row at the end, while there are unsent ones.
 const STALLED: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Claims are short.
+const CLAIMS_EVERY: Duration = Duration::from_millis(5);
 
 /// How long, how much, and from which seed.
 #[derive(Clone, Copy, Debug)]
@@ -67,11 +69,8 @@ impl Plan {
         let mut schedule = Schedule::new(self.seed, RELAYS, TAKEOVER_TIMEOUT);
         let mut struck = Vec::new();
         while begun.elapsed() < self.lasts {
-            let faults = world.suffer(&schedule.next_step(), &say).await;
-            let flows = wait_until_flowing(world, &faults).await;
-            if !flows {
-                broken.push(format!("no row within {GIVE_UP_AFTER:?} after: {:?}", faults));
-            }
+            let mut faults = world.suffer(&schedule.next_step(), &say).await;
+            broken.extend(wait_until_all_work(world, &mut faults).await);
             struck.extend(faults);
             let relays = world.ended_relays().await;
             broken.extend(relays.iter().map(|relay| format!("relay {relay} ended by itself")));
@@ -84,19 +83,30 @@ impl Plan {
     }
 }
 
-/// Whether rows have been settled since each of these faults ended, at last.
-async fn wait_until_flowing(world: &World, faults: &[Struck]) -> bool {
+/// Waits until rows have been settled since each of these faults ended, and every relay has been seen with a claim: the
+/// next fault is to meet relays that all work. Says what has not come about.
+async fn wait_until_all_work(world: &World, faults: &mut [Struck]) -> Option<String> {
     let begun = Instant::now();
     let client = world.connect().await;
+    let mut idle = world.relay_names().await;
+    while !idle.is_empty() {
+        if begun.elapsed() > GIVE_UP_AFTER {
+            return Some(format!("{idle:?} claimed nothing for {GIVE_UP_AFTER:?} after: {faults:#?}"));
+        }
+        let claiming = world.claiming(&client).await;
+        idle.retain(|name| !claiming.contains(name));
+        tokio::time::sleep(CLAIMS_EVERY).await;
+    }
     for fault in faults {
+        fault.all_worked = fault.ended.elapsed().ok();
         while times::first_settled(&client, fault).await.unwrap().is_none() {
             if begun.elapsed() > GIVE_UP_AFTER {
-                return false;
+                return Some(format!("no row for {GIVE_UP_AFTER:?} after: {}", fault.fault));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
-    true
+    None
 }
 
 /// Waits until nothing is unsent, as long as rows are settled at all; says what is left.

@@ -159,6 +159,15 @@ impl World {
         ended
     }
 
+    /// Their application_names.
+    pub async fn relay_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for relay in &self.relays {
+            names.push(relay.lock().await.name().to_owned());
+        }
+        names
+    }
+
     /// A connection past the proxies, to a server that runs.
     pub async fn connect(&self) -> Client {
         application::connect(&self.url).await.unwrap_or_else(|error| panic!("{}: {error:?}", self.url))
