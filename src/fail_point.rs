@@ -34,5 +34,5 @@ pub async fn reach(name: &'static str) {
     }
     tracing::info!("fail point {name} reached");
     assert!(asked.next() != Some("panic"), "fail point {name} panics");
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

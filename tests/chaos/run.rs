@@ -71,6 +71,7 @@ impl Plan {
         while begun.elapsed() < self.lasts {
             let mut faults = world.suffer(&schedule.next_step(), &say).await;
             broken.extend(wait_until_all_work(world, &mut faults).await);
+            say("  all at work again");
             struck.extend(faults);
             let relays = world.ended_relays().await;
             broken.extend(relays.iter().map(|relay| format!("relay {relay} ended by itself")));
