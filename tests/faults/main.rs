@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod kafka_producers;
+mod kafka_refusals;
 mod kafka_replicas;
 mod kafka_requests;
 mod kafka_restarts;
