@@ -23,8 +23,8 @@ const STALLED: Duration = Duration::from_secs(30);
 async fn producers(kafka: &KafkaServer, topic: &str) -> usize {
     let arguments = ["describe-producers", "--topic", topic, "--partition", "0"];
     let printed = kafka.run_tool("org.apache.kafka.tools.TransactionsCommand", &arguments).await;
-    // The first line has the names of the columns.
-    printed.lines().filter(|line| !line.trim().is_empty()).count() - 1
+    assert!(printed.starts_with("ProducerId"), "the names of the columns: {printed}");
+    printed.trim().lines().count() - 1
 }
 
 /// The broker forgets the session's producer in between, and all of its records are deleted.
@@ -45,7 +45,6 @@ async fn a_producer_that_the_broker_forgot_goes_on_without_a_gap() {
     outbox.create_topic("deleted", PARTITIONS).await;
     let mut relay = outbox.relay().set("relay", "workers", 1).start().await;
     let mut deleted = 0;
-    assert_eq!(producers(&kafka, &outbox.topic("order")).await, 0);
     for round in 0..ROUNDS {
         for kind in ["order", "deleted"] {
             rows::insert(&outbox, kind, 50, round * 1_000..(round + 1) * 1_000, Filling::Nothing).await;

@@ -1,4 +1,4 @@
-//! Topics that are changed under rows in flow: created again, with more partitions, with a smaller limit.
+//! Topics that are changed under rows in flow: replaced by new ones, or with more partitions.
 
 use rdkafka::admin::{AdminOptions, NewPartitions};
 use std::collections::{HashMap, HashSet};
@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::support::checker::Report;
 use crate::support::consumer::{self, Record};
 use crate::support::outbox::Outbox;
-use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
@@ -132,47 +131,4 @@ async fn partitions_that_are_added_move_keys_and_lose_nothing() {
 fn seq(record: &Record) -> i64 {
     let value: serde_json::Value = serde_json::from_slice(record.value.as_deref().unwrap()).unwrap();
     value["seq"].as_i64().unwrap()
-}
-
-/// Only rows above the new limit, and all of those that come after it.
-#[tokio::test]
-async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it() {
-    const LIMIT: i64 = 10_000;
-    const ROUND: i64 = 100;
-    let outbox = Outbox::create("lowered", 3).await;
-    let topic = outbox.topic("order");
-    let mut relay = outbox.start_relay().await;
-    for round in 0..60 {
-        let begin = round * ROUND;
-        rows::insert(&outbox, "order", 20, begin..begin + ROUND - 2, Filling::Random(500)).await;
-        rows::insert(&outbox, "order", 20, begin + ROUND - 2..begin + ROUND, Filling::Random(20_000)).await;
-        if round == 20 {
-            outbox.wait_until_settled(500, STALLED).await;
-            outbox.cluster.alter(&topic, &[("max.message.bytes", &LIMIT.to_string())]).await;
-        }
-    }
-    outbox.wait_until_drained(STALLED).await;
-    assert!(relay.stop().await.success());
-
-    let dead = "SELECT event_id, length(payload), reason FROM app.outbox_dead_letter";
-    let dead = outbox.client.query(dead, &[]).await.unwrap();
-    for row in &dead {
-        let (bytes, reason): (i32, String) = (row.get(1), row.get(2));
-        assert!(
-            i64::from(bytes) > LIMIT,
-            "an innocent row of {bytes} bytes is in the dead letters: {reason}"
-        );
-        assert_eq!(reason, "record-too-large");
-    }
-    let dead: HashSet<uuid::Uuid> = dead.iter().map(|row| row.get(0)).collect();
-    let mut report = outbox.check().await;
-    let sessions = relay.log().matches("a session ended").count();
-    print!("{} dead letters, {sessions} sessions ended: {report}", dead.len());
-    assert!(report.lost.iter().all(|event| dead.contains(&event.event_id)), "{report}");
-    assert_eq!(report.lost.len(), dead.len(), "each is dead-lettered or delivered, not both");
-    report.lost.clear();
-    report.assert_sound();
-    // 39 rounds came after, with two large rows each.
-    assert!(dead.len() >= 2 * 39, "{}", dead.len());
-    outbox.drop().await;
 }

@@ -6,6 +6,7 @@
 #[cfg(feature = "fail-points")]
 mod fail_points;
 mod kafka_producers;
+mod kafka_refusals;
 mod kafka_replicas;
 mod kafka_requests;
 mod kafka_restarts;

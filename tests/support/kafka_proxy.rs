@@ -12,7 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::kafka_wire::{Produce, correlation_of_answer};
 use super::topics;
@@ -56,6 +56,7 @@ struct Shared {
     broker: SocketAddr,
     state: watch::Receiver<State>,
     released: watch::Receiver<bool>,
+    delay: watch::Receiver<Duration>,
     rule: Arc<Mutex<Option<Rule>>>,
 }
 
@@ -64,6 +65,7 @@ pub struct Proxy {
     shared: Shared,
     state: watch::Sender<State>,
     release: watch::Sender<bool>,
+    delay: watch::Sender<Duration>,
     /// What the task has made of the state.
     reached: watch::Receiver<State>,
     task: JoinHandle<()>,
@@ -89,10 +91,12 @@ impl Proxy {
         let (state, wanted) = watch::channel(State::Closed);
         let (reach, reached) = watch::channel(State::Closed);
         let (release, released) = watch::channel(false);
+        let (delay, delayed) = watch::channel(Duration::ZERO);
         let rule = Arc::new(Mutex::new(None));
-        let shared = Shared { here, broker: broker.parse().unwrap(), state: wanted, released, rule };
+        let broker = broker.parse().unwrap();
+        let shared = Shared { here, broker, state: wanted, released, delay: delayed, rule };
         let task = tokio::spawn(serve(placeholder, shared.clone(), reach));
-        Self { shared, state, release, reached, task }
+        Self { shared, state, release, delay, reached, task }
     }
 
     /// For `bootstrap_servers`.
@@ -129,6 +133,11 @@ impl Proxy {
     /// Lets go of what was held, and of what would be held from now on.
     pub fn release(&self) {
         self.release.send_replace(true);
+    }
+
+    /// Takes this long over each request from now on.
+    pub fn delay(&self, delay: Duration) {
+        self.delay.send_replace(delay);
     }
 
     async fn become_state(&mut self, state: State) {
@@ -240,6 +249,10 @@ async fn pass_each_request(
                     continue;
                 }
             }
+        }
+        let delay = *shared.delay.borrow();
+        if !delay.is_zero() {
+            sleep(delay).await;
         }
         to.write_all(&message).await?;
     }
