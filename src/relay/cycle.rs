@@ -201,10 +201,10 @@ async fn finish<C: Claim, P: Publisher>(
             continue;
         }
         // That others were acknowledged may have been just before Kafka went away altogether.
-        let (answers, kept) = alive(relay, claim, relay.publisher.probe()).await;
+        let (answers, kept) = alive(relay, claim, timeout_at(deadline, relay.publisher.probe())).await;
         kept?;
         session.absorb(batch);
-        if answers.is_ok() && session.hold_stuck(batch, relay.heard_since(begun), patience) {
+        if matches!(answers, Ok(Ok(_))) && session.hold_stuck(batch, relay.heard_since(begun), patience) {
             return Ok(());
         }
         look_at = Instant::now() + STUCK_LOOK_EVERY;

@@ -94,9 +94,9 @@ async fn no_transaction_stays_open_for_longer_than_publish_timeout_while_kafka_i
         outbox.wait_until_settled(500, STALLED).await;
         outbox.wait_until_publishing(&relay).await;
         if away == "silent" {
-            kafka.hold_up().await
+            kafka.hold_up().await;
         } else {
-            kafka.close().await
+            kafka.close().await;
         }
         let begun = Instant::now();
         while begun.elapsed() < PUBLISH_TIMEOUT * 3 {
