@@ -19,6 +19,7 @@ mod ordinary;
 mod partition;
 mod plan;
 mod pooler;
+mod promises;
 mod record_size;
 mod secrets;
 mod service;

@@ -186,6 +186,7 @@ async fn finish<C: Claim, P: Publisher>(
     deadline: Instant,
 ) -> Result<(), Fault> {
     let begun = Instant::now();
+    fail_point::reach("waiting-for-reports").await;
     let patience = relay.limits.publish_timeout / STUCK_SHARE;
     let mut look_at = begun + patience;
     while look_at < deadline {

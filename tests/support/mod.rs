@@ -6,7 +6,9 @@
 pub mod checker;
 pub mod consumer;
 pub mod database;
-pub mod forwarder;
+pub mod kafka_proxy;
+pub mod kafka_server;
+pub mod kafka_wire;
 pub mod outbox;
 pub mod pgbouncer;
 pub mod postgres_proxy;
