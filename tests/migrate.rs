@@ -154,7 +154,7 @@ async fn odd_names_work() {
     }
     let longest = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
     migrate::apply(&mut client, &longest).await.unwrap();
-    run(&client, &longest.render("INSERT INTO {hold} VALUES ('t', 'r', 'e')")).await;
+    run(&client, &longest.render("INSERT INTO {hold} (topic, reason, error) VALUES ('t', 'r', 'e')")).await;
     database.drop(&[]).await;
 }
 
