@@ -75,6 +75,11 @@ pub fn time(at: SystemTime) -> String {
     format_rfc3339_seconds(at).to_string()
 }
 
+/// "1 event", "2 events".
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A text of somebody else as a part of one line: no line break, nothing that a terminal would obey, and not longer
 /// than `most` characters.
 pub fn in_line(text: &str, most: usize) -> String {

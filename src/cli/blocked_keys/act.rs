@@ -3,6 +3,7 @@
 use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::operator::{Total, in_batches};
+use crate::cli::output::counted;
 use crate::cli::selection::Deed;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
@@ -31,8 +32,10 @@ struct Done {
 pub struct Act {
     /// As the history calls it.
     pub name: &'static str,
-    /// What becomes of their events: "tried again".
-    pub what: &'static str,
+    /// What became of their events.
+    pub done: &'static str,
+    /// What would become of them.
+    pub foreseen: &'static str,
 }
 
 /// Does it, or shows what would be done, and prints how many it was. `batch` is given the blocked keys, the id to begin
@@ -56,12 +59,13 @@ pub fn act(
     let text = if deed.json {
         output::json(&Done { act: act.name, dry_run: deed.dry_run, blocked_keys: done, lifted })?
     } else {
-        let verb = if deed.dry_run { "would be " } else { "" };
+        let (what, lifted_as) =
+            if deed.dry_run { (act.foreseen, "would be lifted") } else { (act.done, "lifted") };
         let gone = match lifted {
             0 => String::new(),
-            _ => format!("; {lifted} blocks {verb}lifted whose event is gone"),
+            _ => format!("; {} {lifted_as} whose event is gone", counted(lifted, "block")),
         };
-        format!("{}: {done} refused events {verb}{}{gone}", config.outbox.table, act.what)
+        format!("{}: {} {what}{gone}", config.outbox.table, counted(done, "refused event"))
     };
     output::line(&text).map(|_| ())
 }
@@ -80,6 +84,6 @@ async fn foresee(
             output::line(&describe(key))?;
         }
     }
-    let counted = keys.count(selection, up_to, most).await.map_err(one_shot::fault)?;
-    Ok(counted.map_or(Total::default(), |counted| Total { done: counted.done, lifted: counted.lifted }))
+    let found = keys.count(selection, up_to, most).await.map_err(one_shot::fault)?;
+    Ok(found.map_or(Total::default(), |found| Total { done: found.done, lifted: found.lifted }))
 }

@@ -6,7 +6,11 @@ use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
 use clap::Args;
 
-const DEAD_LETTER: Act = Act { name: "dead-letter", what: "moved to the dead letters" };
+const DEAD_LETTER: Act = Act {
+    name: "dead-letter",
+    done: "moved to the dead letters",
+    foreseen: "would be moved to the dead letters",
+};
 
 /// Move the refused events to the dead letters, and let the others of their keys flow.
 #[derive(Debug, Args)]

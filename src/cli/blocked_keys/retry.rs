@@ -6,7 +6,7 @@ use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
 use clap::Args;
 
-const RETRY: Act = Act { name: "retry", what: "to be tried again" };
+const RETRY: Act = Act { name: "retry", done: "to be tried again", foreseen: "would be tried again" };
 
 /// Let the relay try the refused events again, in order.
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::operator::in_batches;
+use crate::cli::output::counted;
 use crate::cli::selection::Deed;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
@@ -58,7 +59,7 @@ pub fn act(
         output::json(&done)?
     } else {
         let verb = if deed.dry_run { "would be " } else { "" };
-        format!("{}: {count} dead letters {verb}{}", config.outbox.table, act.participle)
+        format!("{}: {} {verb}{}", config.outbox.table, counted(count, "dead letter"), act.participle)
     };
     output::line(&text).map(|_| ())
 }
