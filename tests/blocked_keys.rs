@@ -53,7 +53,13 @@ async fn with_a_blocked_key(test: &str) -> (Outbox, RelayProcess) {
     rows::insert(&outbox, "order", 20, 200..220, Filling::Random(460)).await;
     wait_until_waiting(&outbox, &[107, 127, 147, 167, 187, 207]).await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
+    assert_eq!(verdicts(&relay), 1, "it is not tried again and again");
     (outbox, relay)
+}
+
+/// How often a relay has found a row guilty that blocks its key.
+fn verdicts(relay: &RelayProcess) -> usize {
+    relay.log().matches("so it blocks its key").count()
 }
 
 async fn acts(outbox: &Outbox) -> Vec<(String, String, Option<i64>)> {
@@ -85,6 +91,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     })
     .await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
+    assert_eq!(verdicts(&relay), 2);
 
     topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
     assert_eq!(retry().succeeds(), "app.outbox: 1 refused event to be tried again\n");
@@ -137,6 +144,7 @@ async fn a_blocked_key_outlives_its_relay_and_two_relays_agree_on_it() {
     let expected: Vec<i64> = [107].into_iter().chain((120..2220).filter(of_key_7)).collect();
     wait_until_waiting(&outbox, &expected).await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
+    assert_eq!(relays.each_ref().map(verdicts), [0, 0], "neither of them tries it again");
 
     topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
     outbox.relay().command(&["blocked-keys", "retry", "--all"]).succeeds();
