@@ -17,6 +17,10 @@ gone, since somebody has sent or deleted it by hand: `retry` lifts such a block.
 
 Fields of --json: id, event_id, aggregate_type, aggregate_id, topic, reason, error, blocked_at, event_gone, remedy.
 
+Examples:
+  outbox-relay blocked-keys list --config config.toml --older-than 1h
+  outbox-relay blocked-keys list --config config.toml --json | jq -r .topic | sort | uniq -c
+
 Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the schema has to be mended.")]
 pub struct List {
     #[command(flatten)]

@@ -22,6 +22,10 @@ key wait behind it; all other keys flow. The relay does not try it again by itse
 What these commands do is recorded; `outbox-relay dead-letters history` shows it. What they need beyond the relay's own \
 rights is named, as the GRANT to execute, when it is missing.
 
+Examples:
+  outbox-relay blocked-keys list --config config.toml
+  outbox-relay blocked-keys retry --config config.toml --topic events.order
+
 Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
 grants or the schema have to be mended.")]
 pub struct BlockedKeys {

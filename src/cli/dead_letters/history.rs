@@ -22,6 +22,10 @@ Each act is recorded in its own transaction, and the record outlives a discarded
 Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
 event_id, aggregate_type, topic, reason.
 
+Examples:
+  outbox-relay dead-letters history --config config.toml
+  outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .role | sort | uniq -c
+
 Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the grants or the schema have to be \
 mended.")]
 pub struct History {

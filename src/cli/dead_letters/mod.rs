@@ -21,6 +21,10 @@ use clap::{Args, Subcommand};
 Requeueing, discarding and what `blocked-keys` does is recorded, with the role, in a table beside the outbox; `history` \
 shows it. What these commands need beyond the relay's own rights is named, as the GRANT to execute, when it is missing.
 
+Examples:
+  outbox-relay dead-letters list --config config.toml
+  outbox-relay dead-letters requeue --config config.toml --topic events.order --dry-run
+
 Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
 grants or the schema have to be mended.")]
 pub struct DeadLetters {
