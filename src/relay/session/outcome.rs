@@ -39,9 +39,11 @@ impl<P: Producer> Session<P> {
         let mut silent: HashSet<Place> = HashSet::new();
         let mut acknowledged: HashSet<Place> = HashSet::new();
         for (index, place) in self.places.iter().enumerate() {
-            match (place, batch.fate(index)) {
-                (Some(place), Fate::Open) => _ = silent.insert(*place),
-                (Some(place), Fate::Acknowledged) => _ = acknowledged.insert(*place),
+            let Some(place) = *place else { continue };
+            let open = matches!(self.topics[place.topic as usize].state, State::Open(_));
+            match batch.fate(index) {
+                Fate::Open if open => _ = silent.insert(place),
+                Fate::Acknowledged => _ = acknowledged.insert(place),
                 _ => {}
             }
         }
