@@ -50,6 +50,7 @@ impl Filters {
 
 /// What a command that changes something has beside the filters.
 #[derive(Debug, Args)]
+#[command(next_help_heading = None::<&str>)]
 pub struct Deed {
     /// All of them: there has to be this or a filter.
     #[arg(long)]
@@ -86,6 +87,7 @@ impl Deed {
 
 /// What a command that only shows has beside the filters.
 #[derive(Debug, Args)]
+#[command(next_help_heading = None::<&str>)]
 pub struct Shown {
     /// At most so many, the newest first.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]

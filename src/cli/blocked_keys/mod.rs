@@ -35,7 +35,7 @@ pub struct BlockedKeys {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List them, newest first.
+    /// List blocked keys, newest first.
     List(list::List),
     /// Let the relay try the refused events again, in order.
     Retry(retry::Retry),

@@ -34,13 +34,13 @@ pub struct DeadLetters {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List them, newest first, without what they hold.
+    /// List dead letters, newest first, without what they hold.
     List(list::List),
-    /// Show one whole, with its headers and its payload.
+    /// Show a dead letter whole, with its headers and its payload.
     Show(show::Show),
-    /// Put them back into the outbox, to be published again.
+    /// Put dead letters back into the outbox, to be published again.
     Requeue(requeue::Requeue),
-    /// Delete them.
+    /// Delete dead letters.
     Discard(discard::Discard),
     /// List what was done to dead letters and blocked keys, and by whom.
     History(history::History),

@@ -25,7 +25,7 @@ with [outbox] on_rejected = \"block-key\", which keeps the order.
 First mend what it was refused for, such as the topic's max.message.bytes: otherwise it becomes a dead letter again.
 
 Examples:
-  outbox-relay dead-letters requeue --config config.toml --topic events.order --reason record-too-large --dry-run
+  outbox-relay dead-letters requeue --config config.toml --topic events.order --dry-run
   outbox-relay dead-letters requeue --config config.toml --id 17,18
   outbox-relay dead-letters requeue --config config.toml --all --limit 10
 
