@@ -288,7 +288,9 @@ async fn a_requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
         assert_eq!(consumer::read_all(&outbox.topics()).await, [], "{name}");
 
         topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
-        let done = outbox.relay().command(&["dead-letters", "requeue", "--all"]);
+        // As behind an old pooler, for some of them.
+        let operator = outbox.relay().set("postgres", "prepared_statements", name.starts_with("json"));
+        let done = operator.command(&["dead-letters", "requeue", "--all"]);
         assert_eq!(done.succeeds(), "app.outbox: 2 dead letters requeued\n");
         outbox.wait_until_drained(WITHIN).await;
         assert!(relay.stop().await.success(), "{}", relay.log());
