@@ -1,4 +1,4 @@
-//! The rights that the relay and the writers need, and no more.
+//! The rights that the relay, the writers and the operators need, and no more.
 //!
 //! One list serves both the GRANT statements that are printed and the check at start, so they cannot differ.
 
@@ -113,6 +113,17 @@ mod tests {
         for (at, right) in RELAY_RIGHTS.iter().enumerate() {
             assert_eq!(unknown_placeholders(right.on), [""; 0]);
             assert!(!RELAY_RIGHTS[..at].contains(right), "{right:?} twice");
+        }
+    }
+
+    #[test]
+    fn an_operator_needs_what_the_relay_does_not() {
+        let table: TableName = "app.outbox".parse().unwrap();
+        let (relay, operator) = (relay_grants(&table, "o"), operator_grants(&table, "o"));
+        assert_eq!(operator.lines().count(), 6, "{operator}");
+        for grant in operator.lines() {
+            assert!(!relay.contains(grant), "{grant}");
+            assert_eq!(operator.matches(grant).count(), 1, "{grant}");
         }
     }
 
