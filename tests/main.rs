@@ -8,6 +8,7 @@ mod commands;
 mod content;
 mod crashes;
 mod demo;
+mod failures_page;
 mod held_topics;
 mod kafka_away;
 mod locked_rows;

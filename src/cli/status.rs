@@ -2,8 +2,8 @@
 
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
-use crate::kafka::failure::remedy;
 use crate::postgres::status::{BACKLOG_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, OutboxStatus, PostgresStatus};
+use crate::relay::reason::remedy;
 use clap::Args;
 use humantime::{format_duration, format_rfc3339_seconds};
 use serde::Serialize;

@@ -3,6 +3,7 @@
 use super::failure::{classify, failure};
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
+use crate::relay::reason::NO_OFFSET;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -133,9 +134,11 @@ impl ProducerContext for Context {
         let outcome = match result {
             // A success without an offset is none: librdkafka says so when a later request of the producer was
             // stored, and this one was taken for a duplicate.
-            Ok(message) if message.offset() < 0 => {
-                Err(Failure::unknown("Kafka acknowledged the record without an offset"))
-            }
+            Ok(message) if message.offset() < 0 => Err(Failure {
+                kind: NO_OFFSET.kind,
+                reason: NO_OFFSET.word,
+                error: "Kafka acknowledged the record without an offset".to_owned(),
+            }),
             Ok(_) => Ok(()),
             Err((error, _)) => Err(failure("publishing", error)),
         };

@@ -17,6 +17,7 @@ pub mod reap;
 pub mod server_error;
 pub mod session;
 mod settle;
+pub mod sqlstates;
 pub mod statements;
 pub mod status;
 pub mod table;

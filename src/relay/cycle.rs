@@ -20,6 +20,7 @@ use super::lane::Lane;
 use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settlement};
 use super::publisher::{Producer, Publisher};
+use super::reason::OTHER_RECORD_REFUSED;
 use super::session::{Place, Session};
 use std::collections::HashSet;
 use std::future::Future;
@@ -227,6 +228,8 @@ async fn judge<E: Event, P: Publisher>(
                     relay.publisher.judge(session.topic(place), place.partition, &batch.rows()[index]).await;
                 match verdict {
                     Ok(()) => batch.acknowledged(index),
+                    // That another record was refused cannot be, alone: what it says of this one is not known.
+                    Err(failure) if failure.reason == OTHER_RECORD_REFUSED.word => return,
                     Err(failure) if failure.kind == FailureKind::Row => {
                         batch.rejected(index, session.topic(place), failure.into());
                     }

@@ -28,6 +28,7 @@ pub mod partition;
 pub mod prober;
 pub mod publisher;
 pub mod reaper;
+pub mod reason;
 pub mod scout;
 pub mod session;
 pub mod stats;
