@@ -10,6 +10,7 @@ mod crashes;
 mod demo;
 mod failures_page;
 mod held_topics;
+mod huge_rows;
 mod kafka_away;
 mod locked_rows;
 mod marks;

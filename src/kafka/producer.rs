@@ -78,8 +78,9 @@ impl Producer for KafkaProducer {
         let Err((error, _)) = self.producer.send(record) else { return Ok(()) };
         self.reports.withdraw();
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
-            let bytes = payload.map_or(0, |bytes| bytes.len() as i64);
-            return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max)));
+            let parts = [payload, Some(event.key()), Some(event.event_type()), event.headers()];
+            let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
+            return Err(Refusal::Row(too_large(bytes as i64, self.limits.record_bytes_max)));
         }
         Err(Refusal::Session(failure("handing a record to the producer", &error)))
     }
@@ -141,7 +142,7 @@ impl Drop for Detached {
 
 fn too_large(bytes: i64, max: usize) -> Rejection {
     let error = format!(
-        "the payload has {bytes} bytes; with key and headers it exceeds message.max.bytes = {max} of [kafka.properties]"
+        "payload, key, type and headers have {bytes} bytes; the record exceeds message.max.bytes = {max} of [kafka.properties]"
     );
     Rejection { reason: "record-too-large", error }
 }

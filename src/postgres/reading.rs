@@ -29,11 +29,11 @@ impl Reading {
         const DOING: &str = "reading events";
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let rows_max = read.rows_max as i64;
-        let payload_max = statements.payload_bytes_max;
+        let record_max = statements.record_bytes_max;
         if prepares {
             let statement = answer(DOING, transaction.prepare_cached(&statements.read)).await?;
             let params: [&(dyn ToSql + Sync); 5] =
-                [&numbers, &read.lows, &read.hold_version, &rows_max, &payload_max];
+                [&numbers, &read.lows, &read.hold_version, &rows_max, &record_max];
             return Ok(Reading::Portal(answer(DOING, transaction.bind(&statement, &params)).await?));
         }
         let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {}", statements.read);
@@ -42,7 +42,7 @@ impl Reading {
             (&read.lows, Type::INT8_ARRAY),
             (&read.hold_version, Type::INT8),
             (&rows_max, Type::INT8),
-            (&payload_max, Type::INT4),
+            (&record_max, Type::INT4),
         ];
         answer(DOING, transaction.execute_typed(&declare, &params)).await?;
         Ok(Reading::Cursor)

@@ -140,7 +140,11 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "raise max_connections or the role's limit, or look who uses them: a relay needs workers + 4",
     ),
     refused("53400", "a configured limit is reached", MEND_SERVER),
-    refused("54", "a limit of the server's is exceeded", OBJECTS),
+    refused(
+        "54",
+        "a limit of the server's is exceeded, for instance by the text of a jsonb payload",
+        "look for a jsonb payload of hundreds of megabytes in the outbox, and move its row away",
+    ),
     refused("55", "an object is not in the state that is needed", MEND_SERVER),
     contended("55006", "an object is in use", LOCKED),
     contended("55P03", "somebody else held a lock longer than lock_timeout", LOCKED),

@@ -151,6 +151,15 @@ impl RelayProcess {
         Pid::from_child(&self.process)
     }
 
+    /// The most memory that it has ever had resident.
+    pub fn resident_bytes_max(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.pid().as_raw_nonzero());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        kilobytes * 1_024
+    }
+
     fn read(&self, file: &str) -> String {
         String::from_utf8_lossy(&std::fs::read(self.folder.path().join(file)).unwrap()).into_owned()
     }
