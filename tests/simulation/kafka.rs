@@ -4,7 +4,7 @@ use super::postgres::SimEvent;
 use super::world::{Sabotage, World};
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind};
-use outbox_relay::relay::publisher::{Producer, Publisher, Refusal, Report};
+use outbox_relay::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -154,24 +154,42 @@ impl Publisher for SimCluster {
         })
     }
 
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, event: &E) -> Result<(), Failure> {
-        let mut alone = self.open().await?;
-        if let Err(Refusal::Session(failure)) = alone.send(0, topic, partition, event) {
-            return Err(failure);
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+        let mut alone = match self.open().await {
+            Ok(producer) => producer,
+            Err(failure) => return Judged { acknowledged: 0, failure: Some(failure) },
+        };
+        let mut outcomes = vec![Err(Failure::unknown("no report")); rows.len()];
+        for part in [0..1, 1..rows.len()] {
+            for index in part {
+                if let Err(Refusal::Session(failure)) =
+                    alone.send(index as u32, topic, partition, rows[index])
+                {
+                    outcomes[index] = Err(failure);
+                    break;
+                }
+            }
+            alone.drained().await;
+            let mut reports = Vec::new();
+            alone.drain(&mut reports);
+            for Report { index, outcome } in reports {
+                outcomes[index as usize] = outcome;
+            }
+            if outcomes[0].is_err() {
+                break;
+            }
         }
-        alone.drained().await;
-        let mut reports = Vec::new();
-        alone.drain(&mut reports);
-        reports.pop().unwrap().outcome
+        let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+        Judged { acknowledged, failure: outcomes.into_iter().nth(acknowledged).and_then(Result::err) }
     }
 
     async fn probe(&self) -> Result<(), Failure> {
         self.round_trip().await
     }
 
-    async fn probe_topic(&self, topic: &str) -> Result<(), Failure> {
+    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
         self.round_trip().await?;
-        missing(&self.broker, topic).map_or(Ok(()), Err)
+        missing(&self.broker, topic).map_or(Ok(PARTITIONS), Err)
     }
 }
 

@@ -3,10 +3,11 @@
 use super::kafka::Broker;
 use super::world::{Sabotage, World};
 use outbox_relay::relay::event::{Event, Payload};
-use outbox_relay::relay::failure::{Failure, Fault, FaultKind};
+use outbox_relay::relay::failure::{Fault, FaultKind};
+use outbox_relay::relay::judge::REJECTS_EVERYTHING;
 use outbox_relay::relay::lane::{LANES, Lane};
 use outbox_relay::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
-use outbox_relay::relay::prober::Holds;
+use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
 use outbox_relay::relay::scout::{Lookout, Sighting};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -98,9 +99,29 @@ struct State {
     writers: BTreeSet<String>,
     lanes: HashMap<usize, u64>,
     claims: HashMap<u64, Instant>,
-    holds: BTreeMap<String, Instant>,
+    holds: BTreeMap<String, Hold>,
+    /// Keys that wait behind a row that was refused: topic, key.
+    blocked: BTreeSet<(String, String)>,
     hold_version: i64,
     violations: Vec<String>,
+}
+
+struct Hold {
+    probe_at: Instant,
+    reason: String,
+    /// The key of the row that met the failure.
+    key: String,
+}
+
+impl State {
+    /// Unsent rows whose keys are not blocked, by id.
+    fn waiting(&self) -> impl Iterator<Item = &SimEvent> {
+        self.rows
+            .values()
+            .filter(|row| row.state == RowState::Unsent)
+            .map(|row| &row.event)
+            .filter(|event| !self.blocked.contains(&(super::topic_of(event), event.key.clone())))
+    }
 }
 
 impl Postgres {
@@ -169,16 +190,23 @@ impl Postgres {
         let state = self.state.borrow();
         let current = state.hold_version == hold_version || self.world.breaks(Sabotage::HoldsWithoutVersion);
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
-        for row in state.rows.values().filter(|row| row.state == RowState::Unsent) {
-            let lane = row.event.lane();
-            let Some(place) = lanes.iter().position(|asked| *asked == lane) else { continue };
-            let above = row.event.id > if current { lows[place] } else { i64::MIN };
-            if above && !state.holds.contains_key(&super::topic_of(&row.event)) {
-                found.push((place, row.event.clone()));
+        for event in state.waiting() {
+            let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
+            let above = event.id > if current { lows[place] } else { i64::MIN };
+            if above && !state.holds.contains_key(&super::topic_of(event)) {
+                found.push((place, event.clone()));
             }
         }
         found.sort_by_key(|(place, event)| (*place, event.id));
         found.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// The first unsent row of the key that this row belongs to.
+    fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
+        let state = self.state.borrow();
+        let Some(row) = state.rows.get(&id) else { return Vec::new() };
+        let place = |event: &SimEvent| (super::topic_of(event), event.key.clone());
+        state.waiting().find(|event| place(event) == place(&row.event)).cloned().into_iter().collect()
     }
 
     fn hold_version(&self) -> i64 {
@@ -336,7 +364,10 @@ impl Claim for SimClaim<'_> {
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.statement().await?;
         let postgres = &self.connection.postgres;
-        let mut rows = postgres.pending(&self.lanes, &read.lows, read.hold_version);
+        let mut rows = match read.first_of_key_of {
+            Some(id) => postgres.first_of_key_of(id),
+            None => postgres.pending(&self.lanes, &read.lows, read.hold_version),
+        };
         if let Some(early) = self.early.take() {
             rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
         }
@@ -403,14 +434,22 @@ impl Claim for SimClaim<'_> {
                 world.note(|| format!("id {} is marked", event.id));
                 state.rows.get_mut(&event.id).unwrap().state = RowState::Sent;
             }
-            for (event, _, _) in &settlement.rejected {
-                world.note(|| format!("id {} moves to the dead letters", event.id));
-                state.rows.get_mut(&event.id).unwrap().state = RowState::Dead;
+            for verdict in &settlement.rejected {
+                world.note(|| format!("id {} moves to the dead letters", verdict.row.id));
+                state.rows.get_mut(&verdict.row.id).unwrap().state = RowState::Dead;
             }
-            for (topic, _) in &settlement.held {
-                if state.holds.insert((*topic).to_owned(), Instant::now()).is_none() {
+            for verdict in &settlement.blocked {
+                world.note(|| format!("id {} blocks its key", verdict.row.id));
+                state.blocked.insert((super::topic_of(verdict.row), verdict.row.key.clone()));
+                state.hold_version += 1;
+            }
+            for held in &settlement.held {
+                let reason = held.why.reason.to_owned();
+                let hold = Hold { probe_at: Instant::now(), reason, key: held.witness.key.clone() };
+                if !state.holds.contains_key(held.topic) {
+                    state.holds.insert(held.topic.to_owned(), hold);
                     state.hold_version += 1;
-                    world.note(|| format!("{topic} is held"));
+                    world.note(|| format!("{} is held: {}", held.topic, held.why.reason));
                 }
             }
         }
@@ -459,19 +498,35 @@ impl Lookout for SimConnection {
 }
 
 impl Holds for SimConnection {
-    async fn count(&mut self) -> Result<i64, Fault> {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
         self.statement().await?;
-        Ok(self.postgres.state.borrow().holds.len() as i64)
+        let state = self.postgres.state.borrow();
+        Ok(Waiting { topics: state.holds.len() as i64, keys: state.blocked.len() as i64 })
     }
 
-    async fn due(&mut self) -> Result<Option<String>, Fault> {
+    async fn due(&mut self) -> Result<Option<Due>, Fault> {
         self.statement().await?;
         let mut state = self.postgres.state.borrow_mut();
-        let due = state.holds.iter_mut().find(|(_, at)| **at <= Instant::now());
-        Ok(due.map(|(topic, at)| {
-            *at = Instant::now() + Duration::from_secs(30);
-            topic.clone()
+        let due = state.holds.iter_mut().find(|(_, hold)| hold.probe_at <= Instant::now());
+        Ok(due.map(|(topic, hold)| {
+            hold.probe_at = Instant::now() + Duration::from_secs(30);
+            Due { topic: topic.clone(), reason: hold.reason.clone() }
         }))
+    }
+
+    async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
+        self.statement().await?;
+        let state = self.postgres.state.borrow();
+        let key = state.holds.get(&due.topic).map(|hold| hold.key.clone());
+        let mut rows: Vec<&SimEvent> =
+            state.waiting().filter(|event| super::topic_of(event) == due.topic).collect();
+        let any = due.reason == REJECTS_EVERYTHING && !rows.is_empty();
+        if any {
+            let at = self.postgres.world.below(rows.len() as u64) as usize;
+            rows.rotate_left(at);
+        }
+        let first = rows.iter().find(|event| !any && Some(&event.key) == key.as_ref()).or(rows.first());
+        Ok(first.map(|event| Witness { lane: event.lane(), id: event.id }))
     }
 
     async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
@@ -483,11 +538,15 @@ impl Holds for SimConnection {
         Ok(())
     }
 
-    async fn postpone(&mut self, topic: &str, _: &Failure) -> Result<(), Fault> {
+    async fn postpone(&mut self, topic: &str, _: Option<&str>, _: &str) -> Result<(), Fault> {
+        self.again(topic).await
+    }
+
+    async fn again(&mut self, topic: &str) -> Result<(), Fault> {
         self.statement().await?;
         let at = Instant::now() + Duration::from_secs(1);
-        if let Some(due) = self.postgres.state.borrow_mut().holds.get_mut(topic) {
-            *due = at;
+        if let Some(hold) = self.postgres.state.borrow_mut().holds.get_mut(topic) {
+            hold.probe_at = at;
         }
         Ok(())
     }

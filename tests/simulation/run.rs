@@ -3,6 +3,7 @@
 use super::kafka::{Broker, SimCluster};
 use super::postgres::{Postgres, SimConnection, SimEvent};
 use super::world::{Faults, Sabotage, World};
+use outbox_relay::relay::batch::OnRejected;
 use outbox_relay::relay::marks::Marks;
 use outbox_relay::relay::scout::Scout;
 use outbox_relay::relay::stats::Stats;
@@ -107,6 +108,8 @@ fn start_relay(
         publish_timeout: Duration::from_secs(45),
         takeover_timeout: super::postgres::TAKEOVER,
         poll_interval: Duration::from_millis(50),
+        on_rejected: OnRejected::DeadLetter,
+        rejections_before_hold: 10,
     };
     let cluster = SimCluster { broker: Rc::clone(broker), relay: number };
     let template = TopicTemplate::parse("{aggregate_type}").unwrap();
@@ -119,7 +122,7 @@ fn start_relay(
     }
     tasks.spawn_local(Scout::new(Rc::clone(&relay), connection(), world.fork()).scout());
     tasks.spawn_local(prober::keep_gate(Rc::clone(&relay), world.fork()));
-    tasks.spawn_local(prober::keep_holds(relay, connection()));
+    tasks.spawn_local(prober::keep_holds(relay, connection(), connection()));
     tasks
 }
 
