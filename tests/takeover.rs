@@ -12,6 +12,9 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
 const WORKERS: usize = 3;
 const BATCH_SIZE: usize = 1_000;
 
+const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                         WHERE application_name = $1 AND datname = current_database()";
+
 fn relay(outbox: &Outbox) -> Relay {
     outbox.relay().set("relay", "takeover_timeout", "3s").set("relay", "workers", WORKERS as i64).set(
         "relay",
@@ -61,8 +64,6 @@ async fn a_frozen_relay_is_overtaken_without_reordering() {
 
 #[tokio::test]
 async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_duplicate() {
-    const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                             WHERE application_name = $1 AND datname = current_database()";
     let (outbox, writers) = under_load("terminated").await;
     let mut relay = relay(&outbox).start().await;
     let mut terminated = 0;
@@ -78,5 +79,28 @@ async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_dupl
     let report = outbox.check().await;
     println!("{terminated} connections terminated: {report}");
     report.assert_exact();
+    outbox.drop().await;
+}
+
+/// A fault is one line when it begins and one when it ends, however many connections it breaks.
+#[tokio::test]
+async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
+    let (outbox, writers) = under_load("two_lines").await;
+    let mut relay = relay(&outbox).set("log", "level", "info").start().await;
+    outbox.wait_until_publishing(&relay).await;
+    let started = relay.log().lines().count();
+    let row = outbox.client.query_one(TERMINATE, &[&relay.name]).await.unwrap();
+    let terminated: i64 = row.get(0);
+    assert!(terminated > WORKERS as i64, "{terminated}: those of the workers and of the scout");
+    relay.wait_for_log("Postgres works again").await;
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    let log = relay.log();
+    let lines: Vec<&str> = log.lines().skip(started).collect();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines[0].contains(" WARN Postgres fails, nothing is lost: "), "{}", lines[0]);
+    assert!(lines[1].contains(" INFO Postgres works again "), "{}", lines[1]);
+    println!("{terminated} connections terminated:\n{}", lines.join("\n"));
+    assert!(relay.stop().await.success());
     outbox.drop().await;
 }

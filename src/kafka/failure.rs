@@ -1,7 +1,7 @@
 //! What an error of the Kafka client says, and about what. The table is [`super::codes`].
 
 use super::codes::CODES;
-use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::failure::Failure;
 use crate::relay::reason::{Reason, UNKNOWN};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -10,25 +10,19 @@ pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
     CODES.iter().find(|(_, codes)| codes.contains(&code)).map_or(&UNKNOWN, |(reason, _)| *reason)
 }
 
-/// What this error code says, and about what.
-pub fn classify(code: RDKafkaErrorCode) -> (FailureKind, &'static str) {
-    let reason = reason(code);
-    (reason.kind, reason.word)
-}
-
 /// A failure out of a client error. `what` says what was tried.
 pub(super) fn failure(what: &str, error: &KafkaError) -> Failure {
-    let reason = error.rdkafka_error_code().map_or(&UNKNOWN, reason);
-    Failure { kind: reason.kind, reason: reason.word, error: format!("{what}: {error}") }
+    error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what}: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::failure::FailureKind;
 
     #[test]
     fn a_code_that_is_not_listed_is_unknown() {
-        assert_eq!(classify(RDKafkaErrorCode::End), (FailureKind::Unknown, "unknown"));
+        assert_eq!(*reason(RDKafkaErrorCode::End), UNKNOWN);
         let without_code = failure("testing", &KafkaError::Canceled);
         assert_eq!((without_code.kind, without_code.reason), (FailureKind::Unknown, "unknown"));
     }

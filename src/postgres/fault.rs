@@ -32,7 +32,10 @@ pub fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
 pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
     let error = ServerError::from(error);
     let entry = error.code().and_then(|code| sqlstates::entry(code.code()));
-    let message = entry.map_or_else(|| error.to_string(), |entry| format!("{error}: {}", entry.remedy));
+    let message = match entry.filter(|entry| !entry.remedy.starts_with("nothing")) {
+        Some(entry) => format!("{error}: {}", entry.remedy),
+        None => error.to_string(),
+    };
     Fault { kind: kind(error.code()), doing, message }
 }
 

@@ -5,13 +5,13 @@ use super::backoff::Backoff;
 use super::cycle::alive;
 use super::event::Event;
 use super::failure::{Failure, FailureKind, Fault};
-use super::judge::REJECTS_EVERYTHING;
 use super::lane::Lane;
 use super::marks::LOWEST;
 use super::outage::Outage;
 use super::outbox::{Claim, Outbox, Read, Settled, Settlement};
 use super::partition;
 use super::publisher::{Judged, Publisher};
+use super::reason::{REJECTS_EVERYTHING, remedy};
 use super::worker::POSTGRES_ADVICE;
 use std::rc::Rc;
 use std::time::Duration;
@@ -75,7 +75,7 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
         relay.gate.closed().await;
         if let Some(reason) = relay.gate.reason() {
             relay.stats.kafka.fails(&reason);
-            relay.kafka.failed(0, &reason, KAFKA_ADVICE);
+            relay.kafka.failed(0, &reason, &advice(&reason));
         }
         match relay.publisher.probe().await {
             Ok(()) => {
@@ -86,14 +86,19 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
             }
             Err(failure) => {
                 relay.stats.kafka.fails(&failure);
-                relay.kafka.failed(0, &failure, KAFKA_ADVICE);
+                relay.kafka.failed(0, &failure, &advice(&failure));
                 sleep(backoff.next_wait()).await;
             }
         }
     }
 }
 
-const KAFKA_ADVICE: &str = "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works; look at [kafka] bootstrap_servers and the brokers";
+fn advice(failure: &Failure) -> String {
+    let remedy = remedy(failure.reason);
+    format!(
+        "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works. What to do: {remedy}"
+    )
+}
 
 /// Probes held topics when their time has come.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
@@ -223,7 +228,7 @@ async fn publish_first<P: Publisher, O: Outbox>(
             kept?;
             claim.release().await?;
             // A topic that answers to a single row works; whether that row is guilty is found out in its turn.
-            let answers = failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING;
+            let answers = failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word;
             Ok(if answers { Probe::Works } else { Probe::Fails(failure) })
         }
     }

@@ -3,7 +3,7 @@
 //! A reason has one kind, and the kind alone decides what the relay does. Which error code has which reason is in
 //! `kafka/codes.rs`; `docs/failures.md` shows both tables.
 
-use super::failure::FailureKind;
+use super::failure::{Failure, FailureKind, Rejection};
 
 /// Why something was not acknowledged.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +16,18 @@ pub struct Reason {
     pub means: &'static str,
     /// What a person can do, as an imperative without a full stop.
     pub remedy: &'static str,
+}
+
+impl Reason {
+    /// A failure for this reason. `error` is a sentence for a person and never holds a payload.
+    pub fn failure(&self, error: impl Into<String>) -> Failure {
+        Failure { kind: self.kind, reason: self.word, error: error.into() }
+    }
+
+    /// The rejection of a row, or the hold of a topic, for this reason.
+    pub fn rejection(&self, error: impl Into<String>) -> Rejection {
+        Rejection { reason: self.word, error: error.into() }
+    }
 }
 
 /// Each reason is a constant, and all of them are in the list.

@@ -22,6 +22,7 @@ use super::failure::{Failure, FailureKind, Rejection};
 use super::outbox::Held;
 use super::partition;
 use super::publisher::{Producer, Refusal, Report};
+use super::reason::{INVALID_TOPIC_NAME, STUCK};
 use super::refusals::Refusals;
 use pg_outbox::topic::TopicTemplate;
 use std::collections::{HashMap, HashSet};
@@ -31,9 +32,6 @@ use tokio::time::Instant;
 /// This long after a partition was primed a row goes alone again, before anything is forgotten: brokers forget a producer id after
 /// `producer.id.expiration.ms` (1 day by default).
 const PRIMED_FOR: Duration = Duration::from_secs(600);
-
-/// The reason of a hold.
-pub const STUCK: &str = "stuck";
 
 /// One idempotent producer with what is known of its topics.
 pub struct Session<P> {
@@ -394,10 +392,10 @@ impl<P: Producer> Session<P> {
                 "partition {} has acknowledged nothing for {waited}, while others have",
                 place.partition
             );
-            self.hold(place, Rejection { reason: STUCK, error });
+            self.hold(place, STUCK.rejection(error));
         }
         let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
-        self.close(Failure { kind: FailureKind::Topic, reason: STUCK, error });
+        self.close(STUCK.failure(error));
         true
     }
 
@@ -419,11 +417,11 @@ impl<P: Producer> Session<P> {
 }
 
 fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
-    let invalid = |error: String| Rejection { reason: "invalid-topic-name", error };
+    let invalid = |error: String| INVALID_TOPIC_NAME.rejection(error);
     std::str::from_utf8(aggregate_type)
         .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
     pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -8,7 +8,7 @@ use crate::relay::publisher::Report;
 use std::cell::{Cell, RefCell};
 use uuid::Uuid;
 
-struct Row(i64);
+pub(in crate::relay) struct Row(pub i64);
 
 impl Event for Row {
     fn id(&self) -> i64 {
@@ -45,7 +45,7 @@ impl Event for Row {
 
 /// Once it answers, it reports what is on its way just after the session has taken the reports.
 #[derive(Default)]
-struct LateReporter {
+pub(in crate::relay) struct LateReporter {
     on_their_way: RefCell<Vec<u32>>,
     reported: RefCell<Vec<Report>>,
     answers: Cell<bool>,
