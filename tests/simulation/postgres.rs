@@ -504,6 +504,10 @@ impl Holds for SimConnection {
         Ok(Waiting { topics: state.holds.len() as i64, keys: state.blocked.len() as i64 })
     }
 
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        Ok(Vec::new())
+    }
+
     async fn due(&mut self) -> Result<Option<Due>, Fault> {
         self.statement().await?;
         let mut state = self.postgres.state.borrow_mut();
