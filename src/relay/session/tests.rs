@@ -25,7 +25,7 @@ impl Event for Row {
     fn aggregate_type(&self) -> &[u8] {
         match self.0 {
             ..100 => b"order",
-            ..200 => b"silent",
+            100..200 => b"silent",
             _ => b"missing",
         }
     }
