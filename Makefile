@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint services down
+.PHONY: help demo test model lint services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -12,6 +12,12 @@ demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 
 test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
+
+# Compiled alone, since it needs no crate: a release build of them all would take longer than the search.
+model: ## search the large configurations of the protocol's model (minutes, 1 GB of memory)
+	@mkdir -p target
+	@rustc --edition 2024 -C opt-level=3 --test tests/model/main.rs -o target/model
+	@target/model --ignored --nocapture
 
 lint: ## formatting, clippy and documentation, warnings denied
 	@scripts/lint
