@@ -128,13 +128,13 @@ pub async fn run(
         Err(error) => return End::Unavailable(error),
     };
     let table = config.outbox.table.clone();
-    let payload_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
+    let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
     let statements = Rc::new(Statements::new(
         &table,
         facts.payload,
         config.outbox.on_sent,
         &relay.template,
-        payload_bytes_max,
+        record_bytes_max,
     ));
 
     if until == Until::Drained {

@@ -3,10 +3,10 @@
 use super::exit::Failed;
 use super::output::in_line;
 use super::{ConfigFile, block_on, blocked_keys, one_shot};
-use crate::kafka::failure::remedy;
 use crate::postgres::status::{
     BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, OutboxStatus, PostgresStatus,
 };
+use crate::relay::reason::remedy;
 use clap::Args;
 use humantime::{format_duration, format_rfc3339_seconds};
 use serde::Serialize;

@@ -5,9 +5,9 @@ use super::statements::Statements;
 use super::table::TableName;
 use super::transaction::{Params, ShortTransaction};
 use crate::relay::failure::Fault;
-use crate::relay::judge::REJECTS_EVERYTHING;
 use crate::relay::lane::Lane;
 use crate::relay::prober::{Due, Holds, Waiting, Witness};
+use crate::relay::reason::REJECTS_EVERYTHING;
 use crate::relay::stats::TOPICS_NAMED_MAX;
 use std::rc::Rc;
 use tokio_postgres::Row;
@@ -71,7 +71,7 @@ impl Holds for PostgresHolds {
     }
 
     async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
-        let any = due.reason == REJECTS_EVERYTHING;
+        let any = due.reason == REJECTS_EVERYTHING.word;
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&due.topic, Type::TEXT), (&any, Type::BOOL), (&lanes, Type::INT2_ARRAY)];

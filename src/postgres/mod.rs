@@ -21,6 +21,7 @@ pub mod selection;
 pub mod server_error;
 pub mod session;
 mod settle;
+pub mod sqlstates;
 pub mod statements;
 pub mod status;
 pub mod table;

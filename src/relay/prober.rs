@@ -2,12 +2,13 @@
 
 use super::Relay;
 use super::backoff::Backoff;
-use super::failure::{FailureKind, Fault, FaultKind};
+use super::failure::{Failure, FailureKind, Fault, FaultKind};
 use super::lane::Lane;
 use super::outage::Outage;
 use super::outbox::Outbox;
 use super::probe::{Probe, probe};
 use super::publisher::Publisher;
+use super::reason::remedy;
 use super::worker::POSTGRES_ADVICE;
 use crate::fail_point;
 use futures_util::StreamExt;
@@ -74,7 +75,7 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
         relay.gate.closed().await;
         if let Some(reason) = relay.gate.reason() {
             relay.stats.kafka.fails(&reason);
-            relay.kafka.failed(0, &reason, KAFKA_ADVICE);
+            relay.kafka.failed(0, &reason, &advice(&reason));
         }
         probe_until_answered(&relay, &mut backoff).await;
         relay.stats.kafka.answers();
@@ -96,7 +97,7 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
                 Ok(()) => return,
                 Err(failure) => {
                     relay.stats.kafka.fails(&failure);
-                    relay.kafka.failed(0, &failure, KAFKA_ADVICE);
+                    relay.kafka.failed(0, &failure, &advice(&failure));
                 }
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
@@ -107,7 +108,12 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
     }
 }
 
-const KAFKA_ADVICE: &str = "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works; look at [kafka] bootstrap_servers and the brokers";
+fn advice(failure: &Failure) -> String {
+    let remedy = remedy(failure.reason);
+    format!(
+        "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works. What to do: {remedy}"
+    )
+}
 
 /// Probes held topics when their time has come.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {

@@ -5,6 +5,9 @@ use super::world::{Sabotage, World};
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind};
 use outbox_relay::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use outbox_relay::relay::reason::{
+    INVALID_RECORD, OTHER_RECORD_REFUSED, PRODUCER_STATE_LOST, Reason, UNKNOWN_TOPIC,
+};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -50,7 +53,7 @@ enum Answer {
     /// It was stored before: acknowledged without an offset.
     Repeated,
     Retry,
-    Refused(FailureKind),
+    Refused(&'static Reason),
 }
 
 impl Broker {
@@ -73,6 +76,10 @@ impl Broker {
         self.state.borrow_mut().poison.insert(event_id);
     }
 
+    fn refuses(&self, event: &SimEvent) -> bool {
+        self.state.borrow().poison.contains(&event.event_id)
+    }
+
     pub fn has(&self, event_id: Uuid) -> bool {
         self.state.borrow().stored.contains(&event_id)
     }
@@ -89,10 +96,10 @@ impl Broker {
             return Answer::Retry;
         }
         if !state.topics.contains(&to.topic) {
-            return Answer::Refused(FailureKind::Topic);
+            return Answer::Refused(&UNKNOWN_TOPIC);
         }
         if events.iter().any(|event| state.poison.contains(&event.event_id)) {
-            return Answer::Refused(FailureKind::Row);
+            return Answer::Refused(&INVALID_RECORD);
         }
         let known = (to.producer, to.topic.clone(), to.partition);
         // A partition that does not know the producer takes any sequence number.
@@ -101,7 +108,7 @@ impl Broker {
             return Answer::Repeated;
         }
         if first > expected {
-            return Answer::Refused(FailureKind::Session);
+            return Answer::Refused(&PRODUCER_STATE_LOST);
         }
         state.sequences.insert(known, first + events.len() as u64);
         for event in events {
@@ -395,9 +402,7 @@ async fn round(broker: &Broker, shared: &Shared, to: &Target) -> Option<Failure>
             Answer::Retry => continue,
             Answer::Stored => Ok(()),
             Answer::Repeated => Err(Failure::unknown("acknowledged without an offset")),
-            Answer::Refused(kind) => {
-                return Some(Failure { kind, reason: "refused", error: "refused".to_owned() });
-            }
+            Answer::Refused(why) => return Some(why.failure("refused")),
         };
         shared.state.borrow_mut().partitions.get_mut(to).unwrap().window.retain(|(at, _)| *at != first);
         for (index, _) in rows {
@@ -418,8 +423,14 @@ fn fail(broker: &Broker, shared: &Shared, to: &Target, failure: &Failure) {
             let known = (to.producer, to.topic.clone(), to.partition);
             broker.state.borrow_mut().sequences.insert(known, first + rows.len() as u64);
         }
-        for (index, _) in rows {
-            let outcome = if place == 0 { failure.clone() } else { Failure::unknown("after a failure") };
+        for (index, event) in rows {
+            let outcome = match place {
+                0 if failure.kind == FailureKind::Row && !broker.refuses(&event) => {
+                    OTHER_RECORD_REFUSED.failure("refused")
+                }
+                0 => failure.clone(),
+                _ => Failure::unknown("after a failure"),
+            };
             shared.report(index, Err(outcome));
         }
     }

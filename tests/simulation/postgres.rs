@@ -4,10 +4,10 @@ use super::kafka::Broker;
 use super::world::{Sabotage, World};
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::{Fault, FaultKind};
-use outbox_relay::relay::judge::REJECTS_EVERYTHING;
 use outbox_relay::relay::lane::{LANES, Lane};
 use outbox_relay::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
 use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
+use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use outbox_relay::relay::scout::{Lookout, Sighting};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -524,7 +524,7 @@ impl Holds for SimConnection {
         let key = state.holds.get(&due.topic).map(|hold| hold.key.clone());
         let mut rows: Vec<&SimEvent> =
             state.waiting().filter(|event| super::topic_of(event) == due.topic).collect();
-        let any = due.reason == REJECTS_EVERYTHING && !rows.is_empty();
+        let any = due.reason == REJECTS_EVERYTHING.word && !rows.is_empty();
         if any {
             let at = self.postgres.world.below(rows.len() as u64) as usize;
             rows.rotate_left(at);
