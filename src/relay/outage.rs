@@ -70,3 +70,37 @@ impl Outage {
         self.now.borrow().as_ref().map(|now| now.since.elapsed())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_over_when_it_works_for_all_whom_it_failed() {
+        let outage = Outage::new("a test");
+        outage.failed(0, &"gone", "");
+        outage.failed(1, &"gone", "");
+        outage.worked(0);
+        outage.worked(2);
+        assert!(outage.lasts().is_some());
+        outage.worked(1);
+        assert!(outage.lasts().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whom_it_failed_last_and_who_has_nothing_to_do_does_not_keep_it_open() {
+        let outage = Outage::new("a test");
+        outage.failed(0, &"gone", "");
+        outage.failed(1, &"gone", "");
+        outage.needed_only_by(0);
+        outage.worked(0);
+        assert!(outage.lasts().is_some(), "it may have been failed in the middle of its work");
+        outage.failed(0, &"gone", "");
+        advance(QUIET * 2).await;
+        outage.needed_only_by(0);
+        assert!(outage.lasts().is_some(), "the one that needs it has not said that it works");
+        outage.worked(0);
+        assert!(outage.lasts().is_none());
+    }
+}

@@ -21,7 +21,7 @@ pub const BATCH_SIZE: usize = 500;
 /// intervals.
 const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(2));
 /// The successor has to come round, and to send what the other one had.
-const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(Duration::from_secs(3));
+const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(RESUMED_WITHIN);
 const KEYS: usize = 100;
 
 /// Few keys, a backlog in front of each, and writers that go on while the server is away: what is in flight has
