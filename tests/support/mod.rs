@@ -4,6 +4,7 @@
 #![allow(dead_code)] // several test binaries share it, and none uses all of it
 
 pub mod checker;
+pub mod command;
 pub mod consumer;
 pub mod database;
 pub mod kafka_proxy;

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::command::{Ended, binary};
 use super::wait::wait_until;
-use crate::commands::{Ended, binary};
 
 /// Longer than anything waits at default settings.
 const WITHIN: Duration = Duration::from_secs(60);
