@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod bad_rows;
+mod blocked_keys;
 mod check;
 mod commands;
 mod content;
 mod crashes;
+mod dead_letters;
 mod demo;
 mod held_topics;
 mod kafka_away;

@@ -1,6 +1,8 @@
 //! From an error code to what happens: the one table. A code that is not listed is unknown.
 
 use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::judge::REJECTS_EVERYTHING;
+use crate::relay::session::STUCK;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 /// What this error code says, and about what.
@@ -49,6 +51,15 @@ pub fn remedy(reason: &str) -> &'static str {
         "unknown-topic" => "create the topic, or delete the rows if their aggregate_type is a mistake",
         "topic-authorization" => "allow the relay's Kafka user to Write to and Describe the topic",
         "policy-violation" => "look at the broker's policy for the topic",
+        STUCK => {
+            "look for partitions of the topic without a leader or with fewer in-sync replicas than min.insync.replicas; \
+             the relay goes on by itself when they have them"
+        }
+        REJECTS_EVERYTHING => {
+            "look at the topic's limits and validators, such as max.message.bytes and schema checks; the relay goes on by \
+             itself when the topic takes an event again. If the events are wrong, raise [outbox] rejections_before_hold, \
+             restart the relays, and delete the topic's row from the table of holds"
+        }
         _ => "look at the topic's partitions and leaders; the relay goes on by itself when it works",
     }
 }

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::wait::wait_until;
+use crate::commands::{Ended, binary};
 
 /// Longer than anything waits at default settings.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -63,6 +64,14 @@ impl Relay {
         let mut relay = self.spawn(&["run"]);
         relay.wait_for_log("relaying").await;
         relay
+    }
+
+    /// Runs a command, with `--config` added, to its end.
+    pub fn command(self, command: &[&str]) -> Ended {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("relay.toml");
+        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        Ended::of(binary(command).arg("--config").arg(&config))
     }
 
     /// Starts a command, with `--config` added, and does not wait for anything.
