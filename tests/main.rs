@@ -23,6 +23,7 @@ mod ordinary;
 mod partition;
 mod plan;
 mod pooler;
+mod probes;
 mod promises;
 mod record_size;
 mod secrets;

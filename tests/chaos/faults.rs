@@ -7,14 +7,17 @@ use tokio_postgres::Client;
 
 use crate::application;
 use crate::schedule::{Fault, Kind, Step};
+use crate::support::kafka_proxy::Action;
+use crate::support::kafka_wire::{NOT_ENOUGH_REPLICAS, Produce};
 use crate::support::postgres_proxy::{Act, At, Network};
 use crate::support::postgres_server::Shutdown;
 use crate::world::{LIMIT, Replica, World, settings};
 
 /// Rows fit one by one, and hardly two together.
 const LOWERED_LIMIT: &str = "700";
-/// More than one broker can give.
-const TOO_MANY_REPLICAS: &str = "2";
+/// So many unsent rows are no backlog.
+const CAUGHT_UP: i64 = 1_000;
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How often a relay is looked at until it is caught with lanes in its hands, and how long it goes on in between.
 const CATCHES: usize = 100;
@@ -62,6 +65,9 @@ impl World {
         sleep(step.pause).await;
         say(&step.fault.to_string());
         let Some((after, second)) = &step.second else {
+            if step.fault.kind.is_taken_over() {
+                self.wait_until_caught_up().await;
+            }
             return vec![self.strike(&step.fault, true).await];
         };
         let later = async {
@@ -159,10 +165,22 @@ impl World {
                 sleep(fault.lasts).await;
                 relay.to_kafka.let_through().await;
             }
-            Kind::LowerLimit => self.alter_topic(fault, &settings(LOWERED_LIMIT, "1")).await,
-            Kind::StarveTopic => self.alter_topic(fault, &settings(LIMIT, TOO_MANY_REPLICAS)).await,
+            Kind::LowerLimit => self.lower_limit(fault).await,
+            Kind::StarveTopic => self.starve_topic(fault).await,
         }
         Struck { fault: fault.clone(), began, ended: SystemTime::now(), claimed, alone, all_worked: None }
+    }
+
+    /// What is measured of a takeover is not to be how long a backlog takes. Gives up on relays that are too slow.
+    async fn wait_until_caught_up(&self) {
+        let client = self.connect().await;
+        let begun = Instant::now();
+        let behind = "SELECT count(*) FROM outbox WHERE sent_at IS NULL";
+        while client.query_one(behind, &[]).await.unwrap().get::<_, i64>(0) > CAUGHT_UP
+            && begun.elapsed() < CATCH_UP_WITHIN
+        {
+            sleep(AGAIN_AFTER).await;
+        }
     }
 
     /// The names of the relays that have a claim now.
@@ -212,12 +230,27 @@ impl World {
         }
     }
 
-    async fn alter_topic(&self, fault: &Fault, meanwhile: &[(&str, &str)]) {
+    async fn lower_limit(&self, fault: &Fault) {
+        let topic = fault.topic().expect("a fault of a topic");
         // Locked, so that no other fault takes the broker away.
         let _kafka = self.kafka.lock().await;
-        let topic = fault.topic().expect("a fault of a topic");
-        self.cluster.alter(topic, meanwhile).await;
+        self.cluster.alter(topic, &settings(LOWERED_LIMIT)).await;
         sleep(fault.lasts).await;
-        self.cluster.alter(topic, &settings(LIMIT, "1")).await;
+        self.cluster.alter(topic, &settings(LIMIT)).await;
+    }
+
+    /// Answers to every relay as a broker does that lacks its replicas.
+    async fn starve_topic(&self, fault: &Fault) {
+        for relay in &self.relays {
+            let topic = fault.topic().expect("a fault of a topic").to_owned();
+            let refuse = move |request: &Produce| {
+                if request.topic == topic { Action::Refuse(NOT_ENOUGH_REPLICAS) } else { Action::Pass }
+            };
+            relay.lock().await.to_kafka.act(refuse);
+        }
+        sleep(fault.lasts).await;
+        for relay in &self.relays {
+            relay.lock().await.to_kafka.act(|_| Action::Pass);
+        }
     }
 }

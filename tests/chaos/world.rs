@@ -96,7 +96,7 @@ impl World {
         let kafka = KafkaServer::start().await;
         let (url, cluster) = (postgres.url(), kafka.cluster());
         for kind in &KINDS {
-            cluster.create(&topic(kind.name), kind.partitions, &settings(LIMIT, "1")).await;
+            cluster.create(&topic(kind.name), kind.partitions, &settings(LIMIT)).await;
         }
         let mut relays = Vec::new();
         for number in 1..=RELAYS {
@@ -175,10 +175,6 @@ impl World {
 }
 
 /// Of a topic. The broker's own times tell after which fault a record was appended.
-pub fn settings<'a>(limit: &'a str, replicas: &'a str) -> [(&'a str, &'a str); 3] {
-    [
-        ("max.message.bytes", limit),
-        ("min.insync.replicas", replicas),
-        ("message.timestamp.type", "LogAppendTime"),
-    ]
+pub fn settings(limit: &str) -> [(&str, &str); 2] {
+    [("max.message.bytes", limit), ("message.timestamp.type", "LogAppendTime")]
 }
