@@ -41,22 +41,38 @@ CREATE TABLE {dead_letter} (
 
 -- Topics that cannot be written to now: their rows wait here in the outbox, all others flow.
 CREATE TABLE {hold} (
-    topic    text PRIMARY KEY,
-    reason   text        NOT NULL,
-    error    text        NOT NULL,
-    held_at  timestamptz NOT NULL DEFAULT now(),
-    probes   integer     NOT NULL DEFAULT 0,
-    probe_at timestamptz NOT NULL DEFAULT now()                               -- when a relay may next try whether the topic works again
+    topic        text PRIMARY KEY,
+    aggregate_id text,                                                        -- the key that met the failure: probed with its first row
+    reason       text        NOT NULL,
+    error        text        NOT NULL,
+    held_at      timestamptz NOT NULL DEFAULT now(),
+    probes       integer     NOT NULL DEFAULT 0,
+    probe_at     timestamptz NOT NULL DEFAULT now()                           -- when a relay may next try whether the topic works again
 );
 
--- Counts the changes of the set of holds. The claim reads it in the snapshot in which it reads the rows.
+-- Keys whose first unsent event Kafka refused for good, under on_rejected = "block-key": their events wait here in the
+-- outbox until somebody decides, all others flow.
+CREATE TABLE {blocked_key} (
+    aggregate_type text        NOT NULL,
+    aggregate_id   text        NOT NULL,
+    outbox_id      bigint      PRIMARY KEY,                                   -- the event that was refused
+    event_id       uuid        NOT NULL,
+    topic          text        NOT NULL,
+    reason         text        NOT NULL,
+    error          text        NOT NULL,
+    blocked_at     timestamptz NOT NULL DEFAULT now()
+);
+-- By a hash: what makes an event too large may be its key.
+CREATE INDEX ON {blocked_key} (hashtext(aggregate_id));
+
+-- Counts the changes of the set of holds and blocked keys. The claim reads it in the snapshot in which it reads the rows.
 CREATE TABLE {hold_version} (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     version   bigint  NOT NULL DEFAULT 0
 );
 INSERT INTO {hold_version} DEFAULT VALUES;
 
--- A trigger and not the relay's own statements, so that a hold removed by hand in psql counts too.
+-- A trigger and not the relay's own statements, so that what is removed by hand in psql counts too.
 -- SECURITY DEFINER, so that nobody needs the right to set the version; hence the pinned search_path, and no
 -- right for the public to attach the function to tables of its own.
 CREATE FUNCTION {hold_changed}() RETURNS trigger
@@ -69,6 +85,8 @@ REVOKE ALL ON FUNCTION {hold_changed}() FROM PUBLIC;
 
 -- The probe's own columns change often and change nothing for the claim.
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic ON {hold}
+    FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
+CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF aggregate_type, aggregate_id ON {blocked_key}
     FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
 
 -- Inserts an event from any language: SELECT {enqueue}('order', '42', 'OrderPlaced', '{"total": 12}').

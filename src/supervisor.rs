@@ -12,7 +12,7 @@ use crate::postgres::reap::PostgresReaper;
 use crate::postgres::statements::Statements;
 use crate::relay::failure::Failure;
 use crate::relay::marks::Marks;
-use crate::relay::prober::{self, Holds};
+use crate::relay::prober::{self, Holds, Waiting};
 use crate::relay::publisher::Publisher;
 use crate::relay::scout::Scout;
 use crate::relay::stats::Stats;
@@ -42,11 +42,8 @@ pub enum Until {
 pub enum End {
     /// It was asked to, and everything in flight is settled.
     Asked,
-    /// Nothing is left but the rows of so many held topics.
-    Drained {
-        /// Held topics.
-        held: i64,
-    },
+    /// Nothing is left but the rows of held topics and blocked keys.
+    Drained(Waiting),
     /// It was asked to, and something in flight was not settled in time.
     TooLate,
     /// Postgres or Kafka could not be reached, which ends a relay that only drains.
@@ -66,9 +63,10 @@ pub enum StartError {
     Unfit(String),
 }
 
-/// How many connections to Postgres a relay needs: a worker each, the scout, the prober, the reaper, and one to spare.
+/// How many connections to Postgres a relay needs: a worker each, the scout, two for the prober, the reaper, and one to
+/// spare.
 pub fn connections(config: &Config) -> usize {
-    config.relay.workers + 4
+    config.relay.workers + 5
 }
 
 /// The checks at start.
@@ -159,7 +157,14 @@ pub async fn run(
         gate.await;
         "the prober of Kafka"
     });
-    let holds = prober::keep_holds(Rc::clone(&relay), PostgresHolds::new(database.clone(), table.clone()));
+    let holds = PostgresHolds::new(database.clone(), Rc::clone(&statements), table.clone());
+    let probes = PostgresOutbox::new(
+        database.clone(),
+        Rc::clone(&statements),
+        config.relay.takeover_timeout,
+        facts.server_version_num,
+    );
+    let holds = prober::keep_holds(Rc::clone(&relay), holds, probes);
     background.spawn_local(async {
         holds.await;
         "the prober of held topics"
@@ -196,15 +201,16 @@ pub async fn run(
     match (finished, until) {
         (Err(_), _) => End::TooLate,
         (Ok(()), Until::Asked) => End::Asked,
-        (Ok(()), Until::Drained) => drained_end(&relay, &drained, database, table).await,
+        (Ok(()), Until::Drained) => {
+            drained_end(&relay, &drained, PostgresHolds::new(database, statements, table)).await
+        }
     }
 }
 
 async fn drained_end(
     relay: &Relay<KafkaCluster>,
     fault: &RefCell<Option<crate::relay::failure::Fault>>,
-    database: Database,
-    table: crate::postgres::table::TableName,
+    mut holds: PostgresHolds,
 ) -> End {
     if let Some(fault) = fault.take() {
         return End::Unavailable(fault.to_string());
@@ -212,8 +218,8 @@ async fn drained_end(
     if let Some(failure) = relay.gate.reason() {
         return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
     }
-    match PostgresHolds::new(database, table).count().await {
-        Ok(held) => End::Drained { held },
+    match holds.count().await {
+        Ok(waiting) => End::Drained(waiting),
         Err(fault) => End::Unavailable(fault.to_string()),
     }
 }
@@ -227,6 +233,8 @@ fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, Stri
         publish_timeout: config.relay.publish_timeout,
         takeover_timeout: config.relay.takeover_timeout,
         poll_interval: config.relay.poll_interval,
+        on_rejected: config.outbox.on_rejected,
+        rejections_before_hold: config.outbox.rejections_before_hold,
     };
     Ok(Relay::new(publisher, config.outbox.topic.clone(), limits, Rc::new(RefCell::new(Marks::new())), stats))
 }

@@ -268,7 +268,7 @@ async fn the_granted_rights_are_enough_for_the_relay_and_the_writers() {
          SELECT id, event_id, aggregate_type, aggregate_id, event_type, NULL, headers, created_at, 't', 'r', 'e'
          FROM app.outbox WHERE id = 3;
          DELETE FROM app.outbox WHERE id = 3;
-         INSERT INTO app.outbox_hold VALUES ('t', 'r', 'e') ON CONFLICT (topic) DO UPDATE SET reason = 'r';
+         INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('t', 'r', 'e') ON CONFLICT (topic) DO UPDATE SET reason = 'r';
          COMMIT;
          UPDATE app.outbox_hold SET probes = probes + 1;
          SELECT * FROM app.outbox_dead_letter",

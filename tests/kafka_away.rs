@@ -18,11 +18,12 @@ fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
     outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("reaper", "enabled", false)
 }
 
-/// Claims, and transactions of the relay that are no short look.
+/// Claims, and transactions that the relay leaves open: those of the scout's short looks wait for nobody.
 async fn held_open(outbox: &Outbox, relay: &RelayProcess) -> i64 {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity
-         WHERE application_name = '{}' AND xact_start < clock_timestamp() - interval '1 second'",
+         WHERE application_name = '{}' AND state LIKE 'idle in transaction%'
+           AND state_change < clock_timestamp() - interval '1 second'",
         relay.name
     );
     outbox.claims().await + outbox.count(&sql).await

@@ -148,13 +148,13 @@ async fn odd_names_work() {
         let outbox = table(name);
         migrate::apply(&mut client, &outbox).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let sql = outbox
-            .render("SELECT {enqueue}('order', '42', 'Placed'); INSERT INTO {hold} VALUES ('t', 'r', 'e')");
+            .render("SELECT {enqueue}('order', '42', 'Placed'); INSERT INTO {hold} (topic, reason, error) VALUES ('t', 'r', 'e')");
         run(&client, &sql).await;
         assert!(matches!(states(&mut client, &outbox).await[..], [State::Applied { .. }]), "{name}");
     }
     let longest = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
     migrate::apply(&mut client, &longest).await.unwrap();
-    run(&client, &longest.render("INSERT INTO {hold} VALUES ('t', 'r', 'e')")).await;
+    run(&client, &longest.render("INSERT INTO {hold} (topic, reason, error) VALUES ('t', 'r', 'e')")).await;
     database.drop(&[]).await;
 }
 

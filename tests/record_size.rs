@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::support::consumer;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
+use crate::support::topics;
+use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
 
@@ -88,5 +90,64 @@ async fn a_row_above_the_default_limit_is_delivered_when_topic_and_properties_al
     assert_eq!(dead_letters(&outbox).await, []);
     assert_eq!(consumer::read_all(&outbox.topics()).await.len(), 4);
     outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+/// Raises the limit as an operator does.
+async fn raise_limit(outbox: &Outbox, kind: &str) {
+    topics::alter(&outbox.topic(kind), "max.message.bytes", "1000000").await;
+}
+
+#[tokio::test]
+async fn a_topic_that_rejects_one_row_after_the_other_is_held_and_not_emptied() {
+    let mut outbox = Outbox::without_topics("rejects").await;
+    outbox.create_topic_with("order", 3, &[("max.message.bytes", "20000")]).await;
+    outbox.create_topic("other", 3).await;
+    rows::insert(&outbox, "order", 20, 0..60, Filling::Random(50_000)).await;
+    rows::insert(&outbox, "other", 20, 0..1_000, Filling::Random(100)).await;
+    let relay = outbox.relay().set("outbox", "rejections_before_hold", 5);
+    let mut relay = relay.start().await;
+    let held = "SELECT count(*) FROM app.outbox_hold WHERE reason = 'rejects-everything' AND probes > 1";
+    wait_until("the topic is held, and probed in vain", STALLED, async || outbox.count(held).await == 1)
+        .await;
+    let others = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type = 'other'";
+    wait_until("the others flow", STALLED, async || outbox.count(others).await == 0).await;
+    // A worker that was judging when another one reached the limit may add one.
+    let dead = dead_letters(&outbox).await.len();
+    assert!((5..=7).contains(&dead), "{dead} dead letters");
+
+    raise_limit(&outbox, "order").await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    assert_eq!(dead_letters(&outbox).await.len(), dead, "nothing more, once the topic takes them");
+    let report = outbox.check().await;
+    assert_eq!((report.lost.len(), report.reordered.len()), (dead, 0), "{report}");
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_rejected_row_blocks_its_key_and_no_other_if_asked_to() {
+    let mut outbox = Outbox::without_topics("block").await;
+    outbox.create_topic_with("order", 1, &[("max.message.bytes", "20000")]).await;
+    rows::insert(&outbox, "order", 20, 0..100, Filling::Random(460)).await;
+    rows::insert(&outbox, "order", 20, 107..108, Filling::Random(50_000)).await;
+    rows::insert(&outbox, "order", 20, 120..220, Filling::Random(460)).await;
+    let relay = outbox.relay().set("outbox", "on_rejected", "block-key");
+    let mut relay = relay.start().await;
+    wait_until("only the blocked key waits", STALLED, async || outbox.unsent().await == 6).await;
+    let waiting = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id = 'order-7'";
+    assert_eq!(outbox.count(waiting).await, 6);
+    let blocked = "SELECT count(*) FROM app.outbox_blocked_key AS b JOIN app.outbox AS o ON o.id = b.outbox_id
+                   WHERE b.aggregate_id = 'order-7' AND b.reason = 'record-too-large' AND o.event_id = b.event_id";
+    assert_eq!(outbox.count(blocked).await, 1);
+    assert_eq!(dead_letters(&outbox).await, []);
+    rows::insert(&outbox, "order", 20, 220..240, Filling::Random(460)).await;
+    wait_until("new rows of other keys flow", STALLED, async || outbox.unsent().await == 7).await;
+
+    raise_limit(&outbox, "order").await;
+    assert_eq!(outbox.client.execute("DELETE FROM app.outbox_blocked_key", &[]).await.unwrap(), 1);
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    println!("{}", outbox.check().await.assert_sound());
     outbox.drop().await;
 }

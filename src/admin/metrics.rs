@@ -33,6 +33,8 @@ catalogue! {
         "Unsent rows, but for those of held topics: exact up to 10000, above that the span of their ids";
     HELD_TOPICS = "outbox_relay_held_topics",
         "Topics that cannot be written to, whose rows wait; status names them with the reason";
+    BLOCKED_KEYS = "outbox_relay_blocked_keys",
+        "Keys whose first event Kafka rejected under on_rejected = block-key, and whose events wait";
     UNSETTLED = "outbox_relay_unsettled_rows",
         "Rows that Kafka has acknowledged and that are not recorded as sent yet";
     KAFKA_UP = "outbox_relay_kafka_up",
@@ -74,6 +76,7 @@ impl Metrics {
         register(into, OLDEST_UNSENT, stats.oldest_seconds.clone());
         register(into, BACKLOG, stats.backlog.clone());
         register(into, HELD_TOPICS, stats.held_topics.clone());
+        register(into, BLOCKED_KEYS, stats.blocked_keys.clone());
         register(into, UNSETTLED, stats.unsettled.clone());
         register(into, KAFKA_UP, stats.kafka.up.clone());
         register(into, POSTGRES_UP, stats.postgres.up.clone());

@@ -6,6 +6,7 @@ use crate::admin::Listening;
 use crate::config::Config;
 use crate::postgres::connect::Database;
 use crate::relay::backoff::Backoff;
+use crate::relay::prober::Waiting;
 use crate::relay::stats::Stats;
 use crate::supervisor::{self, End, StartError, Until};
 use clap::Args;
@@ -131,10 +132,11 @@ async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Si
 
 fn ended(end: End) -> Result<(), Failed> {
     match end {
-        End::Asked | End::Drained { held: 0 } => Ok(()),
-        End::Drained { held } => {
+        End::Asked | End::Drained(Waiting { topics: 0, keys: 0 }) => Ok(()),
+        End::Drained(Waiting { topics, keys }) => {
             eprintln!(
-                "everything is published but the events of {held} held topics; `outbox-relay status` names them"
+                "everything is published but the events of {topics} held topics and {keys} blocked keys; \
+                 `outbox-relay status` names them"
             );
             Ok(())
         }

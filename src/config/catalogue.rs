@@ -221,6 +221,20 @@ pub const SETTINGS: &[Setting] = &[
          and leaves no history.",
     ),
     public(
+        ("outbox", "on_rejected"),
+        Choice(&["dead-letter", "block-key"]),
+        Default("dead-letter"),
+        "What happens to a row that Kafka definitely rejects, alone: dead-letter moves it to the dead letters, and the\n\
+         rows behind it go on; block-key keeps it, and the rows of its key wait until you decide.",
+    ),
+    public(
+        ("outbox", "rejections_before_hold"),
+        Count(1, 1_000_000),
+        Default("10"),
+        "After so many rejected rows of one topic, with no success between them, the next one holds the topic instead:\n\
+         a broken limit or validator must not empty the outbox into the dead letters.",
+    ),
+    public(
         ("outbox", "optional_headers"),
         Words(&["aggregate_type", "created_at"]),
         Default(""),

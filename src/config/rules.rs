@@ -9,6 +9,7 @@ use super::findings::Problem;
 use super::nearest::nearest;
 use super::reader::Reader;
 use super::sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
+use crate::relay::batch::OnRejected;
 
 /// Below this, an ordinary pause of the machine or of the network would cost a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
@@ -23,6 +24,12 @@ impl Outbox {
             Some("delete") => OnSent::Delete,
             _ => OnSent::Mark,
         };
+        let on_rejected = match reader.text("outbox", "on_rejected").as_deref() {
+            Some("block-key") => OnRejected::BlockKey,
+            _ => OnRejected::DeadLetter,
+        };
+        let rejections_before_hold =
+            u32::try_from(reader.count("outbox", "rejections_before_hold")).unwrap_or(u32::MAX);
         let header = |word: &String| match word.as_str() {
             "aggregate_type" => OptionalHeader::AggregateType,
             _ => OptionalHeader::CreatedAt,
@@ -33,7 +40,7 @@ impl Outbox {
                 optional_headers.push(header);
             }
         }
-        Outbox { table, topic, on_sent, optional_headers }
+        Outbox { table, topic, on_sent, on_rejected, rejections_before_hold, optional_headers }
     }
 }
 

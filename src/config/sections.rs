@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::size::ByteSize;
 use crate::postgres::table::TableName;
+use crate::relay::batch::OnRejected;
 use pg_outbox::topic::TopicTemplate;
 
 /// `[outbox]`: the table, and how its rows become records.
@@ -16,6 +17,10 @@ pub struct Outbox {
     pub topic: TopicTemplate,
     /// What happens to a row that Kafka has.
     pub on_sent: OnSent,
+    /// What happens to a row that Kafka definitely rejects.
+    pub on_rejected: OnRejected,
+    /// How many rejected rows in a row are the rows' fault, and not the topic's.
+    pub rejections_before_hold: u32,
     /// The headers that are added on request.
     pub optional_headers: Vec<OptionalHeader>,
 }

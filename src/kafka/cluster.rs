@@ -6,8 +6,8 @@ use super::limits::Limits;
 use super::producer::{Detached, KafkaProducer, METADATA_TIMEOUT, metadata};
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
-use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::publisher::{Producer, Publisher, Refusal};
+use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
@@ -152,28 +152,22 @@ impl Publisher for KafkaCluster {
         Ok(self.wrap(producer, reports, batch_bytes))
     }
 
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, event: &E) -> Result<(), Failure> {
-        let mut alone = self.open().await?;
-        let sent = alone.send(0, topic, partition, event);
-        let verdict = match sent {
-            Err(Refusal::Session(failure)) => Err(failure),
-            Err(Refusal::Row(rejection)) => {
-                Err(Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error })
-            }
-            Ok(()) => match tokio::time::timeout(JUDGE_TIMEOUT, alone.drained()).await {
-                Err(_) => Err(Failure::unknown("no verdict in time")),
-                Ok(()) => {
-                    let mut reports = Vec::new();
-                    alone.drain(&mut reports);
-                    reports.pop().map_or_else(|| Err(Failure::unknown("no report")), |report| report.outcome)
-                }
-            },
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+        let mut alone = match self.open().await {
+            Ok(producer) => producer,
+            Err(failure) => return Judged { acknowledged: 0, failure: Some(failure) },
         };
+        let (first, others) = rows.split_at(rows.len().min(1));
+        let mut judged = publish(&mut alone, topic, partition, first).await;
+        if judged.failure.is_none() && !others.is_empty() {
+            let behind = publish(&mut alone, topic, partition, others).await;
+            judged = Judged { acknowledged: first.len() + behind.acknowledged, ..behind };
+        }
         alone.abandon();
-        if verdict.as_ref().is_err_and(|failure| failure.reason == "record-too-large") {
+        if judged.failure.as_ref().is_some_and(|failure| failure.reason == "record-too-large") {
             self.limits.forget(topic);
         }
-        verdict
+        judged
     }
 
     async fn probe(&self) -> Result<(), Failure> {
@@ -196,11 +190,36 @@ impl Publisher for KafkaCluster {
         }))
     }
 
-    async fn probe_topic(&self, topic: &str) -> Result<(), Failure> {
+    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
         let (producer, _, _) = self.connect().await?;
-        let found = metadata(&producer, topic).await;
-        found.map(|_| ())
+        metadata(&producer, topic).await.map(|found| found.partitions)
     }
+}
+
+/// Publishes rows and waits for all of their reports.
+async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+    let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("no answer in time")); rows.len()];
+    for (index, row) in rows.iter().enumerate() {
+        let refused = match producer.send(index as u32, topic, partition, *row) {
+            Ok(()) => continue,
+            Err(Refusal::Session(failure)) => failure,
+            Err(Refusal::Row(Rejection { reason, error })) => {
+                Failure { kind: FailureKind::Row, reason, error }
+            }
+        };
+        outcomes[index] = Err(refused);
+        break;
+    }
+    // Too late is unknown, as above.
+    let _ = tokio::time::timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let mut reports = Vec::new();
+    producer.drain(&mut reports);
+    for Report { index, outcome } in reports {
+        outcomes[index as usize] = outcome;
+    }
+    let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    let failure = outcomes.into_iter().nth(acknowledged).and_then(Result::err);
+    Judged { acknowledged, failure }
 }
 
 fn unusable(error: &KafkaError) -> Failure {

@@ -148,7 +148,7 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
 
 /// A topic that exists.
 pub(super) struct Found {
-    partitions: u32,
+    pub(super) partitions: u32,
     /// A broker that answers.
     broker: Option<i32>,
 }

@@ -20,7 +20,7 @@ const fn right(privilege: &'static str, on: &'static str) -> Right {
 }
 
 /// What the relay does to each relation.
-pub(crate) const RELAY_RIGHTS: [Right; 13] = [
+pub(crate) const RELAY_RIGHTS: [Right; 15] = [
     right("SELECT", "{outbox}"),
     Right { on: "{outbox}", privilege: "UPDATE", column: Some("sent_at") },
     right("DELETE", "{outbox}"),
@@ -32,6 +32,8 @@ pub(crate) const RELAY_RIGHTS: [Right; 13] = [
     right("INSERT", "{hold}"),
     right("UPDATE", "{hold}"),
     right("DELETE", "{hold}"),
+    right("SELECT", "{blocked_key}"),
+    right("INSERT", "{blocked_key}"),
     right("SELECT", "{hold_version}"), // its trigger function counts with its owner's rights
     right("SELECT", "{migration}"),
 ];

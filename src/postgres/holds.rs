@@ -1,10 +1,14 @@
 //! Held topics, as rows in the database: every relay sees the same ones.
 
 use super::connect::Database;
+use super::statements::Statements;
 use super::table::TableName;
 use super::transaction::{Params, ShortTransaction};
-use crate::relay::failure::{Failure, Fault};
-use crate::relay::prober::Holds;
+use crate::relay::failure::Fault;
+use crate::relay::judge::REJECTS_EVERYTHING;
+use crate::relay::lane::Lane;
+use crate::relay::prober::{Due, Holds, Waiting, Witness};
+use std::rc::Rc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -12,7 +16,7 @@ use tokio_postgres::types::{ToSql, Type};
 const DUE: &str = "
 UPDATE {hold} SET probe_at = now() + interval '30 seconds', probes = probes + 1
 WHERE topic = (SELECT topic FROM {hold} WHERE probe_at <= now() ORDER BY probe_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING topic";
+RETURNING topic, reason";
 
 const LIFT: &str = "DELETE FROM {hold} WHERE topic = $1";
 
@@ -20,21 +24,25 @@ const LIFT: &str = "DELETE FROM {hold} WHERE topic = $1";
 const POSTPONE: &str = "
 UPDATE {hold}
 SET probe_at = now() + least(power(2, least(probes, 10)), 10) * (0.5 + random() / 2) * interval '1 second',
-    reason = $2, error = $3
+    reason = coalesce($2, reason), error = $3
 WHERE topic = $1";
 
-const COUNT: &str = "SELECT count(*) FROM {hold}";
+const AGAIN: &str =
+    "UPDATE {hold} SET probe_at = now() + interval '1 second', probes = probes - 1 WHERE topic = $1";
+
+const COUNT: &str = "SELECT (SELECT count(*) FROM {hold}), (SELECT count(*) FROM {blocked_key})";
 
 /// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
 pub struct PostgresHolds {
     transaction: ShortTransaction,
+    statements: Rc<Statements>,
     table: TableName,
 }
 
 impl PostgresHolds {
     /// The holds of this outbox.
-    pub fn new(database: Database, table: TableName) -> PostgresHolds {
-        PostgresHolds { transaction: ShortTransaction::writing(database), table }
+    pub fn new(database: Database, statements: Rc<Statements>, table: TableName) -> PostgresHolds {
+        PostgresHolds { transaction: ShortTransaction::writing(database), statements, table }
     }
 
     async fn query(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
@@ -43,14 +51,28 @@ impl PostgresHolds {
 }
 
 impl Holds for PostgresHolds {
-    async fn count(&mut self) -> Result<i64, Fault> {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
         let rows = self.query("counting held topics", COUNT, &[]).await?;
-        Ok(rows.first().map_or(0, |row| row.get(0)))
+        Ok(rows.first().map(|row| Waiting { topics: row.get(0), keys: row.get(1) }).unwrap_or_default())
     }
 
-    async fn due(&mut self) -> Result<Option<String>, Fault> {
+    async fn due(&mut self) -> Result<Option<Due>, Fault> {
         let rows = self.query("looking for a held topic to probe", DUE, &[]).await?;
-        Ok(rows.first().map(|row| row.get(0)))
+        Ok(rows.first().map(|row| Due { topic: row.get(0), reason: row.get(1) }))
+    }
+
+    async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
+        let any = due.reason == REJECTS_EVERYTHING;
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&due.topic, Type::TEXT), (&any, Type::BOOL), (&lanes, Type::INT2_ARRAY)];
+        let doing = "looking for an event to probe a held topic with";
+        let rows = self.transaction.query(doing, &self.statements.witness, &params).await?;
+        let witness = |row: &Row| {
+            let lane = Lane::new(row.get::<_, i16>(0).into())?;
+            Some(Witness { lane, id: row.get(1) })
+        };
+        Ok(rows.first().and_then(witness))
     }
 
     async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
@@ -58,11 +80,16 @@ impl Holds for PostgresHolds {
         Ok(())
     }
 
-    async fn postpone(&mut self, topic: &str, failure: &Failure) -> Result<(), Fault> {
-        let error = failure.error.replace('\0', "\u{fffd}");
+    async fn postpone(&mut self, topic: &str, reason: Option<&str>, error: &str) -> Result<(), Fault> {
+        let error = error.replace('\0', "\u{fffd}");
         let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&topic, Type::TEXT), (&failure.reason, Type::TEXT), (&error, Type::TEXT)];
+            [(&topic, Type::TEXT), (&reason, Type::TEXT), (&error, Type::TEXT)];
         self.query("postponing the probe of a held topic", POSTPONE, &params).await?;
+        Ok(())
+    }
+
+    async fn again(&mut self, topic: &str) -> Result<(), Fault> {
+        self.query("postponing the probe of a held topic", AGAIN, &[(&topic, Type::TEXT)]).await?;
         Ok(())
     }
 }

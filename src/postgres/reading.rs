@@ -30,20 +30,26 @@ impl Reading {
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let rows_max = read.rows_max as i64;
         let payload_max = statements.payload_bytes_max;
-        if prepares {
-            let statement = answer(DOING, transaction.prepare_cached(&statements.read)).await?;
-            let params: [&(dyn ToSql + Sync); 5] =
-                [&numbers, &read.lows, &read.hold_version, &rows_max, &payload_max];
-            return Ok(Reading::Portal(answer(DOING, transaction.bind(&statement, &params)).await?));
-        }
-        let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {}", statements.read);
-        let params: [(&(dyn ToSql + Sync), Type); 5] = [
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&numbers, Type::INT2_ARRAY),
             (&read.lows, Type::INT8_ARRAY),
             (&read.hold_version, Type::INT8),
             (&rows_max, Type::INT8),
             (&payload_max, Type::INT4),
         ];
+        let sql = match &read.first_of_key_of {
+            None => &statements.read,
+            Some(row) => {
+                params.push((row, Type::INT8));
+                &statements.read_first
+            }
+        };
+        if prepares {
+            let statement = answer(DOING, transaction.prepare_cached(sql)).await?;
+            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+            return Ok(Reading::Portal(answer(DOING, transaction.bind(&statement, &params)).await?));
+        }
+        let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {sql}");
         answer(DOING, transaction.execute_typed(&declare, &params)).await?;
         Ok(Reading::Cursor)
     }

@@ -6,7 +6,7 @@ use super::statements::Statements;
 use crate::config::OnSent;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
-use crate::relay::outbox::{Settled, Settlement};
+use crate::relay::outbox::{Settled, Settlement, Verdict};
 use deadpool_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -25,30 +25,23 @@ pub(super) async fn settle(
         all &= to.sent(statements, settlement).await? == settlement.sent.len() as u64;
     }
     if !settlement.rejected.is_empty() {
-        let rejected = &settlement.rejected;
-        let ids: Vec<i64> = rejected.iter().map(|(row, _, _)| row.id()).collect();
-        let topics: Vec<&str> = rejected.iter().map(|(_, topic, _)| *topic).collect();
-        let reasons: Vec<&str> = rejected.iter().map(|(_, _, why)| why.reason).collect();
-        let errors: Vec<String> = rejected.iter().map(|(_, _, why)| storable(&why.error)).collect();
-        let moved = to
-            .execute(
-                &statements.dead_letter,
-                &[
-                    (&ids, Type::INT8_ARRAY),
-                    (&topics, Type::TEXT_ARRAY),
-                    (&reasons, Type::TEXT_ARRAY),
-                    (&errors, Type::TEXT_ARRAY),
-                ],
-            )
-            .await?;
-        all &= moved == ids.len() as u64;
+        all &= to.verdicts(&statements.dead_letter, &settlement.rejected).await?;
+    }
+    if !settlement.blocked.is_empty() {
+        all &= to.verdicts(&statements.block, &settlement.blocked).await?;
     }
     if !settlement.held.is_empty() {
-        let topics: Vec<&str> = settlement.held.iter().map(|(topic, _)| *topic).collect();
-        let reasons: Vec<&str> = settlement.held.iter().map(|(_, why)| why.reason).collect();
-        let errors: Vec<String> = settlement.held.iter().map(|(_, why)| storable(&why.error)).collect();
-        let arrays: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&topics, Type::TEXT_ARRAY), (&reasons, Type::TEXT_ARRAY), (&errors, Type::TEXT_ARRAY)];
+        let held = &settlement.held;
+        let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
+        let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
+        let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
+        let witnesses: Vec<i64> = held.iter().map(|held| held.witness.id()).collect();
+        let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&topics, Type::TEXT_ARRAY),
+            (&reasons, Type::TEXT_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+            (&witnesses, Type::INT8_ARRAY),
+        ];
         to.execute(&statements.hold, &arrays).await?;
     }
     answer(DOING, transaction.commit()).await?;
@@ -77,6 +70,21 @@ impl Recorder<'_, '_> {
                 self.execute(&statements.delete, &[(&places, Type::TID_ARRAY), by_id]).await
             }
         }
+    }
+
+    /// What was decided about single rows. True if it was recorded of all of them.
+    async fn verdicts(&self, sql: &str, verdicts: &[Verdict<'_, OutboxRow>]) -> Result<bool, Fault> {
+        let ids: Vec<i64> = verdicts.iter().map(|verdict| verdict.row.id()).collect();
+        let topics: Vec<&str> = verdicts.iter().map(|verdict| verdict.topic).collect();
+        let reasons: Vec<&str> = verdicts.iter().map(|verdict| verdict.why.reason).collect();
+        let errors: Vec<String> = verdicts.iter().map(|verdict| storable(&verdict.why.error)).collect();
+        let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&ids, Type::INT8_ARRAY),
+            (&topics, Type::TEXT_ARRAY),
+            (&reasons, Type::TEXT_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+        ];
+        Ok(self.execute(sql, &arrays).await? == ids.len() as u64)
     }
 
     async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {

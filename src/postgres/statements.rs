@@ -16,12 +16,15 @@ pub struct Statements {
     pub payload_bytes_max: i32,
     pub(super) lock: String,
     pub(super) read: String,
+    pub(super) read_first: String,
     pub(super) mark: String,
     pub(super) mark_around_locks: String,
     pub(super) delete: String,
     pub(super) delete_around_locks: String,
     pub(super) dead_letter: String,
     pub(super) hold: String,
+    pub(super) block: String,
+    pub(super) witness: String,
     pub(super) look: String,
     pub(super) writers: String,
     pub(super) backlog: String,
@@ -37,14 +40,28 @@ FROM {lane}
 WHERE lane = ANY($1::smallint[])
 FOR UPDATE SKIP LOCKED";
 
-/// Which unsent rows may be read: above the mark, and not of a held topic. A mark is valid only for the set of holds
-/// under which it was raised, so the version decides in the same snapshot. The held topics are an array that is read
-/// once; NOT EXISTS for each row costs five times as much.
+/// Which unsent rows may be read: above the mark, not of a held topic, and not of a blocked key. A mark is valid only
+/// for the set of holds and blocked keys under which it was raised, so the version decides in the same snapshot. The
+/// held topics are an array that is read once; NOT EXISTS for each row costs five times as much.
 const PENDING: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
     AND o.id > CASE WHEN v.version = $3::bigint THEN l.low ELSE -9223372036854775808 END
-    AND {not_held}";
+    AND {not_held}
+    AND {not_blocked}";
+
+/// Which row a held topic is probed with: the first unsent one of the key that row $6 belongs to.
+const FIRST_OF_KEY: &str = "
+    (hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > l.low AND $3::bigint IS NOT NULL
+    AND {of_key_of_row}
+    AND {not_blocked}";
+
+/// Whether the key of this row is blocked. That none is, is asked once.
+const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS (
+        SELECT FROM {blocked_key} b
+        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
 
 /// Reads the lanes one after the other. The LEFT JOIN gives the version even if no row is pending.
 const READ: &str = "
@@ -96,11 +113,50 @@ FROM moved
 ORDER BY id";
 
 const HOLD: &str = "
-INSERT INTO {hold} (topic, reason, error, probe_at)
-SELECT topic, reason, error, clock_timestamp() + interval '1 second'
-FROM unnest($1::text[], $2::text[], $3::text[]) AS h(topic, reason, error)
-ORDER BY topic -- two relays that hold the same topics must not deadlock
+INSERT INTO {hold} (topic, aggregate_id, reason, error, probe_at)
+SELECT h.topic, o.aggregate_id, h.reason, h.error, clock_timestamp() + interval '1 second'
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS h(topic, reason, error, witness)
+LEFT JOIN {outbox} o ON o.id = h.witness
+ORDER BY h.topic -- two relays that hold the same topics must not deadlock
 ON CONFLICT (topic) DO NOTHING";
+
+/// The row itself stays in the outbox.
+const BLOCK: &str = "
+INSERT INTO {blocked_key} (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
+SELECT o.aggregate_type, o.aggregate_id, o.id, o.event_id, r.topic, r.reason, r.error
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
+JOIN {outbox} o ON o.id = r.id AND o.sent_at IS NULL
+ON CONFLICT (outbox_id) DO NOTHING";
+
+/// A row of a held topic, $1, to probe it with: of the key that met the failure, as long as it has unsent rows. If a
+/// topic rejects whatever comes ($2), another row may fare better: any of its rows then, as chance has it.
+const WITNESS: &str = "
+SELECT lane, id
+FROM (
+    SELECT 1 AS choice, (hashtext(h.aggregate_id) & 63)::smallint AS lane, p.id
+    FROM {hold} h
+    CROSS JOIN LATERAL (
+        SELECT o.id
+        FROM {outbox} o
+        WHERE (hashtext(o.aggregate_id) & 63) = (hashtext(h.aggregate_id) & 63) AND o.sent_at IS NULL
+          AND o.aggregate_id = h.aggregate_id AND {of_topic} AND {not_blocked}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT 1
+    ) p
+    WHERE h.topic = $1::text AND NOT $2::boolean
+    UNION ALL
+    (SELECT 2, l.lane, p.id
+    FROM (SELECT lane FROM unnest($3::smallint[]) AS lanes(lane) ORDER BY random()) AS l
+    CROSS JOIN LATERAL (
+        SELECT o.id
+        FROM {outbox} o
+        WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND {of_topic} AND {not_blocked}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT 1
+    ) p
+    LIMIT 1)
+) AS w
+LIMIT 1";
 
 /// One indexed probe a lane.
 const LOOK: &str = "
@@ -175,7 +231,12 @@ impl Statements {
         let render = |sql: &str| {
             let sql = sql
                 .replace("{pending}", PENDING)
+                .replace("{first_of_key}", FIRST_OF_KEY)
                 .replace("{not_held}", &not_held(template))
+                .replace("{not_blocked}", NOT_BLOCKED)
+                .replace("{of_type}", if template.is_constant() { "" } else { OF_TYPE })
+                .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
+                .replace("{of_topic}", &of_topic(template))
                 .replace("{length}", &payload.length_sql("o.payload"))
                 .replace("{payload_bytes}", &payload.bytes_sql("payload"))
                 .replace("{headers}", "headers")
@@ -188,12 +249,15 @@ impl Statements {
             payload_bytes_max,
             lock: render(LOCK),
             read: render(READ),
+            read_first: render(&READ.replace("{pending}", "{first_of_key}")),
             mark: render(MARK),
             mark_around_locks: render(MARK_AROUND_LOCKS),
             delete: render(DELETE),
             delete_around_locks: render(DELETE_AROUND_LOCKS),
             dead_letter: render(DEAD_LETTER),
             hold: render(HOLD),
+            block: render(BLOCK),
+            witness: render(WITNESS),
             look: render(LOOK),
             writers: render(WRITERS),
             backlog: render(BACKLOG),
@@ -212,6 +276,21 @@ impl Statements {
     pub fn look(&self) -> &str {
         &self.look
     }
+}
+
+/// If all types share one topic, a key is one key whatever the type: records of it have one order.
+const OF_TYPE: &str = " AND b.aggregate_type = o.aggregate_type";
+const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = $6::bigint)";
+const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
+        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $6::bigint)";
+
+/// The rows of topic $1.
+fn of_topic(template: &TopicTemplate) -> String {
+    let literal = super::table::quote_literal;
+    if template.is_constant() {
+        return format!("$1::text = {}", literal(template.prefix()));
+    }
+    format!("{} || o.aggregate_type || {} = $1::text", literal(template.prefix()), literal(template.suffix()))
 }
 
 /// The rows whose topic is not held. Holds name topics; the template turns around into the aggregate types of these.

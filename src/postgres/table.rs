@@ -10,11 +10,12 @@ use std::str::FromStr;
 const IDENTIFIER_BYTES_MAX: usize = 63;
 
 /// What derives its name from the outbox table: the placeholder in SQL text, and the suffix of the name.
-const DERIVED: [(&str, &str); 8] = [
+const DERIVED: [(&str, &str); 9] = [
     ("outbox", ""),
     ("lane", "_lane"),
     ("dead_letter", "_dead_letter"),
     ("hold", "_hold"),
+    ("blocked_key", "_blocked_key"),
     ("hold_version", "_hold_version"),
     ("hold_changed", "_hold_changed"),
     ("enqueue", "_enqueue"),
@@ -118,7 +119,12 @@ impl TableName {
         self.derived("_hold")
     }
 
-    /// The table that counts changes of the holds, quoted.
+    /// The table of blocked keys, quoted.
+    pub fn blocked_key(&self) -> String {
+        self.derived("_blocked_key")
+    }
+
+    /// The table that counts changes of the holds and blocked keys, quoted.
     pub fn hold_version(&self) -> String {
         self.derived("_hold_version")
     }

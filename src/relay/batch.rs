@@ -3,7 +3,8 @@
 use super::event::Event;
 use super::failure::Rejection;
 use super::lane::{LANES, Lane};
-use super::outbox::End;
+use super::outbox::{End, Verdict};
+use std::collections::HashSet;
 
 /// What became of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,10 +13,22 @@ pub enum Fate {
     Open,
     /// Acknowledged, in this batch or, if an earlier settlement was lost, in an earlier one.
     Acknowledged,
-    /// It can never become a record; the index is that of the reason.
+    /// It can never become a record and goes to the dead letters; the index is that of the reason.
     Rejected(u32),
+    /// It can never become a record and stays, and blocks its key; the index is that of the reason.
+    Blocked(u32),
     /// Kafka refused it or another row of the same request: to be judged alone.
     Suspect,
+}
+
+/// What happens to a row that can never become a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnRejected {
+    /// It moves to the dead letters, and the rows behind it go on.
+    #[default]
+    DeadLetter,
+    /// It stays, and the rows of its key wait behind it until somebody decides.
+    BlockKey,
 }
 
 /// The rows of one claim, lane by lane, by id inside a lane.
@@ -23,6 +36,9 @@ pub struct Batch<E> {
     rows: Vec<E>,
     fates: Vec<Fate>,
     rejections: Vec<(String, Rejection)>,
+    on_rejected: OnRejected,
+    /// Keys that were blocked in this batch.
+    blocked_keys: HashSet<Vec<u8>>,
     bytes: usize,
     recovered: usize,
     end: End,
@@ -50,11 +66,13 @@ impl Reach {
 
 impl<E: Event> Batch<E> {
     /// A batch without rows.
-    pub fn new() -> Batch<E> {
+    pub fn new(on_rejected: OnRejected) -> Batch<E> {
         Batch {
             rows: Vec::new(),
             fates: Vec::new(),
             rejections: Vec::new(),
+            on_rejected,
+            blocked_keys: HashSet::new(),
             bytes: 0,
             recovered: 0,
             end: End::More,
@@ -133,8 +151,25 @@ impl<E: Event> Batch<E> {
 
     /// Records that a row can never become a record.
     pub fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
-        self.fates[index] = Fate::Rejected(self.rejections.len() as u32);
+        let reason = self.rejections.len() as u32;
         self.rejections.push((topic.to_owned(), rejection));
+        self.fates[index] = match self.on_rejected {
+            OnRejected::DeadLetter => Fate::Rejected(reason),
+            OnRejected::BlockKey => {
+                self.blocked_keys.insert(self.rows[index].key().to_vec());
+                Fate::Blocked(reason)
+            }
+        };
+    }
+
+    /// A row before it has blocked its key: it has to wait.
+    pub fn is_blocked(&self, index: usize) -> bool {
+        !self.blocked_keys.is_empty() && self.blocked_keys.contains(self.rows[index].key())
+    }
+
+    /// Whether a row has to be judged alone.
+    pub fn has_suspects(&self) -> bool {
+        self.fates.contains(&Fate::Suspect)
     }
 
     /// The acknowledged rows.
@@ -142,14 +177,26 @@ impl<E: Event> Batch<E> {
         self.rows.iter().zip(&self.fates).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
     }
 
-    /// The rows for the dead letters, with their topic and the reason.
-    pub fn dead(&self) -> impl Iterator<Item = (&E, &str, &Rejection)> {
-        self.rows.iter().zip(&self.fates).filter_map(|(row, fate)| match fate {
-            Fate::Rejected(reason) => {
-                let (topic, rejection) = &self.rejections[*reason as usize];
-                Some((row, topic.as_str(), rejection))
-            }
+    /// The rows for the dead letters.
+    pub fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+        self.verdicts(|fate| match fate {
+            Fate::Rejected(reason) => Some(*reason),
             _ => None,
+        })
+    }
+
+    /// The rows that block their keys.
+    pub fn blocked(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+        self.verdicts(|fate| match fate {
+            Fate::Blocked(reason) => Some(*reason),
+            _ => None,
+        })
+    }
+
+    fn verdicts(&self, reason: fn(&Fate) -> Option<u32>) -> impl Iterator<Item = Verdict<'_, E>> {
+        self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| {
+            let (topic, why) = &self.rejections[reason(fate)? as usize];
+            Some(Verdict { row, topic, why })
         })
     }
 
@@ -160,7 +207,7 @@ impl<E: Event> Batch<E> {
         for (row, fate) in self.rows.iter().zip(&self.fates) {
             let lane = row.lane().index();
             last_read[lane] = Some(row.id());
-            if matches!(fate, Fate::Open | Fate::Suspect) && first_open[lane].is_none() {
+            if matches!(fate, Fate::Open | Fate::Suspect | Fate::Blocked(_)) && first_open[lane].is_none() {
                 first_open[lane] = Some(row.id());
             }
         }
@@ -182,6 +229,6 @@ impl<E: Event> Batch<E> {
 
 impl<E: Event> Default for Batch<E> {
     fn default() -> Self {
-        Batch::new()
+        Batch::new(OnRejected::default())
     }
 }

@@ -23,6 +23,8 @@ pub struct Board {
     up: Notify,
     /// Wakes the scout: a worker has nothing to do.
     free: Notify,
+    /// Wakes the prober: a worker is done with lanes.
+    returned: Notify,
 }
 
 struct State {
@@ -37,6 +39,8 @@ struct State {
 struct LaneState {
     ready: bool,
     in_hand: bool,
+    /// The prober wants it: no worker gets it next.
+    reserved: bool,
     /// Somebody else holds it: not before this.
     not_before: Option<Instant>,
     elsewhere: u32,
@@ -52,7 +56,7 @@ impl Board {
             progress: false,
             stopped: false,
         };
-        Board { state: RefCell::new(state), up: Notify::new(), free: Notify::new() }
+        Board { state: RefCell::new(state), up: Notify::new(), free: Notify::new(), returned: Notify::new() }
     }
 
     /// Lanes for a free worker: its share of those that are up. `None` once the relay stops.
@@ -91,8 +95,10 @@ impl Board {
     pub fn give_back(&self, lanes: &[Lane], again: &[(Lane, bool)]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
-            state.lanes[lane.index()] = LaneState::default();
+            let entry = &mut state.lanes[lane.index()];
+            *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
         }
+        self.returned.notify_waiters();
         for &(lane, front) in again.iter().rev() {
             if front {
                 state.put(lane, true);
@@ -117,9 +123,34 @@ impl Board {
             *lane = LaneState {
                 not_before: Some(Instant::now() + wait),
                 elsewhere: lane.elsewhere + 1,
+                reserved: lane.reserved,
                 ..LaneState::default()
             };
         }
+        self.returned.notify_waiters();
+    }
+
+    /// Keeps a lane from the workers until [`Board::give_up`], and waits until none of them has it.
+    pub async fn reserve(&self, lane: Lane) {
+        loop {
+            let changed = self.returned.notified();
+            {
+                let mut state = self.state.borrow_mut();
+                let entry = &mut state.lanes[lane.index()];
+                entry.reserved = true;
+                if !entry.in_hand {
+                    *entry = LaneState { in_hand: true, reserved: true, ..LaneState::default() };
+                    state.ready.retain(|ready| *ready != lane);
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// The prober is done with this lane.
+    pub fn give_up(&self, lane: Lane) {
+        self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
     }
 
     /// Lanes that the scout should ask about: not up, not in hand, not known to be held elsewhere just now.
@@ -182,7 +213,7 @@ impl Board {
 impl State {
     fn put(&mut self, lane: Lane, front: bool) {
         let entry = &mut self.lanes[lane.index()];
-        if entry.ready || entry.in_hand {
+        if entry.ready || entry.in_hand || entry.reserved {
             return;
         }
         entry.ready = true;

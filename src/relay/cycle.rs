@@ -13,15 +13,15 @@
 //! leaves a gap, and only real acknowledgements are settled.
 
 use super::Relay;
-use super::batch::{Batch, Fate, Reach};
+use super::batch::{Batch, Reach};
 use super::event::Event;
-use super::failure::{Failure, FailureKind, Fault};
+use super::failure::{Failure, Fault};
+use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settlement};
 use super::publisher::{Producer, Publisher};
-use super::session::{Place, Session};
-use std::collections::HashSet;
+use super::session::{Routing, Session};
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -29,6 +29,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// After a failure, how long reports of what is on its way already are waited for.
 const HARVEST: Duration = Duration::from_secs(2);
+/// A session that has heard nothing for this share of publish_timeout is looked at: if only some partitions are
+/// silent, their topics are stuck. Longer than most leaders take to change; short, since other rows of the same lanes
+/// wait meanwhile.
+const STUCK_SHARE: u32 = 3;
+const STUCK_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// At most this many rows a slice: what exceeds the byte budget inside a slice is read for nothing.
 const SLICE_ROWS_MAX: usize = 1_024;
 
@@ -78,8 +83,8 @@ pub async fn run<O: Outbox, P: Publisher>(
             Err(failure) => return give_up(claim, failure).await,
         },
     };
-    session_now.begin();
-    let mut batch = Batch::new();
+    session_now.begin(&relay.refusals);
+    let mut batch = Batch::new(relay.limits.on_rejected);
     let mut published = publish(relay, &mut session_now, &mut claim, &start, &mut batch, deadline).await;
     if published.is_err() {
         // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
@@ -91,13 +96,14 @@ pub async fn run<O: Outbox, P: Publisher>(
     if session_now.failure().is_some() {
         let (_, kept) = alive(relay, &mut claim, harvest(&mut session_now, &mut batch)).await;
         published = published.and_then(|version| kept.map(|()| version));
-        // Without the claim another relay may have these lanes: what it publishes must not meet a verdict of ours.
-        if published.is_ok() {
-            let judging = timeout_at(deadline, judge(relay, &mut session_now, &mut batch));
-            let (_, kept) = alive(relay, &mut claim, judging).await;
-            published = published.and_then(|version| kept.map(|()| version));
-        }
     }
+    // Without the claim another relay may have these lanes: what it publishes must not meet a verdict of ours.
+    if published.is_ok() && batch.has_suspects() {
+        let judging = timeout_at(deadline, judge(relay, &mut session_now, &mut batch));
+        let (_, kept) = alive(relay, &mut claim, judging).await;
+        published = published.and_then(|version| kept.map(|()| version));
+    }
+    relay.heard(&session_now, &batch);
 
     let publishing = session_now.publishing();
     let recorded = match published {
@@ -136,8 +142,12 @@ async fn publish<C: Claim, P: Publisher>(
     deadline: Instant,
 ) -> Result<i64, Fault> {
     let limits = &relay.limits;
-    let read =
-        Read { lows: start.lows.clone(), hold_version: start.hold_version, rows_max: limits.batch_rows };
+    let read = Read {
+        lows: start.lows.clone(),
+        hold_version: start.hold_version,
+        rows_max: limits.batch_rows,
+        first_of_key_of: None,
+    };
     claim.read(&read).await?;
     let hold_version = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
@@ -147,8 +157,8 @@ async fn publish<C: Claim, P: Publisher>(
         let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
-        by(deadline, relay, claim, session, async |session| session.send(&relay.template, batch, from).await)
-            .await?;
+        let routing = Routing { template: &relay.template, refusals: &relay.refusals };
+        by(deadline, relay, claim, session, async |session| session.send(routing, batch, from).await).await?;
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
         if slice.end == End::More && full {
             batch.cut();
@@ -157,8 +167,43 @@ async fn publish<C: Claim, P: Publisher>(
             break slice.hold_version;
         }
     };
-    by(deadline, relay, claim, session, async |session| session.finish(batch).await).await?;
+    finish(relay, session, claim, batch, deadline).await?;
     Ok(hold_version)
+}
+
+/// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a
+/// partition stays silent while others are acknowledged, whose topic is held then.
+async fn finish<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claim: &mut C,
+    batch: &mut Batch<C::Event>,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let begun = Instant::now();
+    let patience = relay.limits.publish_timeout / STUCK_SHARE;
+    let mut look_at = begun + patience;
+    while look_at < deadline {
+        let (done, kept) = alive(relay, claim, timeout_at(look_at, session.finish(batch))).await;
+        kept?;
+        if done.is_ok() {
+            return Ok(());
+        }
+        let silent_since = session.heard_at().unwrap_or(begun).max(begun);
+        if silent_since.elapsed() < patience {
+            look_at = silent_since + patience;
+            continue;
+        }
+        // That others were acknowledged may have been just before Kafka went away altogether.
+        let (answers, kept) = alive(relay, claim, relay.publisher.probe()).await;
+        kept?;
+        session.absorb(batch);
+        if answers.is_ok() && session.hold_stuck(batch, relay.heard_since(begun), patience) {
+            return Ok(());
+        }
+        look_at = Instant::now() + STUCK_LOOK_EVERY;
+    }
+    by(deadline, relay, claim, session, async |session| session.finish(batch).await).await
 }
 
 /// Does something with the session until `deadline` while the claim is kept alive. At the deadline the session
@@ -184,7 +229,7 @@ fn overdue<P>(relay: &Relay<P>) -> Failure {
 
 /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost the work goes on all the same, for what
 /// Kafka acknowledges still counts.
-async fn alive<C: Claim, P: Publisher, T>(
+pub(super) async fn alive<C: Claim, P: Publisher, T>(
     relay: &Relay<P>,
     claim: &mut C,
     work: impl Future<Output = T>,
@@ -211,37 +256,6 @@ async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Ba
     session.absorb(batch);
 }
 
-/// Sends each suspect alone, in order. A row behind one whose fate is open is not judged: its turn has not come.
-async fn judge<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    batch: &mut Batch<E>,
-) {
-    let mut blocked: HashSet<Place> = HashSet::new();
-    for index in 0..batch.len() {
-        let Some(place) = session.place(index) else { continue };
-        match batch.fate(index) {
-            Fate::Open => _ = blocked.insert(place),
-            Fate::Suspect if !blocked.contains(&place) => {
-                let verdict =
-                    relay.publisher.judge(session.topic(place), place.partition, &batch.rows()[index]).await;
-                match verdict {
-                    Ok(()) => batch.acknowledged(index),
-                    Err(failure) if failure.kind == FailureKind::Row => {
-                        batch.rejected(index, session.topic(place), failure.into());
-                    }
-                    Err(failure) if failure.kind == FailureKind::Topic => {
-                        session.hold(place, failure.into());
-                        blocked.insert(place);
-                    }
-                    Err(_) => return,
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Settles and commits. Returns whether every row of the settlement was recorded.
 async fn record<C: Claim, P: Publisher>(
     relay: &Relay<P>,
@@ -253,15 +267,17 @@ async fn record<C: Claim, P: Publisher>(
     let settlement = Settlement {
         sent: batch.sent().collect(),
         rejected: batch.dead().collect(),
-        held: session.held().collect(),
+        blocked: batch.blocked().collect(),
+        held: session.held(batch),
         skip_locked,
     };
-    relay.report(&settlement);
-    if settlement.sent.is_empty() && settlement.rejected.is_empty() && settlement.held.is_empty() {
+    if settlement.is_empty() {
         claim.release().await?;
         return Ok(true);
     }
-    Ok(claim.settle(&settlement).await?.all)
+    let settled = claim.settle(&settlement).await?;
+    relay.report(&settlement);
+    Ok(settled.all)
 }
 
 /// The COMMIT is confirmed: only now the marks rise, and the acknowledged set forgets what it covered.

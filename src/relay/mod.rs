@@ -20,6 +20,7 @@ pub mod event;
 pub mod failure;
 pub mod fence;
 pub mod gate;
+pub mod judge;
 pub mod lane;
 pub mod marks;
 pub mod outage;
@@ -28,25 +29,30 @@ pub mod partition;
 pub mod prober;
 pub mod publisher;
 pub mod reaper;
+pub mod refusals;
 pub mod scout;
 pub mod session;
 pub mod stats;
 pub mod worker;
 
 use acknowledged::Acknowledged;
-use batch::Batch;
+use batch::{Batch, OnRejected};
 use board::Board;
 use event::Event;
 use gate::Gate;
 use marks::Marks;
 use outage::Outage;
-use outbox::{Settlement, Slice};
+use outbox::{Held, Settlement, Slice, Verdict};
 use pg_outbox::topic::TopicTemplate;
+use publisher::Producer;
+use refusals::Refusals;
+use session::Session;
 use stats::Stats;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What the workers, the scout and the prober of one process share. One thread runs them all, so nothing is locked.
 pub struct Relay<P> {
@@ -62,6 +68,8 @@ pub struct Relay<P> {
     pub gate: Gate,
     /// Below which ids nothing is unsent.
     pub marks: Rc<RefCell<Marks>>,
+    /// What topics have refused of late.
+    pub refusals: Refusals,
     /// Acknowledged, not yet settled.
     pub acknowledged: RefCell<Acknowledged>,
     /// Whether Postgres works.
@@ -72,6 +80,8 @@ pub struct Relay<P> {
     pub stats: Arc<Stats>,
     /// The usual size of a row, to choose how many to read at once.
     row_bytes: Cell<usize>,
+    /// When a batch ended of which Kafka had acknowledged rows.
+    heard_at: Cell<Option<Instant>>,
 }
 
 /// What bounds a batch and its waits.
@@ -87,6 +97,10 @@ pub struct Limits {
     pub takeover_timeout: Duration,
     /// The longest wait between two looks at the outbox.
     pub poll_interval: Duration,
+    /// What happens to a row that can never become a record.
+    pub on_rejected: OnRejected,
+    /// After so many rows of a topic that were refused alone, one after the other, the next one holds the topic.
+    pub rejections_before_hold: u32,
 }
 
 impl<P> Relay<P> {
@@ -105,11 +119,13 @@ impl<P> Relay<P> {
             board: Board::new(),
             gate: Gate::new(),
             marks,
+            refusals: Refusals::new(),
             acknowledged: RefCell::new(Acknowledged::new()),
             postgres: Outage::new("Postgres"),
             kafka: Outage::new("Kafka"),
             stats,
             row_bytes: Cell::new(16 * 1024),
+            heard_at: Cell::new(None),
         }
     }
 
@@ -146,21 +162,47 @@ impl<P> Relay<P> {
         }
     }
 
-    /// Says what a settlement is about to record that a person should know.
+    /// Takes in what Kafka said to a batch.
+    fn heard<E: Event, S: Producer>(&self, session: &Session<S>, batch: &Batch<E>) {
+        if batch.sent().next().is_some() {
+            self.heard_at.set(Some(Instant::now()));
+        }
+        if !self.refusals.is_empty() {
+            for topic in session.acknowledged(batch) {
+                self.refusals.accepted(topic, 0);
+            }
+        }
+    }
+
+    /// Whether a batch has ended since then of which Kafka had acknowledged rows.
+    fn heard_since(&self, begun: Instant) -> bool {
+        self.heard_at.get().is_some_and(|at| at > begun)
+    }
+
+    /// Says what a settlement has recorded that a person should know.
     fn report<E: Event>(&self, settlement: &Settlement<'_, E>) {
-        for (row, topic, rejection) in &settlement.rejected {
+        for Verdict { row, topic, why } in &settlement.rejected {
             tracing::warn!(
-                event_id = %row.event_id(), topic, reason = rejection.reason,
-                "Kafka can never store this event, so it moves to the dead letters: {}", rejection.error
+                event_id = %row.event_id(), topic, reason = why.reason,
+                "Kafka can never store this event, so it is in the dead letters now; `outbox-relay dead-letters` shows it: {}",
+                why.error
             );
             self.stats.dead_letters.inc();
         }
-        for (topic, reason) in &settlement.held {
+        for Verdict { row, topic, why } in &settlement.blocked {
+            tracing::warn!(
+                event_id = %row.event_id(), topic, reason = why.reason,
+                "Kafka can never store this event, so it blocks its key until somebody decides; \
+                 `outbox-relay blocked-keys` shows it: {}",
+                why.error
+            );
+        }
+        for Held { topic, why, .. } in &settlement.held {
             tracing::warn!(
                 topic,
-                reason = reason.reason,
+                reason = why.reason,
                 "events of this topic wait until it can be written to, all others flow: {}",
-                reason.error
+                why.error
             );
         }
     }

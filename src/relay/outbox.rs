@@ -77,6 +77,8 @@ pub struct Read {
     pub hold_version: i64,
     /// At most this many rows.
     pub rows_max: usize,
+    /// Only the first unsent row of the key that this row belongs to, held or not: what a topic is probed with.
+    pub first_of_key_of: Option<i64>,
 }
 
 /// What a slice of the read said.
@@ -103,12 +105,41 @@ pub enum End {
 pub struct Settlement<'a, E> {
     /// Rows that Kafka has acknowledged.
     pub sent: Vec<&'a E>,
-    /// Rows that can never become a record, with the topic that they were meant for.
-    pub rejected: Vec<(&'a E, &'a str, &'a Rejection)>,
+    /// Rows that can never become a record, for the dead letters.
+    pub rejected: Vec<Verdict<'a, E>>,
+    /// The same, where their keys have to wait instead.
+    pub blocked: Vec<Verdict<'a, E>>,
     /// Topics whose rows have to wait.
-    pub held: Vec<(&'a str, &'a Rejection)>,
+    pub held: Vec<Held<'a, E>>,
     /// Go round rows that somebody else has locked, since waiting for them has failed before.
     pub skip_locked: bool,
+}
+
+impl<E> Settlement<'_, E> {
+    /// Nothing is to be recorded.
+    pub fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.rejected.is_empty() && self.blocked.is_empty() && self.held.is_empty()
+    }
+}
+
+/// A row that can never become a record.
+pub struct Verdict<'a, E> {
+    /// The row.
+    pub row: &'a E,
+    /// The topic that it was meant for.
+    pub topic: &'a str,
+    /// Why.
+    pub why: &'a Rejection,
+}
+
+/// A topic that cannot be written to now.
+pub struct Held<'a, E> {
+    /// The topic.
+    pub topic: &'a str,
+    /// Why.
+    pub why: &'a Rejection,
+    /// The first row that could not be published: the topic is probed with the first row of its key.
+    pub witness: &'a E,
 }
 
 /// What a confirmed COMMIT recorded.

@@ -12,15 +12,16 @@ pub trait Publisher {
     /// A new idempotent producer. It connects by itself, in the background.
     async fn open(&self) -> Result<Self::Producer, Failure>;
 
-    /// Publishes one row alone, on a producer of its own, and waits for the verdict: the only way in which a row is
-    /// ever found guilty. Dropping the future leaves the outcome unknown.
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, event: &E) -> Result<(), Failure>;
+    /// Publishes a few rows of one partition, in order, on a producer of their own, the first of them alone, and waits
+    /// for the verdict: with a single row the only way in which a row is ever found guilty. Dropping the future
+    /// leaves the outcome unknown.
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged;
 
     /// Whether the cluster answers.
     async fn probe(&self) -> Result<(), Failure>;
 
-    /// Whether this topic can be written to, as far as can be told without writing.
-    async fn probe_topic(&self, topic: &str) -> Result<(), Failure>;
+    /// Whether this topic can be written to, as far as can be told without writing; how many partitions it has.
+    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure>;
 }
 
 /// One idempotent producer: what it accepts for a partition is stored in the order of the calls, without gaps, or not
@@ -67,6 +68,15 @@ pub enum Refusal {
     Row(Rejection),
     /// The producer takes nothing.
     Session(Failure),
+}
+
+/// What became of rows that were published on a producer of their own.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// So many of them, from the first on, were acknowledged.
+    pub acknowledged: usize,
+    /// What became of the next one; `None` only if all were acknowledged.
+    pub failure: Option<Failure>,
 }
 
 /// What became of a row.

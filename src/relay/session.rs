@@ -10,6 +10,8 @@
 //! - The first failure closes the session for good: nothing is handed over after it. A gapless producer would refuse
 //!   it anyway; a topic that is created just then would not, and row 2 would pass row 1.
 //! - A topic is looked up in this producer's own metadata before its first row.
+//! - A row as large as one that its topic has refused before waits to be judged alone, and what comes behind it in its
+//!   partition waits for the next batch.
 //! - The first row of a partition is sent alone and its acknowledgement awaited, since a broker that does not know a
 //!   producer id yet accepts it at *any* sequence number: were the first request refused and the second one stored,
 //!   the first would be lost and yet reported as delivered.
@@ -17,16 +19,21 @@
 use super::batch::{Batch, Fate};
 use super::event::Event;
 use super::failure::{Failure, FailureKind, Rejection};
+use super::outbox::Held;
 use super::partition;
 use super::publisher::{Producer, Refusal, Report};
+use super::refusals::Refusals;
 use pg_outbox::topic::TopicTemplate;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// This long after a partition was primed a row goes alone again, before anything is forgotten: brokers forget a producer id after
 /// `producer.id.expiration.ms` (1 day by default).
 const PRIMED_FOR: Duration = Duration::from_secs(600);
+
+/// The reason of a hold.
+pub const STUCK: &str = "stuck";
 
 /// One idempotent producer with what is known of its topics.
 pub struct Session<P> {
@@ -36,12 +43,25 @@ pub struct Session<P> {
     /// Where each row of the current batch goes, as far as it was looked at.
     places: Vec<Option<Place>>,
     deferred: Vec<u32>,
+    /// Partitions in which a row of the current batch waits to be judged.
+    suspended: Vec<Place>,
     /// Rows handed over whose report has not been taken in.
     unheard: usize,
     reports: Vec<Report>,
     /// When the first row of the current batch was handed over.
     publishing_since: Option<Instant>,
+    /// When the last acknowledgement came.
+    heard_at: Option<Instant>,
     failure: Option<Failure>,
+}
+
+/// Where rows go, and what is known of their topics.
+#[derive(Clone, Copy)]
+pub struct Routing<'a> {
+    /// From `aggregate_type` to topic.
+    pub template: &'a TopicTemplate,
+    /// What topics have refused.
+    pub refusals: &'a Refusals,
 }
 
 /// A topic and a partition of it.
@@ -55,6 +75,8 @@ pub struct Place {
 struct Topic {
     name: String,
     state: State,
+    /// A row of this size or more is judged alone.
+    alone_from: usize,
 }
 
 enum State {
@@ -89,9 +111,11 @@ impl<P: Producer> Session<P> {
             routes: HashMap::new(),
             places: Vec::new(),
             deferred: Vec::new(),
+            suspended: Vec::new(),
             unheard: 0,
             reports: Vec::new(),
             publishing_since: None,
+            heard_at: None,
             failure: None,
         }
     }
@@ -102,12 +126,18 @@ impl<P: Producer> Session<P> {
     /// # Panics
     ///
     /// If reports of the batch before are outstanding: they would be taken for this one's.
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, refusals: &Refusals) {
         assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.places.clear();
+        self.suspended.clear();
         self.publishing_since = None;
-        for topic in self.topics.iter_mut().filter(|topic| !matches!(topic.state, State::Open(_))) {
-            topic.state = State::Unknown;
+        for topic in &mut self.topics {
+            if !matches!(topic.state, State::Open(_)) {
+                topic.state = State::Unknown;
+            }
+            if topic.alone_from != usize::MAX || !refusals.is_empty() {
+                topic.alone_from = refusals.size_of(&topic.name);
+            }
         }
         let topics = &self.topics;
         self.routes.retain(
@@ -118,6 +148,11 @@ impl<P: Producer> Session<P> {
     /// How long ago the first row of the batch was handed over, if one was.
     pub fn publishing(&self) -> Option<Duration> {
         self.publishing_since.map(|since| since.elapsed())
+    }
+
+    /// When Kafka was last heard of.
+    pub fn heard_at(&self) -> Option<Instant> {
+        self.heard_at
     }
 
     /// Why nothing more may be handed over, if so.
@@ -132,7 +167,7 @@ impl<P: Producer> Session<P> {
 
     /// Hands over the rows from this index on that are still open, in order, and stops at the first failure. Waits
     /// only to look up a topic that it has not seen.
-    pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
+    pub async fn send<E: Event>(&mut self, routing: Routing<'_>, batch: &mut Batch<E>, from: usize) {
         self.places.resize(batch.len(), None);
         for index in from..batch.len() {
             if self.producer.has_failed() {
@@ -141,7 +176,7 @@ impl<P: Producer> Session<P> {
             if self.failure.is_some() {
                 return;
             }
-            if *batch.fate(index) != Fate::Open {
+            if *batch.fate(index) != Fate::Open || batch.is_blocked(index) {
                 continue;
             }
             let topic = match self.routes.get(batch.rows()[index].aggregate_type()) {
@@ -150,7 +185,7 @@ impl<P: Producer> Session<P> {
                     batch.rejected(index, topic, rejection.clone());
                     continue;
                 }
-                None => match self.look_up(template, batch, index).await {
+                None => match self.look_up(routing, batch, index).await {
                     Ok(Some(topic)) => topic,
                     Ok(None) => continue,
                     Err(failure) => return self.close(failure),
@@ -185,6 +220,7 @@ impl<P: Producer> Session<P> {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
         let mut primed = false;
+        let unheard = self.unheard;
         for Report { index, outcome } in reports.drain(..) {
             let index = index as usize;
             self.unheard -= 1;
@@ -195,6 +231,9 @@ impl<P: Producer> Session<P> {
                 }
                 Err(failure) => self.report_failure(batch, index, failure),
             }
+        }
+        if self.unheard < unheard {
+            self.heard_at = Some(Instant::now());
         }
         self.reports = reports;
         if let Some(refusal) = self.producer.refusal().filter(|_| self.producer.has_failed()) {
@@ -244,9 +283,16 @@ impl<P: Producer> Session<P> {
 
     fn hand_over<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(place), None) = (self.places[index], &self.failure) else { return };
+        if batch.is_blocked(index) || (!self.suspended.is_empty() && self.suspended.contains(&place)) {
+            return;
+        }
         let topic = &mut self.topics[place.topic as usize];
         let State::Open(partitions) = &mut topic.state else { return };
         let priming = &mut partitions[place.partition as usize];
+        if batch.rows()[index].size() >= topic.alone_from {
+            batch.suspect(index);
+            return self.suspended.push(place);
+        }
         match *priming {
             Priming::Sent => return self.deferred.push(index as u32),
             Priming::Primed(at) if at.elapsed() < PRIMED_FOR => {}
@@ -268,19 +314,20 @@ impl<P: Producer> Session<P> {
     /// Finds the route of a row's aggregate type; `None` if the row was rejected on the way.
     async fn look_up<E: Event>(
         &mut self,
-        template: &TopicTemplate,
+        routing: Routing<'_>,
         batch: &mut Batch<E>,
         index: usize,
     ) -> Result<Option<usize>, Failure> {
         let aggregate_type = batch.rows()[index].aggregate_type().to_vec();
-        let name = template.topic(&String::from_utf8_lossy(&aggregate_type));
+        let name = routing.template.topic(&String::from_utf8_lossy(&aggregate_type));
         if let Err(rejection) = check_name(&name, &aggregate_type) {
             batch.rejected(index, &name, rejection.clone());
             self.routes.insert(aggregate_type, Route::Invalid(name, rejection));
             return Ok(None);
         }
         let topic = self.topics.iter().position(|topic| topic.name == name).unwrap_or_else(|| {
-            self.topics.push(Topic { name: name.clone(), state: State::Unknown });
+            let alone_from = routing.refusals.size_of(&name);
+            self.topics.push(Topic { name: name.clone(), state: State::Unknown, alone_from });
             self.topics.len() - 1
         });
         if matches!(self.topics[topic].state, State::Unknown) {
@@ -306,15 +353,62 @@ impl<P: Producer> Session<P> {
         &self.topics[place.topic as usize].name
     }
 
-    /// Topics of the current batch whose rows have to wait, with the reason.
-    pub fn held(&self) -> impl Iterator<Item = (&str, &Rejection)> {
-        let mut used = vec![false; self.topics.len()];
-        for place in self.places.iter().flatten() {
-            used[place.topic as usize] = true;
+    /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
+    pub fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
+        let mut seen = vec![false; self.topics.len()];
+        let mut held = Vec::new();
+        if self.topics.iter().all(|topic| !matches!(topic.state, State::Held(_))) {
+            return held;
         }
-        self.topics.iter().zip(used).filter(|(_, used)| *used).filter_map(|(topic, _)| match &topic.state {
-            State::Held(reason) => Some((topic.name.as_str(), reason)),
-            _ => None,
+        for (index, place) in self.places.iter().enumerate() {
+            let Some(place) = place else { continue };
+            let topic = &self.topics[place.topic as usize];
+            let State::Held(why) = &topic.state else { continue };
+            let waits = matches!(batch.fate(index), Fate::Open | Fate::Suspect);
+            if waits && !std::mem::replace(&mut seen[place.topic as usize], true) {
+                held.push(Held { topic: &topic.name, why, witness: &batch.rows()[index] });
+            }
+        }
+        held
+    }
+
+    /// Nothing has come in for `patience`, though the cluster answers. Closes the session and holds the topics of the
+    /// partitions whose rows wait for their reports, if rows of other partitions were acknowledged: in this batch or,
+    /// `elsewhere`, in another one. Returns whether it did.
+    pub fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, elsewhere: bool, patience: Duration) -> bool {
+        let mut silent: HashSet<Place> = HashSet::new();
+        let mut acknowledged: HashSet<Place> = HashSet::new();
+        for (index, place) in self.places.iter().enumerate() {
+            match (place, batch.fate(index)) {
+                (Some(place), Fate::Open) => _ = silent.insert(*place),
+                (Some(place), Fate::Acknowledged) => _ = acknowledged.insert(*place),
+                _ => {}
+            }
+        }
+        if self.failure.is_some() || silent.is_empty() || (!elsewhere && acknowledged.is_subset(&silent)) {
+            return false;
+        }
+        let waited = humantime::format_duration(patience);
+        for place in silent {
+            let error = format!(
+                "partition {} has acknowledged nothing for {waited}, while others have",
+                place.partition
+            );
+            self.hold(place, Rejection { reason: STUCK, error });
+        }
+        let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
+        self.close(Failure { kind: FailureKind::Topic, reason: STUCK, error });
+        true
+    }
+
+    /// Topics of the current batch of which Kafka has acknowledged rows.
+    pub fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
+        let mut seen = vec![false; self.topics.len()];
+        self.places.iter().enumerate().filter_map(move |(index, place)| {
+            let topic = (*place)?.topic as usize;
+            let first =
+                *batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
+            first.then(|| self.topics[topic].name.as_str())
         })
     }
 

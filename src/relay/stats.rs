@@ -37,6 +37,8 @@ pub struct Stats {
     pub postgres: Side,
     /// Topics whose rows wait.
     pub held_topics: Gauge,
+    /// Keys whose rows wait until somebody decides.
+    pub blocked_keys: Gauge,
     /// Acknowledged rows whose settlement is not confirmed.
     pub unsettled: Gauge,
     /// Seconds since the oldest unsent row was inserted, by the database's clock.
@@ -65,6 +67,7 @@ impl Stats {
             kafka: Side::new(),
             postgres: Side::new(),
             held_topics: Gauge::default(),
+            blocked_keys: Gauge::default(),
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),

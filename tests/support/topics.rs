@@ -1,7 +1,7 @@
 //! Topics on the real cluster.
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use std::time::Duration;
@@ -28,6 +28,13 @@ pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
     let answers = admin().create_topics([&new], &options()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "creating {topic}: {answers:?}");
     wait_until(&format!("{topic} exists"), WITHIN, async || self::partitions(topic) == partitions).await;
+}
+
+/// Changes one setting of a topic.
+pub async fn alter(topic: &str, name: &str, value: &str) {
+    let wanted = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
+    let answers = admin().alter_configs([&wanted], &options()).await.unwrap();
+    assert!(answers.iter().all(Result::is_ok), "altering {topic}: {answers:?}");
 }
 
 /// Deletes a topic and waits until the cluster has forgotten it.

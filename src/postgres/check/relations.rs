@@ -8,8 +8,8 @@ use crate::postgres::grants::{RELAY_RIGHTS, Right, schema_grant};
 use crate::postgres::table::TableName;
 
 /// Every table that the relay reads or writes, as a placeholder.
-const RELATIONS: [&str; 6] =
-    ["{outbox}", "{lane}", "{dead_letter}", "{hold}", "{hold_version}", "{migration}"];
+const RELATIONS: [&str; 7] =
+    ["{outbox}", "{lane}", "{dead_letter}", "{hold}", "{blocked_key}", "{hold_version}", "{migration}"];
 
 /// From the catalogue, which needs no rights; a cast to regclass would need USAGE on the schema.
 const READ: &str = "

@@ -83,30 +83,32 @@ impl Producer for LateReporter {
 
 #[tokio::test]
 async fn a_report_that_comes_at_the_last_moment_counts_for_its_own_batch() {
+    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
     let mut session = Session::new(LateReporter::default());
-    let mut batch = Batch::new();
+    let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
     batch.grown(End::Complete);
-    session.begin();
-    session.send(&"events.{aggregate_type}".parse().unwrap(), &mut batch, 0).await;
+    session.begin(&refusals);
+    session.send(Routing { template: &template, refusals: &refusals }, &mut batch, 0).await;
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(*batch.fate(0), Fate::Acknowledged);
-    session.begin(); // Which asserts that nothing is left of the last batch.
+    session.begin(&refusals); // Which asserts that nothing is left of the last batch.
 }
 
 /// The same, for rows that waited for the first one of their partition and are handed over when its report comes.
 #[tokio::test]
 async fn rows_that_waited_for_the_first_of_their_partition_count_for_their_own_batch() {
+    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
     let mut session = Session::new(LateReporter::default());
-    let mut batch = Batch::new();
+    let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
     batch.grown(End::Complete);
-    session.begin();
-    session.send(&"events.{aggregate_type}".parse().unwrap(), &mut batch, 0).await;
+    session.begin(&refusals);
+    session.send(Routing { template: &template, refusals: &refusals }, &mut batch, 0).await;
     assert_eq!(session.producer.in_flight(), 1, "the first row of a partition goes alone");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.sent().count(), 3);
-    session.begin();
+    session.begin(&refusals);
 }

@@ -1,0 +1,117 @@
+//! Judging: rows of which Kafka refused some are published again on producers of their own, in ever smaller groups, so
+//! that the innocent are delivered and only a row that was refused alone is found guilty.
+//!
+//! In order: a row is judged only after every row before it in its partition was acknowledged or found guilty. What
+//! stays open behind a row whose fate is open is claimed again.
+
+use super::Relay;
+use super::batch::{Batch, Fate};
+use super::event::Event;
+use super::failure::{Failure, FailureKind, Rejection};
+use super::publisher::{Judged, Producer, Publisher};
+use super::session::{Place, Session};
+use std::collections::HashMap;
+
+/// The reason of a hold that many lone refusals have brought about.
+pub const REJECTS_EVERYTHING: &str = "rejects-everything";
+
+/// Judges the suspects of a batch, one partition after the other.
+pub async fn judge<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+) {
+    for (place, suspects) in suspects(session, batch) {
+        if judge_place(relay, session, batch, place, &suspects).await == Next::Stop {
+            return;
+        }
+    }
+}
+
+/// The suspects of each partition, as far as their turn has come: up to the first row whose fate is open.
+fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Place, Vec<usize>)> {
+    let mut found: Vec<(Place, Vec<usize>)> = Vec::new();
+    let mut at: HashMap<Place, Option<usize>> = HashMap::new();
+    for index in 0..batch.len() {
+        let Some(place) = session.place(index) else { continue };
+        match batch.fate(index) {
+            Fate::Open => _ = at.insert(place, None),
+            Fate::Suspect => {
+                let entry = at.entry(place).or_insert_with(|| {
+                    found.push((place, Vec::new()));
+                    Some(found.len() - 1)
+                });
+                if let Some(entry) = *entry {
+                    found[entry].1.push(index);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[derive(PartialEq, Eq)]
+enum Next {
+    Place,
+    Stop,
+}
+
+/// Halves the group that is published at once until it goes through or is a single row.
+async fn judge_place<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    place: Place,
+    suspects: &[usize],
+) -> Next {
+    let topic = session.topic(place).to_owned();
+    let mut rest: Vec<usize> = suspects.to_vec();
+    let mut width = rest.len() / 2; // All of them together were refused already.
+    loop {
+        rest.retain(|&index| !batch.is_blocked(index));
+        let Some(&first) = rest.first() else { return Next::Place };
+        let group = &rest[..width.clamp(1, rest.len())];
+        let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
+        let Judged { acknowledged, failure } = relay.publisher.judge(&topic, place.partition, &rows).await;
+        let size = group.len();
+        for index in rest.drain(..acknowledged) {
+            relay.refusals.accepted(&topic, batch.rows()[index].size());
+            batch.acknowledged(index);
+        }
+        let Some(failure) = failure else {
+            width = 2 * size;
+            continue;
+        };
+        match failure.kind {
+            FailureKind::Row if size > 1 => width = (size - acknowledged) / 2,
+            FailureKind::Row => {
+                if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
+                    session.hold(place, rejects_everything(relay, &failure));
+                    return Next::Place;
+                }
+                batch.rejected(first, &topic, failure.into());
+                rest.remove(0);
+            }
+            FailureKind::Topic => {
+                session.hold(place, failure.into());
+                return Next::Place;
+            }
+            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => return Next::Stop,
+        }
+    }
+}
+
+/// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.
+fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
+    let too_large = (failure.reason == "record-too-large").then(|| row.size());
+    relay.refusals.refused(topic, too_large) > relay.limits.rejections_before_hold
+}
+
+fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
+    let error = format!(
+        "more than {} events were refused one after the other, each of them alone: {}",
+        relay.limits.rejections_before_hold, failure.error
+    );
+    Rejection { reason: REJECTS_EVERYTHING, error }
+}
