@@ -60,6 +60,11 @@ impl Scene<'_> {
                 sleep(any_time(Duration::from_secs(5))).await;
                 self.broker.create_topic(topic);
             }
+            Disaster::TopicRejects => {
+                self.broker.set_rejecting(topic, true);
+                sleep(any_time(Duration::from_secs(8))).await;
+                self.broker.set_rejecting(topic, false);
+            }
             Disaster::TopicDenied => {
                 self.broker.deny(topic, true);
                 sleep(any_time(Duration::from_secs(5))).await;

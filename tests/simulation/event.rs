@@ -8,8 +8,9 @@ use uuid::Uuid;
 pub const TOPICS: [&str; 3] = ["a", "b", "c"];
 /// The keys there may be.
 const KEYS: [&str; 6] = ["key 0", "key 1", "key 2", "key 3", "key 4", "key 5"];
-/// What every event weighs.
-pub const EVENT_BYTES: usize = 100;
+/// What an event weighs, and one that is too large for its topic.
+const BYTES: u16 = 100;
+const TOO_MANY_BYTES: u16 = 300;
 
 /// One event as it was written.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub struct SimEvent {
     pub topic: u8,
     pub key: u8,
     lane: u8,
+    bytes: u16,
     /// The relay is to know it by its id alone: a broken world.
     by_id_alone: bool,
 }
@@ -27,7 +29,22 @@ pub struct SimEvent {
 impl SimEvent {
     pub fn new(id: i64, identity: u32, topic: u8, key: u8, lanes: u64, by_id_alone: bool) -> SimEvent {
         let lane = (u64::from(key) % lanes * 21) as u8;
-        SimEvent { id, identity, topic, key, lane, by_id_alone }
+        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone }
+    }
+
+    /// The same, and too large for its topic.
+    pub fn too_large(self) -> SimEvent {
+        SimEvent { bytes: TOO_MANY_BYTES, ..self }
+    }
+
+    /// The same event in another row.
+    pub fn inserted_again(self, id: i64) -> SimEvent {
+        SimEvent { id, ..self }
+    }
+
+    /// Whether it is.
+    pub fn is_too_large(&self) -> bool {
+        self.bytes == TOO_MANY_BYTES
     }
 
     /// The event that the relay handed over.
@@ -35,7 +52,8 @@ impl SimEvent {
         let key = KEYS.iter().position(|key| key.as_bytes() == event.key()).unwrap() as u8;
         let lane = event.lane().index() as u8;
         let identity = event.created_at_us() as u32;
-        SimEvent { id: event.id(), identity, topic, key, lane, by_id_alone: false }
+        let bytes = event.size() as u16;
+        SimEvent { id: event.id(), identity, topic, key, lane, bytes, by_id_alone: false }
     }
 }
 
@@ -74,6 +92,6 @@ impl Event for SimEvent {
         self.identity.into()
     }
     fn size(&self) -> usize {
-        EVENT_BYTES
+        self.bytes.into()
     }
 }

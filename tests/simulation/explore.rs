@@ -18,13 +18,23 @@ fn number(name: &str) -> Option<u64> {
 ///
 /// When a promise broke, with the seed and the history.
 pub fn explore(plan: fn(u64) -> Plan, schedules: u64) -> Outcome {
+    each(plan, schedules, |_, _| true)
+}
+
+/// The same, where each schedule's outcome has to fit.
+pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> bool) -> Outcome {
     let first = number("SEED").unwrap_or(1);
     let schedules = number("SCHEDULES").unwrap_or(schedules);
     let begun = Instant::now();
     let sum = Mutex::new(Outcome::default());
     let broken = first_broken(first, schedules, |seed| {
-        let verdict = run(seed, &plan(seed), false);
+        let plan = plan(seed);
+        let mut verdict = run(seed, &plan, false);
         match verdict.outcome {
+            Ok(outcome) if !fits(&plan, &outcome) => {
+                verdict.outcome = Err(format!("too much: {outcome:?}"));
+                Some(verdict)
+            }
             Ok(outcome) => {
                 sum.lock().unwrap().add(&outcome);
                 None

@@ -16,5 +16,6 @@ mod process;
 mod promises;
 mod relays;
 mod run;
+mod sabotages;
 mod schedules;
 mod world;

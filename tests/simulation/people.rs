@@ -81,7 +81,11 @@ impl People {
             if poisoned {
                 self.broker.poison(identity);
             }
-            server.change(transaction.name, Change::Insert(self.event(id, identity, topic, key)));
+            let mut event = self.event(id, identity, topic, key);
+            if poisoned && world.happens(500) {
+                event = event.too_large();
+            }
+            server.change(transaction.name, Change::Insert(event));
             world.pass(15).await;
         }
         if world.happens(plan.long_transaction) {
@@ -133,7 +137,7 @@ impl People {
         self.some_time().await;
         let topic = self.world.below(self.world.plan.topics as u64) as u8;
         if self.server.held(Some(topic)).is_none() {
-            self.server.commit_at_once(&[Change::Hold(topic)], true);
+            self.server.commit_at_once(&[Change::Hold(topic, "by hand", None)], true);
         }
         self.world.pass(1_500).await;
         if self.server.held(Some(topic)).is_some() {
@@ -141,9 +145,20 @@ impl People {
         }
     }
 
+    /// An operator mends what was wrong with a row, and lets its key go on.
+    async fn unblock(&self) {
+        let Some(event) = self.server.blocked().first().copied() else { return };
+        self.broker.mend_event(event.identity);
+        self.server.promises.mended(event.identity);
+        self.server.commit_at_once(&[Change::Unblock(event)], true);
+    }
+
     /// An operator mends what was wrong with a dead event, and inserts it again, with its identity.
     async fn requeue(&self) {
         self.some_time().await;
+        if self.world.plan.blocks_keys {
+            return self.unblock().await;
+        }
         let dead = self.server.dead();
         let Some(event) = dead.first() else { return };
         let _turn = self.turns[event.key as usize].lock().await;
@@ -157,8 +172,7 @@ impl People {
         let id = self.server.draw_id(transaction.name);
         self.world.pass(10).await;
         self.server.change(transaction.name, Change::Requeued(*event));
-        let again = self.event(id, event.identity, event.topic, event.key);
-        self.server.change(transaction.name, Change::Insert(again));
+        self.server.change(transaction.name, Change::Insert(event.inserted_again(id)));
         self.server.commit(transaction.name, true);
     }
 }

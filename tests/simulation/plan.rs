@@ -31,6 +31,9 @@ pub struct Plan {
     pub poison: u32,
     /// Events that are refused before they are sent.
     pub unsendable: u32,
+    /// A row that is refused for good blocks its key, and is no dead letter.
+    pub blocks_keys: bool,
+    pub rejections_before_hold: u32,
 
     /// A statement fails, and the connection with it, before or after it has run.
     pub postgres_breaks: u32,
@@ -79,6 +82,8 @@ pub enum Disaster {
     PartitionStuck,
     TopicDeleted,
     TopicDenied,
+    /// A topic refuses whatever comes. Not among ALL, since innocent events become dead letters by it.
+    TopicRejects,
 }
 
 use Disaster as D;
@@ -172,6 +177,8 @@ pub const CALM: Plan = Plan {
     prepares: 100,
     poison: 0,
     unsendable: 0,
+    blocks_keys: false,
+    rejections_before_hold: 10,
     postgres_breaks: 0,
     commit_answer_lost: 0,
     request_refused: 0,
@@ -203,6 +210,7 @@ impl Plan {
             batch_bytes: random.usize(1..=9) * 100,
             deletes_sent: random.u8(..4) == 0,
             pooler: random.u8(..4) == 0,
+            blocks_keys: random.u8(..3) == 0,
             retention: (random.u8(..3) == 0).then(|| Duration::from_millis(random.u64(100..=3_000))),
             ..CALM
         }

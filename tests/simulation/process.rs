@@ -55,10 +55,6 @@ impl Process {
         self.doom.set(Some((steps, doom)));
     }
 
-    /// Nothing of it moves any more.
-    pub fn is_dead(&self) -> bool {
-        self.dead.get()
-    }
 
     /// It cannot reach Postgres for a while, and does not hear of it either.
     pub fn cut_postgres(&self, time: Duration) {

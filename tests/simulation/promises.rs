@@ -35,6 +35,8 @@ struct Known {
     stored: u32,
     /// A relay was told so.
     acknowledged: bool,
+    /// A broker has refused it when it came alone.
+    refused_alone: bool,
     /// How many times Kafka has to have it in the end.
     due: u32,
 }
@@ -103,7 +105,9 @@ impl Promises {
         let order = &state.orders[&(event.topic, event.key)];
         for earlier in order.iter().take_while(|identity| **identity != event.identity) {
             let known = &state.events[*earlier as usize];
-            if known.stored == 0 && !known.guilty && !known.dead {
+            // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
+            let passed = known.dead || (known.guilty && !self.world.plan.blocks_keys);
+            if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
         }
@@ -127,9 +131,26 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
         known.dead = true;
-        if !known.guilty {
-            self.world.violate(|| format!("{event:?} is in the dead letters, and nothing is wrong with it"));
+        drop(state);
+        self.condemned(event);
+    }
+
+    /// It was found guilty.
+    pub fn condemned(&self, event: &SimEvent) {
+        let mut state = self.state.borrow_mut();
+        let known = &mut state.events[event.identity as usize];
+        if !known.guilty && known.refused_alone {
+            add(&self.world.count.wronged, 1);
+            known.guilty = true;
         }
+        if !known.guilty {
+            self.world.violate(|| format!("{event:?} was rejected, and nothing is wrong with it"));
+        }
+    }
+
+    /// A broker has refused it when it came alone.
+    pub fn refused_alone(&self, identity: u32) {
+        self.state.borrow_mut().events[identity as usize].refused_alone = true;
     }
 
     /// It is in the dead letters still, after a crash.
@@ -140,7 +161,7 @@ impl Promises {
     /// What was wrong with a dead event is mended.
     pub fn mended(&self, identity: u32) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
-        (known.guilty, known.unsendable) = (false, false);
+        (known.guilty, known.unsendable, known.refused_alone) = (false, false, false);
     }
 
     /// An operator wants it to be sent again.
@@ -158,8 +179,8 @@ impl Promises {
         }
     }
 
-    /// When nothing is left to do.
-    pub fn judge(&self) -> Outcome {
+    /// When nothing is left to do but for those that wait.
+    pub fn judge(&self, waits: impl Fn(u32) -> bool) -> Outcome {
         let state = self.state.borrow();
         let plan = &self.world.plan;
         let mut outcome = Outcome {
@@ -172,17 +193,22 @@ impl Promises {
             outcome.lost_by_failover += usize::from(known.lost);
             outcome.dead += usize::from(known.committed && known.dead);
             outcome.duplicates += (known.stored as usize).saturating_sub(1);
-            if known.committed && !known.dead && known.stored == 0 {
+            if known.committed && !known.dead && known.stored == 0 && !waits(identity as u32) {
                 self.world.violate(|| format!("event {identity} is lost"));
             }
             // A settlement whose confirmation was lost may be taken for a row's state before it was put back.
-            if faultless(plan) && known.committed && !known.dead && known.stored < known.due {
+            if faultless(plan) && known.committed && known.stored > 0 && known.stored < known.due {
                 self.world.violate(|| format!("event {identity} was put back and not sent again"));
             }
         }
         let put_back = self.world.count.put_back.get() as usize;
         let bound =
             outcome.interruptions * plan.batch_rows * plan.workers + outcome.settlements_lost + put_back;
+        let wronged = self.world.count.wronged.get();
+        let tolerated = plan.rejections_before_hold * self.world.count.starts.get() * plan.disasters;
+        if wronged > tolerated {
+            self.world.violate(|| format!("{wronged} innocent events were rejected one by one"));
+        }
         if outcome.duplicates > bound {
             self.world.violate(|| format!("{} duplicates, and only {bound} are excused", outcome.duplicates));
         }

@@ -6,7 +6,8 @@ use super::postgres::connection::SimConnection;
 use super::postgres::server::{Server, TAKEOVER};
 use super::postgres::wrong_marks::WrongMarks;
 use super::process::Process;
-use super::world::World;
+use super::world::{World, add};
+use outbox_relay::relay::batch::OnRejected;
 use outbox_relay::relay::marks::Marks;
 use outbox_relay::relay::scout::Scout;
 use outbox_relay::relay::stats::Stats;
@@ -113,6 +114,8 @@ impl Slot {
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
             poll_interval: Duration::from_millis(100),
+            on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
+            rejections_before_hold: plan.rejections_before_hold,
         };
         let publisher = SimCluster { broker: Rc::clone(&self.broker), process: Rc::clone(&process) };
         let template = TopicTemplate::parse("{aggregate_type}").unwrap();
@@ -129,11 +132,12 @@ impl Slot {
         let scout = Scout::new(Rc::clone(&relay), connection(), world.fork());
         working.spawn_local(process.task(scout.scout()));
         background.spawn_local(process.task(prober::keep_gate(Rc::clone(&relay), world.fork())));
-        background.spawn_local(process.task(prober::keep_holds(Rc::clone(&relay), connection())));
+        background.spawn_local(process.task(prober::keep_holds(Rc::clone(&relay), connection(), connection())));
         if plan.retention.is_some() {
             background.spawn_local(process.task(reaper::keep_reaping(connection(), REAPS_EVERY, stats)));
         }
         world.note("starts: relay", self.number);
+        add(&world.count.starts, 1);
         self.life.replace(Some(Life { process, relay }));
         (working, background)
     }

@@ -67,7 +67,10 @@ async fn schedule(world: &Rc<World>) -> Outcome {
             sleep(LATE).await;
         }
     }
-    promises.judge()
+    let unsent = server.rows(|row| row.sent_at.is_none());
+    promises.judge(|identity| {
+        unsent.iter().any(|row| row.event.identity == identity && server.is_blocked(&row.event))
+    })
 }
 
 async fn until_violated(world: &World) {

@@ -40,6 +40,10 @@ pub struct Counters {
     pub settlements_lost: Cell<u32>,
     /// Rows that an operator put back.
     pub put_back: Cell<u32>,
+    /// How many times a relay was started.
+    pub starts: Cell<u32>,
+    /// Innocent rows that were found guilty, since their topic refused whatever came.
+    pub wronged: Cell<u32>,
 }
 
 /// Adds to a counter.

@@ -42,6 +42,8 @@ struct Topic {
     exists: bool,
     /// It can be described and not written to.
     denied: bool,
+    /// A broken validator refuses whatever comes.
+    rejects: bool,
     partitions: [Partition; PARTITIONS],
 }
 
@@ -74,6 +76,8 @@ pub enum Answer {
     Denied,
     /// A record of it can never be stored.
     Invalid,
+    /// A record of it is larger than the topic takes.
+    TooLarge,
     /// Requests before it are missing.
     OutOfOrder,
     /// The producer may send nothing more.
@@ -105,6 +109,12 @@ impl Broker {
         self.state.borrow_mut().topics[topic as usize].denied = denied;
     }
 
+    /// The topic refuses whatever comes, or does so no more.
+    pub fn set_rejecting(&self, topic: u8, rejects: bool) {
+        self.world.note("topic rejects everything:", (TOPICS[topic as usize], rejects));
+        self.state.borrow_mut().topics[topic as usize].rejects = rejects;
+    }
+
     pub fn set_away(&self, away: bool) {
         self.world.note("Kafka is away:", away);
         self.state.borrow_mut().away = away;
@@ -128,7 +138,7 @@ impl Broker {
         for topic in 0..self.world.plan.topics as u8 {
             self.create_topic(topic);
             let topic = &mut self.state.borrow_mut().topics[topic as usize];
-            topic.denied = false;
+            (topic.denied, topic.rejects) = (false, false);
             for partition in &mut topic.partitions {
                 partition.unavailable_until = None;
             }
@@ -165,6 +175,7 @@ impl Broker {
         let State { topics, poison, .. } = &mut *state;
         let topic = &mut topics[place.topic as usize];
         let partition = &mut topic.partitions[place.partition as usize];
+        let poisoned = |row: &SimEvent| poison.get(&row.identity).is_some_and(|until| producer <= *until);
         let mut stored = false;
         let answer = if !topic.exists {
             Answer::Missing
@@ -174,7 +185,9 @@ impl Broker {
             Answer::Retry
         } else if topic.denied {
             Answer::Denied
-        } else if rows.iter().any(|row| poison.get(&row.identity).is_some_and(|until| producer <= *until)) {
+        } else if let Some(row) = rows.iter().find(|row| poisoned(row)) {
+            if row.is_too_large() { Answer::TooLarge } else { Answer::Invalid }
+        } else if topic.rejects {
             Answer::Invalid
         } else if self.world.fails(self.world.plan.session_fatal) {
             Answer::Fatal
@@ -184,6 +197,9 @@ impl Broker {
             answer
         };
         self.world.note("Kafka is sent (producer, place, sequence)", (producer, place, first, answer));
+        if let (Answer::Invalid | Answer::TooLarge, [alone]) = (answer, rows) {
+            self.promises.refused_alone(alone.identity);
+        }
         if stored {
             for row in rows {
                 self.world.note("is stored (id, event, topic, key)", (row.id, row.identity, row.topic, row.key));

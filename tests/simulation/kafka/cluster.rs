@@ -7,7 +7,7 @@ use crate::plan::Sabotage;
 use crate::process::Process;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind, Rejection};
-use outbox_relay::relay::publisher::{Producer, Publisher, Refusal};
+use outbox_relay::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -31,7 +31,7 @@ impl SimCluster {
             return Ok(());
         }
         sleep(ANSWER_TIMEOUT).await;
-        Err(Failure { kind: FailureKind::Cluster, reason: "brokers-down", error: "away".to_owned() })
+        Err(failure(FailureKind::Cluster, "brokers-down"))
     }
 
     /// What the cluster says of a topic.
@@ -41,8 +41,13 @@ impl SimCluster {
     }
 }
 
+/// A failure with this reason.
+pub(super) fn failure(kind: FailureKind, reason: &'static str) -> Failure {
+    Failure { kind, reason, error: "in the simulation".to_owned() }
+}
+
 pub(super) fn missing() -> Failure {
-    Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: "missing".to_owned() }
+    failure(FailureKind::Topic, "unknown-topic")
 }
 
 impl Publisher for SimCluster {
@@ -53,33 +58,62 @@ impl Publisher for SimCluster {
         Ok(SimProducer::new(self.clone()))
     }
 
-    async fn judge<E: Event>(&self, topic: &str, partition: u32, event: &E) -> Result<(), Failure> {
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
         if self.broker.world.breaks(Sabotage::GuiltyByBatch) {
-            let error = "refused with its batch".to_owned();
-            return Err(Failure { kind: FailureKind::Row, reason: "invalid-record", error });
+            return refused(failure(FailureKind::Row, "invalid-record"));
         }
-        let mut alone = self.open().await?;
-        match alone.send(0, topic, partition, event) {
-            Err(Refusal::Session(failure)) => return Err(failure),
-            Err(Refusal::Row(rejection)) => {
-                let Rejection { reason, error } = rejection;
-                return Err(Failure { kind: FailureKind::Row, reason, error });
-            }
-            Ok(()) => {}
+        let mut alone = match self.open().await {
+            Ok(producer) => producer,
+            Err(failure) => return refused(failure),
+        };
+        let (first, others) = rows.split_at(rows.len().min(1));
+        let judged = publish(&mut alone, topic, partition, first).await;
+        if judged.failure.is_some() || others.is_empty() {
+            return judged;
         }
-        if timeout(JUDGE_TIMEOUT, alone.drained()).await.is_err() {
-            return Err(Failure::unknown("no verdict in time"));
-        }
-        let mut reports = Vec::new();
-        alone.drain(&mut reports);
-        reports.pop().unwrap().outcome
+        let behind = publish(&mut alone, topic, partition, others).await;
+        Judged { acknowledged: first.len() + behind.acknowledged, ..behind }
     }
 
     async fn probe(&self) -> Result<(), Failure> {
         self.round_trip().await
     }
 
-    async fn probe_topic(&self, topic: &str) -> Result<(), Failure> {
-        self.describe(topic).await.map(|_| ())
+    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
+        self.describe(topic).await
     }
+}
+
+fn refused(failure: Failure) -> Judged {
+    Judged { acknowledged: 0, failure: Some(failure) }
+}
+
+/// Publishes rows on a producer that has nothing else to do, and says how far it came.
+async fn publish<E: Event>(
+    producer: &mut SimProducer,
+    topic: &str,
+    partition: u32,
+    rows: &[&E],
+) -> Judged {
+    let mut outcomes = vec![Err(Failure::unknown("no report")); rows.len()];
+    for (index, row) in rows.iter().enumerate() {
+        match producer.send(index as u32, topic, partition, *row) {
+            Ok(()) => continue,
+            Err(Refusal::Session(failure)) => outcomes[index] = Err(failure),
+            Err(Refusal::Row(rejection)) => {
+                let Rejection { reason, error } = rejection;
+                outcomes[index] = Err(Failure { kind: FailureKind::Row, reason, error });
+            }
+        }
+        break;
+    }
+    // Without a verdict in time what is not reported stays unknown.
+    let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let mut reports = Vec::new();
+    producer.drain(&mut reports);
+    for Report { index, outcome } in reports {
+        outcomes[index as usize] = outcome;
+    }
+    let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    Judged { acknowledged, failure: outcomes.into_iter().nth(acknowledged).and_then(Result::err) }
 }

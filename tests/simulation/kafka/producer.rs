@@ -33,6 +33,8 @@ pub(super) struct Sending {
     /// Failures that a broken world holds back to the end.
     withheld: Vec<Report>,
     pub failed: bool,
+    /// Of some row nobody knows whether it is stored.
+    unknown: bool,
     /// Nothing more may be sent.
     pub fatal: bool,
     pub abandoned: bool,
@@ -81,7 +83,10 @@ impl Shared {
                 state.withheld.push(Report { index, outcome });
                 return state.release_withheld(&self.wake);
             }
-            Err(_) => state.failed = true,
+            Err(failure) => {
+                state.failed = true;
+                state.unknown |= !matches!(failure.kind, FailureKind::Row | FailureKind::Topic);
+            }
         }
         state.in_flight -= 1;
         state.reports.push(Report { index, outcome });
@@ -217,7 +222,7 @@ impl Drop for SimProducer {
     fn drop(&mut self) {
         let mut state = self.shared.state.borrow_mut();
         state.abandoned = true;
-        if state.in_flight > 0 || state.failed {
+        if state.in_flight > 0 || state.unknown {
             add(&self.world().count.interruptions, 1);
         }
         drop(state);

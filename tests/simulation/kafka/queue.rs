@@ -1,7 +1,7 @@
 //! What a producer sends to one partition: up to two requests under way, repeated in order until each is answered.
 
 use super::broker::{Answer, Place};
-use super::cluster::missing;
+use super::cluster::{failure, missing};
 use super::producer::Shared;
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
@@ -161,6 +161,7 @@ fn take_in(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Heard {
             },
             Answer::Denied => return fail(shared, to, *first, &failure(FailureKind::Topic, "not-authorized")),
             Answer::Invalid => return fail(shared, to, *first, &failure(FailureKind::Row, "invalid-record")),
+            Answer::TooLarge => return fail(shared, to, *first, &failure(FailureKind::Row, "record-too-large")),
             Answer::OutOfOrder | Answer::Fatal => {
                 return fail(shared, to, *first, &failure(FailureKind::Session, "producer-fatal"));
             }
@@ -178,10 +179,6 @@ fn take_in(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Heard {
         heard = Heard::Something;
     }
     heard
-}
-
-fn failure(kind: FailureKind, reason: &'static str) -> Failure {
-    Failure { kind, reason, error: "refused".to_owned() }
 }
 
 /// Metadata takes a while to spread, so a topic that has just gone may be back in time.

@@ -3,7 +3,7 @@
 use super::connection::SimConnection;
 use super::server::Server;
 use super::tables::{Change, Row};
-use crate::event::SimEvent;
+use crate::event::{SimEvent, topic_number};
 use crate::plan::Sabotage;
 use crate::world::add;
 use outbox_relay::relay::event::Event;
@@ -29,7 +29,7 @@ impl Outbox for SimConnection {
         if !owned.is_empty() {
             self.server.world.note("relay claims lanes", (self.process.number, lane_numbers(&owned)));
         }
-        let mut claim =
+        let claim =
             SimClaim { connection: self, transaction, lanes: owned, server, snapshot: None, early, ended: false };
         claim.connection.from_server().await?;
         Ok(claim)
@@ -103,8 +103,11 @@ impl Claim for SimClaim<'_> {
             let low = if valid { read.lows[place] } else { i64::MIN };
             low.max(wrong_marks.low(self.lanes[place]))
         };
-        let mut rows = server.pending(self.transaction, &self.lanes, low);
-        if let Some(early) = self.early.take() {
+        let mut rows = match read.first_of_key_of {
+            Some(id) => server.first_of_key_of(id),
+            None => server.pending(self.transaction, &self.lanes, low),
+        };
+        if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
             rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
         }
         wrong_marks.saw(&rows);
@@ -190,7 +193,6 @@ impl Claim for SimClaim<'_> {
 
 /// The statements of a settlement. `None` if somebody else's lock stood in the way.
 async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, SimEvent>) -> Option<bool> {
-    let world = &server.world;
     server.lock_table(transaction);
     let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
     let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await?;
@@ -198,17 +200,23 @@ async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, S
     for row in &rows {
         server.change(transaction, sent(server, row));
     }
-    let ids: Vec<i64> = settlement.rejected.iter().map(|(row, _, _)| row.id).collect();
+    let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
     let rows = server.lock_rows(transaction, &ids, true).await?;
     recorded += rows.len();
     for row in &rows {
         server.change(transaction, Change::DeadLetter(row.event));
     }
-    for (topic, reason) in &settlement.held {
-        let topic = crate::event::topic_number(topic);
+    for verdict in &settlement.blocked {
+        // As the statement has it: of rows that are there, unsent, and do not block yet.
+        let unsent = server.rows(|row| row.event.id == verdict.row.id && row.sent_at.is_none());
+        if let (Some(row), false) = (unsent.first(), server.blocked().contains(verdict.row)) {
+            server.change(transaction, Change::Block(row.event));
+        }
+    }
+    for held in &settlement.held {
+        let topic = topic_number(held.topic);
         if server.held(Some(topic)).is_none() {
-            world.note("is to be held, since", (topic, reason.reason));
-            server.change(transaction, Change::Hold(topic));
+            server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
         }
     }
     Some(recorded == settlement.sent.len() + settlement.rejected.len())

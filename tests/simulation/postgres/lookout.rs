@@ -5,10 +5,11 @@ use super::tables::Change;
 use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
 use outbox_relay::relay::event::Event;
-use outbox_relay::relay::failure::{Failure, Fault};
+use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::judge::REJECTS_EVERYTHING;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::ServerId;
-use outbox_relay::relay::prober::Holds;
+use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
 use outbox_relay::relay::scout::{Lookout, Sighting};
 use std::time::Duration;
 
@@ -65,16 +66,25 @@ impl Lookout for SimConnection {
 }
 
 impl Holds for SimConnection {
-    async fn count(&mut self) -> Result<i64, Fault> {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
         self.to_server(false).await?;
-        Ok(self.server.holds() as i64)
+        let (topics, keys) = self.server.holds();
+        Ok(Waiting { topics: topics as i64, keys: keys as i64 })
     }
 
-    async fn due(&mut self) -> Result<Option<String>, Fault> {
+    async fn due(&mut self) -> Result<Option<Due>, Fault> {
         self.to_server(false).await?;
         let due = self.server.due(PROBE_LEASE);
         self.from_server().await?;
-        Ok(due.map(|topic| TOPICS[topic as usize].to_owned()))
+        let due = due.map(|(topic, reason)| (TOPICS[topic as usize].to_owned(), reason.to_owned()));
+        Ok(due.map(|(topic, reason)| Due { topic, reason }))
+    }
+
+    async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
+        self.to_server(false).await?;
+        let witness = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING);
+        self.from_server().await?;
+        Ok(witness.map(|row| Witness { lane: row.lane(), id: row.id }))
     }
 
     async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
@@ -86,7 +96,11 @@ impl Holds for SimConnection {
         self.from_server().await
     }
 
-    async fn postpone(&mut self, topic: &str, _: &Failure) -> Result<(), Fault> {
+    async fn postpone(&mut self, topic: &str, _: Option<&str>, _: &str) -> Result<(), Fault> {
+        self.again(topic).await
+    }
+
+    async fn again(&mut self, topic: &str) -> Result<(), Fault> {
         self.to_server(false).await?;
         let time = self.server.world.up_to(3_000);
         self.server.postpone(topic_number(topic), time);

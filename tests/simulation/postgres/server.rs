@@ -6,6 +6,7 @@ use crate::plan::Sabotage;
 use crate::promises::Promises;
 use crate::relays::PUBLISH_TIMEOUT;
 use crate::world::{World, add};
+use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::{LANES, Lane};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -117,7 +118,8 @@ impl Server {
         state.transactions.insert(name, transaction);
         let open = |other: &&Transaction| claim_of.is_some() && other.claim_of == claim_of && !other.forsaken;
         let claims = state.transactions.values().filter(open).count();
-        if claims > self.world.plan.workers {
+        // The prober has one, too.
+        if claims > self.world.plan.workers + 1 {
             self.world.violate(|| format!("relay {claim_of:?} has {claims} claims open"));
         }
         name
@@ -185,10 +187,8 @@ impl Server {
         let state = self.state.borrow();
         let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
-        for row in state.tables.rows.values().filter(|row| row.sent_at.is_none()) {
-            let event = row.event;
-            let lane = outbox_relay::relay::event::Event::lane(&event);
-            let Some(place) = lanes.iter().position(|asked| *asked == lane) else { continue };
+        for event in state.tables.waiting() {
+            let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
             let locked = skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
             if event.id > low(place) && !state.tables.holds.contains_key(&event.topic) && !locked {
                 found.push((place, event));
@@ -196,6 +196,31 @@ impl Server {
         }
         found.sort_by_key(|(place, event)| (*place, event.id));
         found.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// The first unsent row of the key that this row belongs to, held or not.
+    pub fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
+        let state = self.state.borrow();
+        let Some(row) = state.tables.rows.get(&id) else { return Vec::new() };
+        let same = |event: &SimEvent| (event.topic, event.key) == (row.event.topic, row.event.key);
+        state.tables.waiting().find(same).into_iter().collect()
+    }
+
+    /// A row to probe a held topic with: of the key that met the failure, or, if there is none or if `any` will do,
+    /// the first one of some lane.
+    pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
+        let state = self.state.borrow();
+        let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
+        let rows = || state.tables.waiting().filter(|event| event.topic == topic);
+        if let Some(row) = rows().find(|event| Some(event.key) == key) {
+            return Some(row);
+        }
+        let mut firsts: BTreeMap<usize, SimEvent> = BTreeMap::new();
+        for row in rows() {
+            firsts.entry(row.lane().index()).or_insert(row);
+        }
+        let place = self.world.below(firsts.len().max(1) as u64) as usize;
+        firsts.into_values().nth(place)
     }
 
     /// The version of the set of holds.
@@ -277,24 +302,30 @@ impl Server {
         state.tables.holds.keys().copied().find(|held| topic.is_none_or(|topic| topic == *held))
     }
 
-    /// How many topics are held.
-    pub fn holds(&self) -> usize {
-        self.state.borrow().tables.holds.len()
+    /// How many topics are held, and how many rows block their keys.
+    pub fn holds(&self) -> (usize, usize) {
+        let state = self.state.borrow();
+        (state.tables.holds.len(), state.tables.blocked.len())
+    }
+
+    /// The rows that block their keys.
+    pub fn blocked(&self) -> Vec<SimEvent> {
+        self.state.borrow().tables.blocked.values().copied().collect()
     }
 
     /// A topic whose time for a probe has come; nobody else gets it for so long.
-    pub fn due(&self, lease: Duration) -> Option<u8> {
+    pub fn due(&self, lease: Duration) -> Option<(u8, &'static str)> {
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
-        let (topic, at) = state.tables.holds.iter_mut().find(|(_, at)| **at <= now)?;
-        *at = now + lease;
-        Some(*topic)
+        let (topic, hold) = state.tables.holds.iter_mut().find(|(_, hold)| hold.probe_at <= now)?;
+        hold.probe_at = now + lease;
+        Some((*topic, hold.reason))
     }
 
     /// A topic's probe comes later.
     pub fn postpone(&self, topic: u8, time: Duration) {
-        if let Some(at) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
-            *at = Instant::now() + time;
+        if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
+            hold.probe_at = Instant::now() + time;
         }
     }
 
@@ -379,7 +410,14 @@ impl Server {
                 note("is a dead letter (id, event, topic, key)", event);
                 self.promises.died(event);
             }
-            Change::Hold(topic) => self.world.note("topic is held", TOPICS[*topic as usize]),
+            Change::Hold(topic, reason, key) => {
+                self.world.note("topic is held", (TOPICS[*topic as usize], reason, key));
+            }
+            Change::Block(event) => {
+                note("blocks its key (id, event, topic, key)", event);
+                self.promises.condemned(event);
+            }
+            Change::Unblock(event) => note("blocks its key no more (id, event, topic, key)", event),
             Change::Lift(topic) => self.world.note("topic is held no more", TOPICS[*topic as usize]),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }
@@ -437,17 +475,22 @@ impl Server {
             state.tables.apply(change);
         }
         // When they are probed does not matter enough to be kept.
-        for (topic, at) in &mut state.tables.holds {
-            *at = holds.get(topic).copied().unwrap_or(*at);
+        for (topic, hold) in &mut state.tables.holds {
+            hold.probe_at = holds.get(topic).map_or(hold.probe_at, |before| before.probe_at);
         }
         if ids_too {
             state.next_id = state.tables.highest_id + 1;
         }
     }
 
-    /// Every committed row is sent, or in the dead letters, or of a topic that somebody holds by hand.
+    /// Every committed row is sent, or in the dead letters, or waits behind one that blocks its key.
     pub fn is_settled(&self) -> bool {
-        self.state.borrow().tables.rows.values().all(|row| row.sent_at.is_some())
+        self.state.borrow().tables.waiting().next().is_none()
+    }
+
+    /// Whether a row's key waits.
+    pub fn is_blocked(&self, event: &SimEvent) -> bool {
+        self.state.borrow().tables.is_blocked(event)
     }
 }
 

@@ -17,8 +17,12 @@ pub enum Change {
     DeadLetter(SimEvent),
     /// The dead letter is done with, since it is inserted again.
     Requeued(SimEvent),
-    Hold(u8),
+    /// A topic, why, and the key that met the failure.
+    Hold(u8, &'static str, Option<u8>),
     Lift(u8),
+    /// The key of this row waits.
+    Block(SimEvent),
+    Unblock(SimEvent),
     /// A prepared transaction would insert this.
     Prepared(u64, SimEvent),
     /// A prepared transaction ended; what it inserted follows.
@@ -32,13 +36,22 @@ pub struct Row {
     pub sent_at: Option<Instant>,
 }
 
+/// A held topic.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub probe_at: Instant,
+    pub reason: &'static str,
+    pub key: Option<u8>,
+}
+
 /// The committed state.
 #[derive(Default)]
 pub struct Tables {
     pub rows: BTreeMap<i64, Row>,
     pub dead: BTreeMap<u32, SimEvent>,
-    /// Held topics, and when they may be probed.
-    pub holds: BTreeMap<u8, Instant>,
+    pub holds: BTreeMap<u8, Hold>,
+    /// Rows that block their keys.
+    pub blocked: BTreeMap<i64, SimEvent>,
     pub hold_version: i64,
     pub prepared: BTreeMap<u64, Vec<SimEvent>>,
     pub highest_id: i64,
@@ -60,8 +73,16 @@ impl Tables {
                 self.dead.insert(event.identity, event);
             }
             Change::Requeued(event) => _ = self.dead.remove(&event.identity),
-            Change::Hold(topic) => {
-                self.holds.entry(topic).or_insert_with(Instant::now);
+            Change::Hold(topic, reason, key) => {
+                self.holds.entry(topic).or_insert(Hold { probe_at: Instant::now(), reason, key });
+                self.hold_version += 1;
+            }
+            Change::Block(event) => {
+                self.blocked.insert(event.id, event);
+                self.hold_version += 1;
+            }
+            Change::Unblock(event) => {
+                self.blocked.remove(&event.id);
                 self.hold_version += 1;
             }
             Change::Lift(topic) => {
@@ -74,6 +95,17 @@ impl Tables {
             }
             Change::EndPrepared(name) => _ = self.prepared.remove(&name),
         }
+    }
+
+    /// The unsent rows whose keys are not blocked, by id.
+    pub fn waiting(&self) -> impl Iterator<Item = SimEvent> {
+        let unsent = self.rows.values().filter(|row| row.sent_at.is_none()).map(|row| row.event);
+        unsent.filter(|event| !self.is_blocked(event))
+    }
+
+    /// Whether a row's key waits.
+    pub fn is_blocked(&self, event: &SimEvent) -> bool {
+        self.blocked.values().any(|blocked| (blocked.topic, blocked.key) == (event.topic, event.key))
     }
 
     fn set_sent_at(&mut self, id: i64, at: Option<Instant>) {
