@@ -6,6 +6,7 @@ use super::world::{World, add};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// What the relay owes to its users.
 pub struct Promises {
@@ -51,6 +52,8 @@ pub struct Outcome {
     pub lost_by_failover: usize,
     pub interruptions: usize,
     pub settlements_lost: usize,
+    /// From the last fault until everything was settled.
+    pub settled_after: Duration,
 }
 
 impl Promises {
@@ -186,6 +189,7 @@ impl Promises {
         let mut outcome = Outcome {
             interruptions: self.world.count.interruptions.get() as usize,
             settlements_lost: self.world.count.settlements_lost.get() as usize,
+            settled_after: self.world.count.settled_after.get(),
             ..Outcome::default()
         };
         for (identity, known) in state.events.iter().enumerate() {
@@ -229,5 +233,6 @@ impl Outcome {
         self.lost_by_failover += other.lost_by_failover;
         self.interruptions += other.interruptions;
         self.settlements_lost += other.settlements_lost;
+        self.settled_after = self.settled_after.max(other.settled_after);
     }
 }

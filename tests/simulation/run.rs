@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// So long after the last fault everything is settled: a hold's probe may be given to a relay that died with it, and a
-/// row that was put back may have to wait for a sweep.
-const PROGRESS_WITHIN: Duration = Duration::from_secs(120);
+/// So long after the last fault everything is settled: a row that was put back may have to wait for a sweep, which comes
+/// late after one during which the relay was frozen.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(330);
 /// Later than this no request of a producer that was given up arrives.
 const LATE: Duration = Duration::from_secs(31);
 
@@ -92,7 +92,8 @@ async fn live(scene: &Scene<'_>) {
     while people.join_next().await.is_some() {}
     world.set_stormy(false);
     scene.broker.mend();
-    let deadline = Instant::now() + PROGRESS_WITHIN;
+    let begun = Instant::now();
+    let deadline = begun + PROGRESS_WITHIN;
     while !scene.server.is_settled() {
         let changed = world.progress.notified();
         if timeout_at(deadline, changed).await.is_err() {
@@ -103,6 +104,7 @@ async fn live(scene: &Scene<'_>) {
             relay.check_memory();
         }
     }
+    world.count.settled_after.set(begun.elapsed());
     // Nothing more happens to what is settled.
     sleep(Duration::from_secs(1)).await;
 }

@@ -39,11 +39,14 @@ fn with_one_relay_an_outage_of_postgres_costs_no_duplicate() {
 }
 
 #[test]
-fn one_relay_that_is_frozen_costs_no_duplicate() {
-    none_is_duplicated(|seed| Plan {
-        relays: 1,
-        ..strikes(seed, &[Disaster::FreezeShort, Disaster::FreezeLong])
-    });
+fn a_relay_that_is_frozen_for_less_than_takeover_timeout_costs_no_duplicate() {
+    none_is_duplicated(|seed| strikes(seed, &[Disaster::FreezeShort]));
+}
+
+#[test]
+fn a_relay_that_is_overtaken_costs_the_rows_in_flight_at_most() {
+    let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::FreezeLong], ..Plan::calm(seed) };
+    each(plan, 500, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows + 1);
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub struct Counters {
     pub settlements_lost: Cell<u32>,
     /// Rows that an operator put back.
     pub put_back: Cell<u32>,
+    /// From the last fault until everything was settled.
+    pub settled_after: Cell<Duration>,
     /// How many times a relay was started.
     pub starts: Cell<u32>,
     /// Innocent rows that were found guilty, since their topic refused whatever came.

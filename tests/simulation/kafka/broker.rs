@@ -180,7 +180,7 @@ impl Broker {
         let answer = if !topic.exists {
             Answer::Missing
         } else if partition.unavailable_until.is_some_and(|until| until > Instant::now())
-            || self.world.fails(self.world.plan.request_refused)
+            || (partition.may_refuse(producer, first) && self.world.fails(self.world.plan.request_refused))
         {
             Answer::Retry
         } else if topic.denied {
@@ -211,6 +211,12 @@ impl Broker {
 }
 
 impl Partition {
+    /// Not modelled, since nothing excludes it: a topic that was deleted and created again under a producer refuses its
+    /// first request for now, and takes the second one at any sequence number.
+    fn may_refuse(&self, producer: u64, first: u64) -> bool {
+        first == 0 || self.producers.contains_key(&producer)
+    }
+
     /// Appends a request, unless it is known; says whether it did. A partition that does not know the producer takes
     /// any sequence number.
     fn append(&mut self, producer: u64, first: u64, rows: u64) -> (Answer, bool) {
