@@ -120,7 +120,10 @@ pub async fn run<O: Outbox, P: Publisher>(
     match recorded {
         Ok(cycle) => Ok(Cycle { publishing, failure, ..cycle }),
         Err(fault) => {
-            relay.acknowledged.borrow_mut().keep(batch.sent());
+            let mut acknowledged = relay.acknowledged.borrow_mut();
+            // What it did not read where it looked, another relay has settled.
+            acknowledged.forget(&batch.reach(&owned));
+            acknowledged.keep(batch.sent());
             Err(fault)
         }
     }

@@ -62,7 +62,8 @@ impl Slot {
         let Some(life) = life.as_ref() else { return };
         let acknowledged = life.relay.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
-        if rows > plan.batch_rows * plan.lanes as usize {
+        // A batch for each lane, and a row that each held topic was probed with.
+        if rows > plan.batch_rows * plan.lanes as usize + plan.topics {
             self.world.violate(|| format!("relay {} remembers {rows} acknowledged rows", self.number));
         }
     }
@@ -113,7 +114,7 @@ impl Slot {
             batch_bytes: plan.batch_bytes,
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
-            poll_interval: Duration::from_millis(100),
+            poll_interval: Duration::from_millis(250),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
             rejections_before_hold: plan.rejections_before_hold,
         };

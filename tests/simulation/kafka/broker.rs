@@ -169,6 +169,14 @@ impl Broker {
         self.state.borrow().topics[topic as usize].exists
     }
 
+    /// Whether a partition was made anew under a producer that has sent to the old one.
+    pub fn is_new_to(&self, producer: u64, place: Place, first: u64) -> bool {
+        let state = self.state.borrow();
+        let topic = &state.topics[place.topic as usize];
+        let known = topic.partitions[place.partition as usize].producers.contains_key(&producer);
+        topic.exists && first > 0 && !known
+    }
+
     /// A request arrives.
     pub fn request(&self, producer: u64, place: Place, first: u64, rows: &[SimEvent]) -> Answer {
         let mut state = self.state.borrow_mut();
@@ -180,7 +188,7 @@ impl Broker {
         let answer = if !topic.exists {
             Answer::Missing
         } else if partition.unavailable_until.is_some_and(|until| until > Instant::now())
-            || (partition.may_refuse(producer, first) && self.world.fails(self.world.plan.request_refused))
+            || self.world.fails(self.world.plan.request_refused)
         {
             Answer::Retry
         } else if topic.denied {
@@ -211,12 +219,6 @@ impl Broker {
 }
 
 impl Partition {
-    /// Not modelled, since nothing excludes it: a topic that was deleted and created again under a producer refuses its
-    /// first request for now, and takes the second one at any sequence number.
-    fn may_refuse(&self, producer: u64, first: u64) -> bool {
-        first == 0 || self.producers.contains_key(&producer)
-    }
-
     /// Appends a request, unless it is known; says whether it did. A partition that does not know the producer takes
     /// any sequence number.
     fn append(&mut self, producer: u64, first: u64, rows: u64) -> (Answer, bool) {
