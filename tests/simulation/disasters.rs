@@ -60,6 +60,14 @@ impl Scene<'_> {
                 sleep(any_time(Duration::from_secs(5))).await;
                 self.broker.create_topic(topic);
             }
+            Disaster::TopicFlickers => {
+                for _ in 0..5 {
+                    self.broker.delete_topic(topic);
+                    sleep(any_time(Duration::from_millis(100))).await;
+                    self.broker.create_topic(topic);
+                    sleep(any_time(Duration::from_millis(100))).await;
+                }
+            }
             Disaster::TopicRejects => {
                 self.broker.set_rejecting(topic, true);
                 sleep(any_time(Duration::from_secs(8))).await;

@@ -81,6 +81,8 @@ pub enum Disaster {
     /// A partition takes nothing for long, while others go on.
     PartitionStuck,
     TopicDeleted,
+    /// It goes and comes several times within moments.
+    TopicFlickers,
     TopicDenied,
     /// A topic refuses whatever comes. Not among ALL, since innocent events become dead letters by it.
     TopicRejects,
@@ -104,6 +106,7 @@ pub const ALL: &[Disaster] = &[
     D::LeaderChange,
     D::PartitionStuck,
     D::TopicDeleted,
+    D::TopicFlickers,
     D::TopicDenied,
 ];
 
@@ -123,7 +126,7 @@ pub enum Sabotage {
     PreparedUnfenced,
     /// Marks rise when the fence completes.
     MarkRaisedByFence,
-    /// Marks rise when the settlement is sent.
+    /// Marks rise when the rows are read, before their settlement is committed.
     MarkRaisedBeforeCommit,
     /// Marks stay when the server may have lost commits.
     MarkKeptOverFailover,
@@ -203,7 +206,7 @@ impl Plan {
             writers: random.usize(1..=3),
             transactions: random.u64(2..=5),
             writing: Duration::from_millis(random.u64(300..=3_000)),
-            topics: random.usize(1..=3),
+            topics: if random.bool() { 1 } else { random.usize(2..=3) },
             keys: random.u64(1..=5),
             lanes: random.u64(1..=3),
             batch_rows: random.usize(1..=8),

@@ -124,7 +124,7 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
             break;
         }
         let rows: Vec<SimEvent> = request.rows.iter().map(|row| row.event).collect();
-        let is_new = broker.is_new_to(producer, to, request.first);
+        let is_new = broker.is_new_to(producer, to, request.first) && !world.breaks(Sabotage::NoOffsetIsSuccess);
         let answer = broker.request(producer, to, request.first, &rows);
         if is_new && answer != Answer::Stored {
             // Not modelled, since nothing excludes it: a topic that was deleted and created again in mid-session
@@ -222,7 +222,7 @@ fn fail_topic(shared: &Shared, to: Place) -> Heard {
 /// A request was refused for good. What else is under way may be stored.
 fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Heard {
     let world = &shared.cluster.broker.world;
-    let gaps = world.breaks(Sabotage::GapsAfterRefusal);
+    let gaps = world.breaks(Sabotage::GapsAfterRefusal) || world.breaks(Sabotage::EnqueuedWhilePurged);
     let window: Vec<Request> = {
         let mut state = shared.state.borrow_mut();
         let producer = gaps.then(|| shared.cluster.broker.new_producer());

@@ -111,6 +111,9 @@ impl Claim for SimClaim<'_> {
             rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
         }
         wrong_marks.saw(&rows);
+        if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
+            wrong_marks.read(server.fenced(), &rows[..rows.len().min(read.rows_max)]);
+        }
         if !rows.is_empty() {
             server.world.rows_are_claimed();
         }
@@ -155,9 +158,6 @@ impl Claim for SimClaim<'_> {
 
     async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, Fault> {
         let server = Rc::clone(&self.connection.server);
-        if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
-            self.connection.wrong_marks.settling(server.fenced(), &settlement.sent);
-        }
         let late = server.world.breaks(Sabotage::SettledAfterTakeover);
         if let Err(fault) = self.statement().await {
             if late && !self.connection.process.is_silent() {

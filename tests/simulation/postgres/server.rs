@@ -363,8 +363,10 @@ impl Server {
     /// COMMIT. False if the transaction had ended before.
     pub fn commit(&self, name: u64, flushed: bool) -> bool {
         let mut state = self.state.borrow_mut();
+        let lanes: Vec<usize> = (0..LANES).filter(|lane| state.lanes[*lane] == name).collect();
         let Some(transaction) = state.end(name) else { return false };
         for change in &transaction.changes {
+            self.check_claim(change, &lanes);
             self.tell(change, &state.tables);
             state.tables.apply(change);
         }
@@ -384,6 +386,16 @@ impl Server {
             self.change(name, *change);
         }
         self.commit(name, flushed);
+    }
+
+    /// Only who has locked a lane settles its rows.
+    fn check_claim(&self, change: &Change, lanes: &[usize]) {
+        if let Change::Sent(event, _) | Change::SentAndDeleted(event) | Change::DeadLetter(event) = change
+            && !lanes.contains(&event.lane().index())
+            && !self.world.breaks(Sabotage::NoLaneLock)
+        {
+            self.world.violate(|| format!("{event:?} was settled without the lock of its lane"));
+        }
     }
 
     fn tell(&self, change: &Change, tables: &Tables) {

@@ -51,8 +51,8 @@ impl WrongMarks {
         }
     }
 
-    /// These rows are being settled: a relay that does not wait for the COMMIT raises its marks here.
-    pub fn settling<E: Event>(&self, fenced: i64, rows: &[&E]) {
+    /// These rows are read: a relay that does not wait for their settlement's COMMIT raises its marks here.
+    pub fn read<E: Event>(&self, fenced: i64, rows: &[E]) {
         for row in rows.iter().filter(|row| row.id() <= fenced) {
             let low = &mut self.low.borrow_mut()[row.lane().index()];
             *low = (*low).max(row.id());
