@@ -33,6 +33,8 @@ catalogue! {
         "Unsent rows, but for those of held topics: exact up to 10000, above that the span of their ids";
     HELD_TOPICS = "outbox_relay_held_topics",
         "Topics that cannot be written to, whose rows wait; status names them with the reason";
+    TOPIC_HELD = "outbox_relay_topic_held",
+        "1 for each held topic, with the reason; at most 100 are named";
     BLOCKED_KEYS = "outbox_relay_blocked_keys",
         "Keys whose first event Kafka rejected under on_rejected = block-key, and whose events wait";
     UNSETTLED = "outbox_relay_unsettled_rows",
@@ -76,6 +78,7 @@ impl Metrics {
         register(into, OLDEST_UNSENT, stats.oldest_seconds.clone());
         register(into, BACKLOG, stats.backlog.clone());
         register(into, HELD_TOPICS, stats.held_topics.clone());
+        register(into, TOPIC_HELD, stats.topics_held.clone());
         register(into, BLOCKED_KEYS, stats.blocked_keys.clone());
         register(into, UNSETTLED, stats.unsettled.clone());
         register(into, KAFKA_UP, stats.kafka.up.clone());
@@ -117,7 +120,10 @@ mod tests {
 
     #[test]
     fn every_metric_of_the_catalogue_is_shown_and_no_other() {
-        let text = Metrics::new(&Stats::new()).text().unwrap();
+        let stats = Stats::new();
+        stats.name_held(&[("gone".to_owned(), "stays".to_owned())]);
+        stats.name_held(&[("events.order".to_owned(), "unknown-topic".to_owned())]);
+        let text = Metrics::new(&stats).text().unwrap();
         let described: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
         let family = |metric: &Metric| metric.name.trim_end_matches("_total").trim_end_matches("_info");
@@ -129,6 +135,8 @@ mod tests {
             assert!(!metric.help.ends_with('.'), "the encoder ends the sentence: {}", metric.help);
         }
         assert!(text.contains("outbox_relay_build_info{version=\""), "{text}");
+        let held = "outbox_relay_topic_held{topic=\"events.order\",reason=\"unknown-topic\"} 1\n";
+        assert!(text.contains(held) && !text.contains("gone"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 }

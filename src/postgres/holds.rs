@@ -8,6 +8,7 @@ use crate::relay::failure::Fault;
 use crate::relay::judge::REJECTS_EVERYTHING;
 use crate::relay::lane::Lane;
 use crate::relay::prober::{Due, Holds, Waiting, Witness};
+use crate::relay::stats::TOPICS_NAMED_MAX;
 use std::rc::Rc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -32,6 +33,8 @@ const AGAIN: &str =
 
 const COUNT: &str = "SELECT (SELECT count(*) FROM {hold}), (SELECT count(*) FROM {blocked_key})";
 
+const HELD: &str = "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1";
+
 /// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
 pub struct PostgresHolds {
     transaction: ShortTransaction,
@@ -54,6 +57,12 @@ impl Holds for PostgresHolds {
     async fn count(&mut self) -> Result<Waiting, Fault> {
         let rows = self.query("counting held topics", COUNT, &[]).await?;
         Ok(rows.first().map(|row| Waiting { topics: row.get(0), keys: row.get(1) }).unwrap_or_default())
+    }
+
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        let most = TOPICS_NAMED_MAX as i64;
+        let rows = self.query("naming held topics", HELD, &[(&most, Type::INT8)]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     async fn due(&mut self) -> Result<Option<Due>, Fault> {

@@ -26,6 +26,7 @@ pub mod marks;
 pub mod outage;
 pub mod outbox;
 pub mod partition;
+pub mod probe;
 pub mod prober;
 pub mod publisher;
 pub mod reaper;

@@ -19,21 +19,16 @@
 use super::batch::{Batch, Fate};
 use super::event::Event;
 use super::failure::{Failure, FailureKind, Rejection};
-use super::outbox::Held;
 use super::partition;
 use super::publisher::{Producer, Refusal, Report};
 use super::refusals::Refusals;
-use pg_outbox::topic::TopicTemplate;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// This long after a partition was primed a row goes alone again, before anything is forgotten: brokers forget a producer id after
 /// `producer.id.expiration.ms` (1 day by default).
 const PRIMED_FOR: Duration = Duration::from_secs(600);
-
-/// The reason of a hold.
-pub const STUCK: &str = "stuck";
 
 /// One idempotent producer with what is known of its topics.
 pub struct Session<P> {
@@ -53,15 +48,6 @@ pub struct Session<P> {
     /// When the last acknowledgement came.
     heard_at: Option<Instant>,
     failure: Option<Failure>,
-}
-
-/// Where rows go, and what is known of their topics.
-#[derive(Clone, Copy)]
-pub struct Routing<'a> {
-    /// From `aggregate_type` to topic.
-    pub template: &'a TopicTemplate,
-    /// What topics have refused.
-    pub refusals: &'a Refusals,
 }
 
 /// A topic and a partition of it.
@@ -85,14 +71,6 @@ enum State {
     Open(Vec<Priming>),
     /// To the end of the batch, even if the topic comes back before: else a later row of it would pass an earlier one.
     Held(Rejection),
-}
-
-/// Where an aggregate type goes.
-#[derive(Clone)]
-enum Route {
-    Topic(usize),
-    /// Kafka allows no topic of this name.
-    Invalid(String, Rejection),
 }
 
 #[derive(Clone, Copy)]
@@ -311,38 +289,6 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    /// Finds the route of a row's aggregate type; `None` if the row was rejected on the way.
-    async fn look_up<E: Event>(
-        &mut self,
-        routing: Routing<'_>,
-        batch: &mut Batch<E>,
-        index: usize,
-    ) -> Result<Option<usize>, Failure> {
-        let aggregate_type = batch.rows()[index].aggregate_type().to_vec();
-        let name = routing.template.topic(&String::from_utf8_lossy(&aggregate_type));
-        if let Err(rejection) = check_name(&name, &aggregate_type) {
-            batch.rejected(index, &name, rejection.clone());
-            self.routes.insert(aggregate_type, Route::Invalid(name, rejection));
-            return Ok(None);
-        }
-        let topic = self.topics.iter().position(|topic| topic.name == name).unwrap_or_else(|| {
-            let alone_from = routing.refusals.size_of(&name);
-            self.topics.push(Topic { name: name.clone(), state: State::Unknown, alone_from });
-            self.topics.len() - 1
-        });
-        if matches!(self.topics[topic].state, State::Unknown) {
-            self.topics[topic].state = match self.producer.lookup(&name).await {
-                Ok(partitions) => State::Open(vec![Priming::Fresh; partitions as usize]),
-                Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
-                    State::Held(failure.into())
-                }
-                Err(failure) => return Err(failure),
-            };
-        }
-        self.routes.insert(aggregate_type, Route::Topic(topic));
-        Ok(Some(topic))
-    }
-
     /// Where a row of the current batch goes, if that was found out.
     pub fn place(&self, index: usize) -> Option<Place> {
         self.places.get(index).copied().flatten()
@@ -353,77 +299,17 @@ impl<P: Producer> Session<P> {
         &self.topics[place.topic as usize].name
     }
 
-    /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
-    pub fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
-        let mut seen = vec![false; self.topics.len()];
-        let mut held = Vec::new();
-        if self.topics.iter().all(|topic| !matches!(topic.state, State::Held(_))) {
-            return held;
-        }
-        for (index, place) in self.places.iter().enumerate() {
-            let Some(place) = place else { continue };
-            let topic = &self.topics[place.topic as usize];
-            let State::Held(why) = &topic.state else { continue };
-            let waits = matches!(batch.fate(index), Fate::Open | Fate::Suspect);
-            if waits && !std::mem::replace(&mut seen[place.topic as usize], true) {
-                held.push(Held { topic: &topic.name, why, witness: &batch.rows()[index] });
-            }
-        }
-        held
-    }
-
-    /// Nothing has come in for `patience`, though the cluster answers. Closes the session and holds the topics of the
-    /// partitions whose rows wait for their reports, if rows of other partitions were acknowledged: in this batch or,
-    /// `elsewhere`, in another one. Returns whether it did.
-    pub fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, elsewhere: bool, patience: Duration) -> bool {
-        let mut silent: HashSet<Place> = HashSet::new();
-        let mut acknowledged: HashSet<Place> = HashSet::new();
-        for (index, place) in self.places.iter().enumerate() {
-            match (place, batch.fate(index)) {
-                (Some(place), Fate::Open) => _ = silent.insert(*place),
-                (Some(place), Fate::Acknowledged) => _ = acknowledged.insert(*place),
-                _ => {}
-            }
-        }
-        if self.failure.is_some() || silent.is_empty() || (!elsewhere && acknowledged.is_subset(&silent)) {
-            return false;
-        }
-        let waited = humantime::format_duration(patience);
-        for place in silent {
-            let error = format!(
-                "partition {} has acknowledged nothing for {waited}, while others have",
-                place.partition
-            );
-            self.hold(place, Rejection { reason: STUCK, error });
-        }
-        let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
-        self.close(Failure { kind: FailureKind::Topic, reason: STUCK, error });
-        true
-    }
-
-    /// Topics of the current batch of which Kafka has acknowledged rows.
-    pub fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
-        let mut seen = vec![false; self.topics.len()];
-        self.places.iter().enumerate().filter_map(move |(index, place)| {
-            let topic = (*place)?.topic as usize;
-            let first =
-                *batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
-            first.then(|| self.topics[topic].name.as_str())
-        })
-    }
-
     /// Gives the producer up.
     pub fn abandon(self) {
         self.producer.abandon();
     }
 }
 
-fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
-    let invalid = |error: String| Rejection { reason: "invalid-topic-name", error };
-    std::str::from_utf8(aggregate_type)
-        .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
-    pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
-}
-
+mod outcome;
+mod routes;
 #[cfg(test)]
 mod tests;
+
+pub use outcome::STUCK;
+use routes::Route;
+pub use routes::Routing;

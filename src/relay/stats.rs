@@ -1,6 +1,7 @@
 //! What happened: counters that the cycle increments, and that metrics, health and status read.
 
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use std::fmt::Display;
@@ -8,6 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// No more topics than this are named in metrics.
+pub const TOPICS_NAMED_MAX: usize = 100;
 
 /// One process's figures. Handles: a clone counts into the same place.
 pub struct Stats {
@@ -37,6 +41,8 @@ pub struct Stats {
     pub postgres: Side,
     /// Topics whose rows wait.
     pub held_topics: Gauge,
+    /// The same topics by name, with the reason: 1 each. At most [`TOPICS_NAMED_MAX`].
+    pub topics_held: Family<Vec<(&'static str, String)>, Gauge>,
     /// Keys whose rows wait until somebody decides.
     pub blocked_keys: Gauge,
     /// Acknowledged rows whose settlement is not confirmed.
@@ -67,6 +73,7 @@ impl Stats {
             kafka: Side::new(),
             postgres: Side::new(),
             held_topics: Gauge::default(),
+            topics_held: Family::default(),
             blocked_keys: Gauge::default(),
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),
@@ -74,6 +81,15 @@ impl Stats {
             started: Instant::now(),
             scout_beat_ms: AtomicI64::new(0),
             stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// These topics are held, with these reasons.
+    pub fn name_held(&self, topics: &[(String, String)]) {
+        self.topics_held.clear();
+        for (topic, reason) in topics.iter().take(TOPICS_NAMED_MAX) {
+            let labels = vec![("topic", topic.clone()), ("reason", reason.clone())];
+            self.topics_held.get_or_create(&labels).set(1);
         }
     }
 

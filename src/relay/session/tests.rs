@@ -8,6 +8,7 @@ use crate::relay::publisher::Report;
 use std::cell::{Cell, RefCell};
 use uuid::Uuid;
 
+/// Those above 100 are of other types.
 struct Row(i64);
 
 impl Event for Row {
@@ -21,7 +22,11 @@ impl Event for Row {
         Lane::new(0).unwrap()
     }
     fn aggregate_type(&self) -> &[u8] {
-        b"order"
+        match self.0 {
+            ..100 => b"order",
+            ..200 => b"silent",
+            _ => b"missing",
+        }
     }
     fn key(&self) -> &[u8] {
         b"42"
@@ -49,11 +54,14 @@ struct LateReporter {
     on_their_way: RefCell<Vec<u32>>,
     reported: RefCell<Vec<Report>>,
     answers: Cell<bool>,
+    /// Of this row it reports nothing.
+    keeps: Option<u32>,
 }
 
 impl Producer for LateReporter {
-    async fn lookup(&mut self, _: &str) -> Result<u32, Failure> {
-        Ok(1)
+    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
+        let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
+        if topic == "events.missing" { Err(missing()) } else { Ok(1) }
     }
     fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
         self.on_their_way.borrow_mut().push(index);
@@ -71,8 +79,11 @@ impl Producer for LateReporter {
     fn drain(&mut self, reports: &mut Vec<Report>) {
         reports.append(&mut self.reported.borrow_mut());
         if self.answers.get() {
-            let reports = self.on_their_way.take().into_iter().map(|index| Report { index, outcome: Ok(()) });
+            let (kept, told): (Vec<u32>, Vec<u32>) =
+                self.on_their_way.take().into_iter().partition(|index| Some(*index) == self.keeps);
+            let reports = told.into_iter().map(|index| Report { index, outcome: Ok(()) });
             self.reported.borrow_mut().extend(reports);
+            self.on_their_way.replace(kept);
         }
     }
     async fn quiet(&mut self, _: bool) {}
@@ -111,4 +122,35 @@ async fn rows_that_waited_for_the_first_of_their_partition_count_for_their_own_b
     session.finish(&mut batch).await;
     assert_eq!(batch.sent().count(), 3);
     session.begin(&refusals);
+}
+
+#[tokio::test]
+async fn a_topic_that_is_silent_while_others_are_acknowledged_is_stuck_and_only_that_one() {
+    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let patience = Duration::from_secs(15);
+    for (rows, elsewhere, stuck) in [
+        (vec![Row(1), Row(101), Row(201)], false, true),
+        (vec![Row(101), Row(201)], false, false),
+        (vec![Row(101), Row(201)], true, true),
+    ] {
+        let keeps = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
+        let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() });
+        let mut batch = Batch::default();
+        batch.rows_mut().extend(rows);
+        batch.grown(End::Complete);
+        session.begin(&refusals);
+        session.send(Routing { template: &template, refusals: &refusals }, &mut batch, 0).await;
+        session.producer.answers.set(true);
+        session.absorb(&mut batch);
+        session.absorb(&mut batch);
+        assert_eq!(session.hold_stuck(&batch, elsewhere, patience), stuck);
+        let held = session.held(&batch);
+        let mut reasons: Vec<(&str, i64)> =
+            held.iter().map(|held| (held.why.reason, held.witness.0)).collect();
+        reasons.sort_unstable();
+        let expected =
+            if stuck { &[(STUCK, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
+        assert_eq!(reasons, expected);
+        assert_eq!(session.failure().is_some(), stuck, "nothing goes out after it");
+    }
 }

@@ -1,0 +1,76 @@
+//! What came of a batch, topic by topic.
+
+use super::{Place, Session, State};
+use crate::relay::batch::{Batch, Fate};
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::outbox::Held;
+use crate::relay::publisher::Producer;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// The reason of a hold.
+pub const STUCK: &str = "stuck";
+
+impl<P: Producer> Session<P> {
+    /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
+    pub fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
+        let mut seen = vec![false; self.topics.len()];
+        let mut held = Vec::new();
+        if self.topics.iter().all(|topic| !matches!(topic.state, State::Held(_))) {
+            return held;
+        }
+        for (index, place) in self.places.iter().enumerate() {
+            let Some(place) = place else { continue };
+            let topic = &self.topics[place.topic as usize];
+            let State::Held(why) = &topic.state else { continue };
+            let waits = matches!(batch.fate(index), Fate::Open | Fate::Suspect);
+            if waits && !std::mem::replace(&mut seen[place.topic as usize], true) {
+                held.push(Held { topic: &topic.name, why, witness: &batch.rows()[index] });
+            }
+        }
+        held
+    }
+
+    /// Nothing has come in for `patience`, though the cluster answers. Closes the session and holds the topics of the
+    /// partitions whose rows wait for their reports, if rows of other partitions were acknowledged: in this batch or,
+    /// `elsewhere`, in another one. Returns whether it did.
+    pub fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, elsewhere: bool, patience: Duration) -> bool {
+        let mut silent: HashSet<Place> = HashSet::new();
+        let mut acknowledged: HashSet<Place> = HashSet::new();
+        for (index, place) in self.places.iter().enumerate() {
+            let Some(place) = *place else { continue };
+            let open = matches!(self.topics[place.topic as usize].state, State::Open(_));
+            match batch.fate(index) {
+                Fate::Open if open => _ = silent.insert(place),
+                Fate::Acknowledged => _ = acknowledged.insert(place),
+                _ => {}
+            }
+        }
+        if self.failure.is_some() || silent.is_empty() || (!elsewhere && acknowledged.is_subset(&silent)) {
+            return false;
+        }
+        let waited = humantime::format_duration(patience);
+        for place in silent {
+            let error = format!(
+                "partition {} has acknowledged nothing for {waited}, while others have",
+                place.partition
+            );
+            self.hold(place, Rejection { reason: STUCK, error });
+        }
+        let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
+        self.close(Failure { kind: FailureKind::Topic, reason: STUCK, error });
+        true
+    }
+
+    /// Topics of the current batch of which Kafka has acknowledged rows.
+    pub fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
+        let mut seen = vec![false; self.topics.len()];
+        self.places.iter().enumerate().filter_map(move |(index, place)| {
+            let topic = (*place)?.topic as usize;
+            let first =
+                *batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
+            first.then(|| self.topics[topic].name.as_str())
+        })
+    }
+}
