@@ -150,7 +150,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.oldest_at = begun + MEASURE_EVERY;
             let oldest = self.lookout.oldest().await;
             // It walks what vacuum has not removed, as a sweep does.
-            self.oldest_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(MEASURE_EVERY, SWEEP_AFTER_AT_MOST);
+            self.oldest_at =
+                Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(MEASURE_EVERY, SWEEP_AFTER_AT_MOST);
             if let Some(oldest) = self.measured(oldest)? {
                 self.relay.stats.oldest_seconds.set(oldest.map_or(0.0, |age| age.as_secs_f64()));
             }
@@ -222,7 +223,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.sweep_at = begun + SWEEP_EVERY;
         let version = self.relay.marks.borrow().start(&[]).hold_version;
         let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], version).await?;
-        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(SWEEP_EVERY, SWEEP_AFTER_AT_MOST);
+        self.sweep_at =
+            Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(SWEEP_EVERY, SWEEP_AFTER_AT_MOST);
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
         for (lane, first) in sighting.first_unsent {

@@ -88,8 +88,5 @@ fn tell(seed: u64, plan: &Plan, verdict: &Verdict) -> ! {
     let again = run(seed, plan, true);
     assert_eq!(again.fingerprint, verdict.fingerprint, "seed {seed} does not repeat itself");
     let promise = verdict.outcome.as_ref().unwrap_err();
-    panic!(
-        "{promise}\n{plan:#?}\n{}\n\n{promise}\nSEED={seed} SCHEDULES=1 repeats it",
-        again.history
-    );
+    panic!("{promise}\n{plan:#?}\n{}\n\n{promise}\nSEED={seed} SCHEDULES=1 repeats it", again.history);
 }

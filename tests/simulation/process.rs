@@ -55,7 +55,6 @@ impl Process {
         self.doom.set(Some((steps, doom)));
     }
 
-
     /// It cannot reach Postgres for a while, and does not hear of it either.
     pub fn cut_postgres(&self, time: Duration) {
         self.world.note("relay cannot reach Postgres", (self.number, time));

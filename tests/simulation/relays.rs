@@ -133,7 +133,11 @@ impl Slot {
         let scout = Scout::new(Rc::clone(&relay), connection(), world.fork());
         working.spawn_local(process.task(scout.scout()));
         background.spawn_local(process.task(prober::keep_gate(Rc::clone(&relay), world.fork())));
-        background.spawn_local(process.task(prober::keep_holds(Rc::clone(&relay), connection(), connection())));
+        background.spawn_local(process.task(prober::keep_holds(
+            Rc::clone(&relay),
+            connection(),
+            connection(),
+        )));
         if plan.retention.is_some() {
             background.spawn_local(process.task(reaper::keep_reaping(connection(), REAPS_EVERY, stats)));
         }

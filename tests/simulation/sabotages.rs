@@ -1,5 +1,5 @@
-//! The simulator must be shown to see: each world here breaks one rule, and must be caught within so many schedules,
-//! about three times what it took when the number was chosen.
+//! The simulator must be shown to see: each world here breaks one rule, and must be caught within so many schedules.
+//! The number is such that about five of them catch it: one in 150 would be missed by a change that only shuffles them.
 
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
@@ -13,15 +13,9 @@ fn must_be_caught(rule: Sabotage, plan: fn(u64) -> Plan, schedules: u64, how: &s
         let broken = run(seed, &plan(seed).breaking(rule), false).outcome.err()?;
         broken.contains(how).then_some(broken)
     };
-    if let Ok(n) = std::env::var("RATES") {
-        let n: u64 = n.parse().unwrap();
-        let caught = std::sync::atomic::AtomicU64::new(0);
-        first_broken(1, n, |seed| { if look(seed).is_some() { caught.fetch_add(1, std::sync::atomic::Ordering::Relaxed); } None::<()> });
-        println!("RATE {rule:?} {caught:?} of {n}");
-        return;
-    }
     let caught = first_broken(1, schedules, look);
-    let (seed, promise) = caught.unwrap_or_else(|| panic!("{rule:?} was not caught in {schedules} schedules"));
+    let (seed, promise) =
+        caught.unwrap_or_else(|| panic!("{rule:?} was not caught in {schedules} schedules"));
     println!("{rule:?} was caught by schedule {seed}: {promise}");
     let sound = run(seed, &plan(seed), false).outcome;
     assert!(sound.is_ok(), "schedule {seed} breaks a promise without {rule:?}: {sound:?}");
@@ -80,109 +74,119 @@ fn freezes(seed: u64) -> Plan {
 
 #[test]
 fn lanes_without_a_lock() {
-    must_be_caught(Sabotage::NoLaneLock, Plan::calm, 1_000, DUPLICATES);
+    must_be_caught(Sabotage::NoLaneLock, Plan::calm, 10, DUPLICATES);
 }
 
 #[test]
 fn a_snapshot_older_than_the_lane_lock() {
-    must_be_caught(Sabotage::SnapshotOlderThanLock, busy, 1_000, DUPLICATES);
+    must_be_caught(Sabotage::SnapshotOlderThanLock, busy, 60, DUPLICATES);
 }
 
 #[test]
 fn skipping_rows_that_are_locked() {
-    must_be_caught(Sabotage::RowsSkipLocked, |seed| Plan { row_locks: 5, ..Plan::calm(seed) }, 1_000, ORDER);
+    must_be_caught(Sabotage::RowsSkipLocked, |seed| Plan { row_locks: 5, ..Plan::calm(seed) }, 30, ORDER);
 }
 
 #[test]
 fn a_mark_that_lags_by_time() {
-    must_be_caught(Sabotage::MarkLagsByTime, long_transactions, 1_000, ORDER);
+    must_be_caught(Sabotage::MarkLagsByTime, long_transactions, 10, ORDER);
 }
 
 #[test]
 fn a_fence_without_prepared_transactions() {
-    must_be_caught(Sabotage::PreparedUnfenced, |seed| Plan { prepares: 300, ..long_transactions(seed) }, 1_000, ORDER);
+    must_be_caught(
+        Sabotage::PreparedUnfenced,
+        |seed| Plan { prepares: 300, ..long_transactions(seed) },
+        10,
+        ORDER,
+    );
 }
 
 #[test]
 fn a_mark_that_the_fence_raises() {
-    must_be_caught(Sabotage::MarkRaisedByFence, faults_of_postgres, 1_000, ORDER);
+    must_be_caught(Sabotage::MarkRaisedByFence, faults_of_postgres, 10, ORDER);
 }
 
 #[test]
 fn a_mark_that_rises_before_the_commit() {
-    must_be_caught(Sabotage::MarkRaisedBeforeCommit, faults_of_postgres, 1_000, ORDER);
+    must_be_caught(Sabotage::MarkRaisedBeforeCommit, faults_of_postgres, 10, ORDER);
 }
 
 #[test]
 fn a_mark_that_outlives_a_failover() {
-    must_be_caught(Sabotage::MarkKeptOverFailover, failovers, 1_000, ORDER);
+    must_be_caught(Sabotage::MarkKeptOverFailover, failovers, 15, ORDER);
 }
 
 #[test]
 fn a_mark_that_outlives_a_hold() {
-    must_be_caught(Sabotage::MarkKeptOverHold, |seed| Plan { holds_by_hand: 3, ..Plan::calm(seed) }, 1_000, ORDER);
+    must_be_caught(
+        Sabotage::MarkKeptOverHold,
+        |seed| Plan { holds_by_hand: 3, ..Plan::calm(seed) },
+        150,
+        ORDER,
+    );
 }
 
 #[test]
 fn settling_before_the_acknowledgement() {
-    must_be_caught(Sabotage::SettledBeforeAcknowledged, Plan::calm, 1_000, SETTLED);
+    must_be_caught(Sabotage::SettledBeforeAcknowledged, Plan::calm, 3, SETTLED);
 }
 
 #[test]
 fn knowing_a_row_by_its_id_alone() {
-    must_be_caught(Sabotage::KnownByIdAlone, failovers, 1_000, SETTLED);
+    must_be_caught(Sabotage::KnownByIdAlone, failovers, 120, SETTLED);
 }
 
 #[test]
 fn taking_the_unknown_for_a_success() {
-    must_be_caught(Sabotage::UnknownIsSuccess, bad_rows, 1_000, SETTLED);
+    must_be_caught(Sabotage::UnknownIsSuccess, bad_rows, 10, SETTLED);
 }
 
 #[test]
 fn taking_a_success_without_an_offset_for_one() {
     let plan = |seed| Plan { keys: 5, request_refused: 400, ..topics_that_come_and_go(seed) };
-    must_be_caught(Sabotage::NoOffsetIsSuccess, plan, 1_000, SETTLED);
+    must_be_caught(Sabotage::NoOffsetIsSuccess, plan, 200, SETTLED);
 }
 
 #[test]
 fn sending_again_on_the_same_producer() {
-    must_be_caught(Sabotage::ResentOnSameProducer, faults_of_kafka, 1_000, ORDER);
+    must_be_caught(Sabotage::ResentOnSameProducer, faults_of_kafka, 6, ORDER);
 }
 
 #[test]
 fn handing_over_while_the_queue_is_purged() {
-    must_be_caught(Sabotage::EnqueuedWhilePurged, faults_of_kafka, 1_000, ORDER);
+    must_be_caught(Sabotage::EnqueuedWhilePurged, faults_of_kafka, 100, ORDER);
 }
 
 #[test]
 fn a_topic_that_is_created_in_mid_batch_on_the_same_session() {
-    must_be_caught(Sabotage::TopicCreatedMidBatch, topics_that_come_and_go, 5_000, ORDER);
+    must_be_caught(Sabotage::TopicCreatedMidBatch, topics_that_come_and_go, 250, ORDER);
 }
 
 #[test]
 fn a_session_that_begins_with_several_rows() {
-    must_be_caught(Sabotage::NotPrimed, faults_of_kafka, 1_000, ORDER);
+    must_be_caught(Sabotage::NotPrimed, faults_of_kafka, 20, ORDER);
 }
 
 #[test]
 fn a_producer_that_leaves_gaps() {
-    must_be_caught(Sabotage::GapsAfterRefusal, bad_rows, 1_000, ORDER);
+    must_be_caught(Sabotage::GapsAfterRefusal, bad_rows, 50, ORDER);
 }
 
 #[test]
 fn a_row_that_is_guilty_with_its_batch() {
-    must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 1_000, INNOCENT);
+    must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 6, INNOCENT);
 }
 
 #[test]
 fn a_frozen_relay_that_settles_after_waking() {
-    must_be_caught(Sabotage::SettledAfterTakeover, freezes, 5_000, "without the lock of its lane");
+    must_be_caught(Sabotage::SettledAfterTakeover, freezes, 50, "without the lock of its lane");
 }
 
 #[test]
 fn a_reaper_without_its_condition() {
     let plan = |seed| Plan { retention: Some(Duration::from_millis(100)), ..Plan::calm(seed) };
-    must_be_caught(Sabotage::ReapsUnsent, plan, 1_000, REAPED);
+    must_be_caught(Sabotage::ReapsUnsent, plan, 6, REAPED);
 }
 
 #[test]
@@ -193,5 +197,5 @@ fn a_reaper_that_does_not_look_again() {
         deletes_sent: false,
         ..Plan::calm(seed)
     };
-    must_be_caught(Sabotage::ReapsPutBack, plan, 1_000, REAPED);
+    must_be_caught(Sabotage::ReapsPutBack, plan, 150, REAPED);
 }

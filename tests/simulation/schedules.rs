@@ -79,7 +79,8 @@ fn a_relay_that_is_killed_costs_the_rows_in_flight_at_most() {
 
 #[test]
 fn a_crash_of_postgres_costs_the_settlements_that_it_lost() {
-    let plan = |seed| Plan { relays: 1, disasters: 1, kinds: &[Disaster::PostgresCrashes], ..Plan::calm(seed) };
+    let plan =
+        |seed| Plan { relays: 1, disasters: 1, kinds: &[Disaster::PostgresCrashes], ..Plan::calm(seed) };
     each(plan, 500, |_, outcome| outcome.duplicates <= outcome.settlements_lost);
 }
 

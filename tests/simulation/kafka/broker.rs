@@ -2,7 +2,7 @@
 
 use crate::event::{SimEvent, TOPICS};
 use crate::promises::Promises;
-use crate::world::World;
+use crate::world::{World, add};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -101,6 +101,7 @@ impl Broker {
     /// With all that its partitions knew of producers.
     pub fn delete_topic(&self, topic: u8) {
         self.world.note("topic is deleted:", TOPICS[topic as usize]);
+        add(&self.world.count.interruptions, (self.world.plan.relays * self.world.plan.workers) as u32);
         self.state.borrow_mut().topics[topic as usize] = Topic::default();
     }
 
@@ -210,7 +211,8 @@ impl Broker {
         }
         if stored {
             for row in rows {
-                self.world.note("is stored (id, event, topic, key)", (row.id, row.identity, row.topic, row.key));
+                self.world
+                    .note("is stored (id, event, topic, key)", (row.id, row.identity, row.topic, row.key));
                 self.promises.stored(row);
             }
         }

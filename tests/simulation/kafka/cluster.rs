@@ -37,7 +37,11 @@ impl SimCluster {
     /// What the cluster says of a topic.
     pub(super) async fn describe(&self, topic: &str) -> Result<u32, Failure> {
         self.round_trip().await?;
-        if self.broker.knows(topic_number(topic)) { Ok(super::broker::PARTITIONS as u32) } else { Err(missing()) }
+        if self.broker.knows(topic_number(topic)) {
+            Ok(super::broker::PARTITIONS as u32)
+        } else {
+            Err(missing())
+        }
     }
 }
 
@@ -89,12 +93,7 @@ fn refused(failure: Failure) -> Judged {
 }
 
 /// Publishes rows on a producer that has nothing else to do, and says how far it came.
-async fn publish<E: Event>(
-    producer: &mut SimProducer,
-    topic: &str,
-    partition: u32,
-    rows: &[&E],
-) -> Judged {
+async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
     let mut outcomes = vec![Err(Failure::unknown("no report")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
         match producer.send(index as u32, topic, partition, *row) {

@@ -53,9 +53,7 @@ impl SimProducer {
         for queue in state.queues.iter_mut().flatten() {
             queue.producer = id;
         }
-        SimProducer {
-            shared: Rc::new(Shared { cluster, state: RefCell::new(state), wake: Notify::new() }),
-        }
+        SimProducer { shared: Rc::new(Shared { cluster, state: RefCell::new(state), wake: Notify::new() }) }
     }
 
     fn world(&self) -> &World {

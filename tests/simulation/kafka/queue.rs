@@ -124,7 +124,8 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
             break;
         }
         let rows: Vec<SimEvent> = request.rows.iter().map(|row| row.event).collect();
-        let is_new = broker.is_new_to(producer, to, request.first) && !world.breaks(Sabotage::NoOffsetIsSuccess);
+        let is_new =
+            broker.is_new_to(producer, to, request.first) && !world.breaks(Sabotage::NoOffsetIsSuccess);
         let answer = broker.request(producer, to, request.first, &rows);
         if is_new && answer != Answer::Stored {
             // Not modelled, since nothing excludes it: a topic that was deleted and created again in mid-session
@@ -166,9 +167,13 @@ fn take_in(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Heard {
                 true => return fail_topic(shared, to),
                 false => continue,
             },
-            Answer::Denied => return fail(shared, to, *first, &failure(FailureKind::Topic, "not-authorized")),
+            Answer::Denied => {
+                return fail(shared, to, *first, &failure(FailureKind::Topic, "not-authorized"));
+            }
             Answer::Invalid => return fail(shared, to, *first, &failure(FailureKind::Row, "invalid-record")),
-            Answer::TooLarge => return fail(shared, to, *first, &failure(FailureKind::Row, "record-too-large")),
+            Answer::TooLarge => {
+                return fail(shared, to, *first, &failure(FailureKind::Row, "record-too-large"));
+            }
             Answer::OutOfOrder | Answer::Fatal => {
                 return fail(shared, to, *first, &failure(FailureKind::Session, "producer-fatal"));
             }
@@ -250,7 +255,8 @@ fn resend_behind(shared: &Shared, to: Place, first: u64) {
     let queue = state.queue(to);
     let window: Vec<Request> = queue.window.drain(..).collect();
     queue.begin_anew(producer);
-    let (timed_out, others): (Vec<_>, Vec<_>) = window.into_iter().partition(|request| request.first == first);
+    let (timed_out, others): (Vec<_>, Vec<_>) =
+        window.into_iter().partition(|request| request.first == first);
     for row in others.into_iter().flat_map(|request| request.rows).rev() {
         queue.waiting.push_front(row);
     }

@@ -29,8 +29,15 @@ impl Outbox for SimConnection {
         if !owned.is_empty() {
             self.server.world.note("relay claims lanes", (self.process.number, lane_numbers(&owned)));
         }
-        let claim =
-            SimClaim { connection: self, transaction, lanes: owned, server, snapshot: None, early, ended: false };
+        let claim = SimClaim {
+            connection: self,
+            transaction,
+            lanes: owned,
+            server,
+            snapshot: None,
+            early,
+            ended: false,
+        };
         claim.connection.from_server().await?;
         Ok(claim)
     }

@@ -85,7 +85,11 @@ impl SimConnection {
     /// Nothing more comes over this connection.
     pub(super) fn breaks(&mut self) -> Fault {
         self.serial = 0;
-        Fault { kind: FaultKind::Unavailable, doing: "simulating", message: "the connection broke".to_owned() }
+        Fault {
+            kind: FaultKind::Unavailable,
+            doing: "simulating",
+            message: "the connection broke".to_owned(),
+        }
     }
 
     /// Who answered.

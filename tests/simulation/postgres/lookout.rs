@@ -20,8 +20,7 @@ impl Lookout for SimConnection {
     async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault> {
         self.to_server(false).await?;
         let server = &self.server;
-        let valid =
-            hold_version == server.hold_version() || server.world.breaks(Sabotage::MarkKeptOverHold);
+        let valid = hold_version == server.hold_version() || server.world.breaks(Sabotage::MarkKeptOverHold);
         let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
         for row in rows {
@@ -70,6 +69,11 @@ impl Holds for SimConnection {
         self.to_server(false).await?;
         let (topics, keys) = self.server.holds();
         Ok(Waiting { topics: topics as i64, keys: keys as i64 })
+    }
+
+    /// Only shown to people.
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        Ok(Vec::new())
     }
 
     async fn due(&mut self) -> Result<Option<Due>, Fault> {

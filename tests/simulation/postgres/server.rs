@@ -399,7 +399,9 @@ impl Server {
     }
 
     fn tell(&self, change: &Change, tables: &Tables) {
-        let note = |what, event: &SimEvent| self.world.note(what, (event.id, event.identity, event.topic, event.key));
+        let note = |what, event: &SimEvent| {
+            self.world.note(what, (event.id, event.identity, event.topic, event.key))
+        };
         match change {
             Change::Insert(event) => {
                 note("commits (id, event, topic, key)", event);
