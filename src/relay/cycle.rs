@@ -122,8 +122,10 @@ pub async fn run<O: Outbox, P: Publisher>(
         Err(fault) => {
             let mut acknowledged = relay.acknowledged.borrow_mut();
             // What it did not read where it looked, another relay has settled.
+            let unsettled: Vec<&O::Event> =
+                batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
             acknowledged.forget(&batch.reach(&owned));
-            acknowledged.keep(batch.sent());
+            acknowledged.keep(unsettled.into_iter().chain(batch.sent()));
             Err(fault)
         }
     }

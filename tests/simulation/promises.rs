@@ -109,7 +109,8 @@ impl Promises {
         for earlier in order.iter().take_while(|identity| **identity != event.identity) {
             let known = &state.events[*earlier as usize];
             // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
-            let passed = known.dead || (known.guilty && !self.world.plan.blocks_keys);
+            let found_guilty = known.guilty || known.refused_alone;
+            let passed = known.dead || (found_guilty && !self.world.plan.blocks_keys);
             if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }

@@ -89,7 +89,7 @@ fn skipping_rows_that_are_locked() {
 
 #[test]
 fn a_mark_that_lags_by_time() {
-    must_be_caught(Sabotage::MarkLagsByTime, long_transactions, 10, ORDER);
+    must_be_caught(Sabotage::MarkLagsByTime, long_transactions, 20, ORDER);
 }
 
 #[test]
@@ -104,17 +104,17 @@ fn a_fence_without_prepared_transactions() {
 
 #[test]
 fn a_mark_that_the_fence_raises() {
-    must_be_caught(Sabotage::MarkRaisedByFence, faults_of_postgres, 10, ORDER);
+    must_be_caught(Sabotage::MarkRaisedByFence, faults_of_postgres, 20, ORDER);
 }
 
 #[test]
 fn a_mark_that_rises_before_the_commit() {
-    must_be_caught(Sabotage::MarkRaisedBeforeCommit, faults_of_postgres, 10, ORDER);
+    must_be_caught(Sabotage::MarkRaisedBeforeCommit, faults_of_postgres, 20, ORDER);
 }
 
 #[test]
 fn a_mark_that_outlives_a_failover() {
-    must_be_caught(Sabotage::MarkKeptOverFailover, failovers, 15, ORDER);
+    must_be_caught(Sabotage::MarkKeptOverFailover, failovers, 30, ORDER);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_mark_that_outlives_a_hold() {
 
 #[test]
 fn settling_before_the_acknowledgement() {
-    must_be_caught(Sabotage::SettledBeforeAcknowledged, Plan::calm, 3, SETTLED);
+    must_be_caught(Sabotage::SettledBeforeAcknowledged, Plan::calm, 5, SETTLED);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn knowing_a_row_by_its_id_alone() {
 
 #[test]
 fn taking_the_unknown_for_a_success() {
-    must_be_caught(Sabotage::UnknownIsSuccess, bad_rows, 10, SETTLED);
+    must_be_caught(Sabotage::UnknownIsSuccess, bad_rows, 20, SETTLED);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn taking_a_success_without_an_offset_for_one() {
 
 #[test]
 fn sending_again_on_the_same_producer() {
-    must_be_caught(Sabotage::ResentOnSameProducer, faults_of_kafka, 6, ORDER);
+    must_be_caught(Sabotage::ResentOnSameProducer, faults_of_kafka, 15, ORDER);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_producer_that_leaves_gaps() {
 
 #[test]
 fn a_row_that_is_guilty_with_its_batch() {
-    must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 6, INNOCENT);
+    must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 30, INNOCENT);
 }
 
 #[test]
@@ -186,16 +186,16 @@ fn a_frozen_relay_that_settles_after_waking() {
 #[test]
 fn a_reaper_without_its_condition() {
     let plan = |seed| Plan { retention: Some(Duration::from_millis(100)), ..Plan::calm(seed) };
-    must_be_caught(Sabotage::ReapsUnsent, plan, 6, REAPED);
+    must_be_caught(Sabotage::ReapsUnsent, plan, 15, REAPED);
 }
 
 #[test]
 fn a_reaper_that_does_not_look_again() {
     let plan = |seed| Plan {
         retention: Some(Duration::from_millis(100)),
-        put_backs: 5,
+        put_backs: 8,
         deletes_sent: false,
-        ..Plan::calm(seed)
+        ..busy(seed)
     };
-    must_be_caught(Sabotage::ReapsPutBack, plan, 150, REAPED);
+    must_be_caught(Sabotage::ReapsPutBack, plan, 500, REAPED);
 }

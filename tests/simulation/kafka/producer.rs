@@ -34,7 +34,7 @@ pub(super) struct Sending {
     withheld: Vec<Report>,
     pub failed: bool,
     /// Of some row nobody knows whether it is stored.
-    unknown: bool,
+    pub unknown: bool,
     /// Nothing more may be sent.
     pub fatal: bool,
     pub abandoned: bool,

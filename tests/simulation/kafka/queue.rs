@@ -134,6 +134,7 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
             break;
         }
         if world.fails(world.plan.request_answer_lost) {
+            shared.state.borrow_mut().unknown = true;
             world.note("an answer of Kafka is lost, to producer", producer);
             answers.push((request.first, Answer::Silence));
             break;
