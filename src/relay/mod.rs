@@ -30,6 +30,7 @@ pub mod probe;
 pub mod prober;
 pub mod publisher;
 pub mod reaper;
+pub mod reason;
 pub mod refusals;
 pub mod scout;
 pub mod session;
@@ -200,8 +201,9 @@ impl<P> Relay<P> {
         for Verdict { row, topic, why } in &settlement.rejected {
             tracing::warn!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "Kafka can never store this event, so it is in the dead letters now; `outbox-relay dead-letters` shows it: {}",
-                why.error
+                "Kafka can never store this event, so it is in the dead letters now; `outbox-relay dead-letters` shows it: {}. \
+                 What to do: {}",
+                why.error, reason::remedy(why.reason)
             );
             self.stats.dead_letters.inc();
         }
@@ -209,16 +211,17 @@ impl<P> Relay<P> {
             tracing::warn!(
                 event_id = %row.event_id(), topic, reason = why.reason,
                 "Kafka can never store this event, so it blocks its key until somebody decides; \
-                 `outbox-relay blocked-keys` shows it: {}",
-                why.error
+                 `outbox-relay blocked-keys` shows it: {}. What to do: {}",
+                why.error, reason::remedy(why.reason)
             );
         }
         for Held { topic, why, .. } in &settlement.held {
             tracing::warn!(
                 topic,
                 reason = why.reason,
-                "events of this topic wait until it can be written to, all others flow: {}",
-                why.error
+                "events of this topic wait until it can be written to, all others flow: {}. What to do: {}",
+                why.error,
+                reason::remedy(why.reason)
             );
         }
     }

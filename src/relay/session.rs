@@ -310,8 +310,7 @@ impl<P: Producer> Session<P> {
 mod outcome;
 mod routes;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-pub use outcome::STUCK;
 use routes::Route;
 pub use routes::Routing;

@@ -5,6 +5,14 @@
 
 #[cfg(feature = "fail-points")]
 mod fail_points;
+mod kafka_producers;
+mod kafka_refusals;
+mod kafka_replicas;
+mod kafka_requests;
+mod kafka_restarts;
+mod kafka_rights;
+mod kafka_silence;
+mod kafka_topics;
 mod pgbouncer;
 mod postgres_application;
 mod postgres_commit;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::database::run;
-use crate::support::forwarder::Forwarder;
+use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::wait_until;
@@ -16,7 +16,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(3);
 /// After the timeout, reports of what is on its way are waited for, 2 s at most, and the rest is settled.
 const LITTLE_LONGER: Duration = Duration::from_secs(3);
 
-fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
+fn behind(outbox: &Outbox, kafka: &Proxy) -> Relay {
     world::relay(outbox).set("kafka", "bootstrap_servers", kafka.address())
 }
 
@@ -24,7 +24,7 @@ fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
 async fn an_insert_never_waits_for_a_claim() {
     let outbox = Outbox::create("no_locks", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let relay = behind(&outbox, &kafka).start().await;
     writers::write(&outbox.client, &keys).await;
     outbox.wait_until_drained(STALLED).await;
@@ -83,7 +83,7 @@ async fn oldest_transaction(outbox: &Outbox, relay: &RelayProcess) -> Duration {
 async fn no_transaction_stays_open_for_longer_than_publish_timeout_while_kafka_is_away() {
     let outbox = Outbox::create("open_for", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let timeout = format!("{}ms", PUBLISH_TIMEOUT.as_millis());
     let relay = behind(&outbox, &kafka).set("relay", "publish_timeout", timeout).start().await;
     let load = Load { writers: 1, pause: Duration::from_millis(20), ..Load::default() };

@@ -4,9 +4,12 @@
 #![allow(dead_code)] // several test binaries share it, and none uses all of it
 
 pub mod checker;
+pub mod command;
 pub mod consumer;
 pub mod database;
-pub mod forwarder;
+pub mod kafka_proxy;
+pub mod kafka_server;
+pub mod kafka_wire;
 pub mod outbox;
 pub mod pgbouncer;
 pub mod postgres_proxy;

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::command::{Ended, binary};
 use super::wait::wait_until;
 
 /// Longer than anything waits at default settings.
@@ -17,7 +18,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// How much of its log a failed test shows.
 const LOG_LINES_SHOWN: usize = 60;
 
-/// A relay to be started: its configuration.
+/// A relay to be started: its configuration. The binary is the one that cargo built with the tests, or that which
+/// `OUTBOX_RELAY_TEST_BINARY` names.
 #[derive(Clone)]
 pub struct Relay {
     config: toml::Table,
@@ -64,6 +66,14 @@ impl Relay {
         relay
     }
 
+    /// Runs a command, with `--config` added, to its end.
+    pub fn command(self, command: &[&str]) -> Ended {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("relay.toml");
+        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        Ended::of(binary(command).arg("--config").arg(&config))
+    }
+
     /// Starts a command, with `--config` added, and does not wait for anything.
     pub fn spawn(self, command: &[&str]) -> RelayProcess {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -72,7 +82,9 @@ impl Relay {
         let config = folder.path().join("relay.toml");
         let named = self.set("postgres", "application_name", name.clone());
         std::fs::write(&config, toml::to_string(&named.config).unwrap()).unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_outbox-relay"))
+        let built = || env!("CARGO_BIN_EXE_outbox-relay").into();
+        let binary = std::env::var_os("OUTBOX_RELAY_TEST_BINARY").unwrap_or_else(built);
+        let process = Command::new(binary)
             .args(command)
             .envs(named.environment)
             .arg("--config")
@@ -153,6 +165,23 @@ impl RelayProcess {
         })
         .await;
         status.unwrap()
+    }
+
+    /// How much memory the process has resident now, in bytes.
+    pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that the process has ever had resident, in bytes.
+    pub fn resident_max(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        kilobytes * 1_024
     }
 
     /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
