@@ -27,20 +27,24 @@ pub fn init(log: &Log) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The pool warns of each connection that broke, which would be many lines for one fault: the relay says itself that
-/// Postgres fails, and that it works again, once each.
-const QUIET: &str = "deadpool";
+/// The pool warns of each connection that broke, the client shows each notice of the server, which would be many lines for
+/// one fault: the relay says itself that Postgres fails, and that it works again, once each.
+const QUIET: [(&str, &str); 2] = [("deadpool", "off"), ("tokio_postgres", "error")];
 
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
-    let filter = EnvFilter::try_new(level)?;
-    let asks_for_it = |directive: &str| {
-        let everything = directive.parse::<LevelFilter>().is_ok_and(|level| level >= LevelFilter::DEBUG);
-        everything || directive.starts_with(QUIET)
+    let directives = || level.split(',').map(str::trim);
+    let everything = |directive: &str| {
+        directive
+            .parse::<LevelFilter>()
+            .is_ok_and(|level| level >= LevelFilter::DEBUG || level == LevelFilter::OFF)
     };
-    if level.split(',').map(str::trim).any(asks_for_it) {
-        return Ok(filter);
+    let mut filter = EnvFilter::try_new(level)?;
+    for (part, most) in QUIET {
+        if !directives().any(|directive| everything(directive) || directive.starts_with(part)) {
+            filter = filter.add_directive(format!("{part}={most}").parse()?);
+        }
     }
-    Ok(filter.add_directive(format!("{QUIET}=off").parse()?))
+    Ok(filter)
 }
 
 fn text() -> Box<dyn Layer<Registry> + Send + Sync> {

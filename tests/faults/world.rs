@@ -22,6 +22,9 @@ pub const BATCH_SIZE: usize = 500;
 const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(2));
 /// The successor has to come round, and to send what the other one had.
 const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(RESUMED_WITHIN);
+/// How an outage of Postgres begins in the log.
+pub const FAILS: &str = "Postgres fails, nothing is lost";
+
 const KEYS: usize = 100;
 
 /// Few keys, a backlog in front of each, and writers that go on while the server is away: what is in flight has
@@ -84,7 +87,7 @@ pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
         count("Postgres works again") == times
     })
     .await;
-    assert_eq!(count("Postgres fails, nothing is lost"), times, "{}", relay.log());
+    assert_eq!(count(FAILS), times, "{}", relay.log());
 }
 
 /// Waits until this relay holds no lane, and until all that is unsent now is sent by somebody. Fails the test if either

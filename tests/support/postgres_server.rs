@@ -121,6 +121,9 @@ impl PostgresServer {
     /// Ends it, and waits until it has ended.
     pub fn stop(&mut self, how: Shutdown) {
         let Some(mut postmaster) = self.process.take() else { return };
+        if postmaster.try_wait().unwrap().is_some() {
+            return; // by itself
+        }
         let pid = Pid::from_child(&postmaster);
         match how {
             Shutdown::Fast => kill_process(pid, Signal::INT).unwrap(),
@@ -129,10 +132,14 @@ impl PostgresServer {
                 // Stopped, it starts no more children while they are listed.
                 kill_process(pid, Signal::STOP).unwrap();
                 let children = children(pid);
-                kill_process(pid, Signal::KILL).unwrap();
-                for child in children {
-                    _ = kill_process(child, Signal::KILL); // it may have ended by itself
+                for child in &children {
+                    _ = kill_process(*child, Signal::KILL); // it may have ended by itself
                 }
+                // The next server starts only when nobody has the shared memory of this one.
+                while children.iter().any(|child| is_alive(*child)) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                kill_process(pid, Signal::KILL).unwrap();
             }
         }
         postmaster.wait().unwrap();
@@ -304,6 +311,12 @@ fn children(parent: Pid) -> Vec<Pid> {
     let pid = parent.as_raw_nonzero();
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     listed.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().unwrap())).collect()
+}
+
+/// Not dead, and not merely waiting for its parent to hear of it.
+fn is_alive(process: Pid) -> bool {
+    let command = fs::read(format!("/proc/{}/cmdline", process.as_raw_nonzero()));
+    command.is_ok_and(|command| !command.is_empty())
 }
 
 /// Copies the data of a server that runs, but for what belongs to the running one.
