@@ -29,19 +29,17 @@ pub fn init(log: &Log) -> Result<(), Failed> {
 
 /// The pool warns of each connection that broke, the client shows each notice of the server, which would be many lines for
 /// one fault: the relay says itself that Postgres fails, and that it works again, once each.
-const QUIET: [(&str, &str); 2] = [("deadpool", "off"), ("tokio_postgres", "error")];
+const QUIET: [&str; 2] = ["deadpool", "tokio_postgres"];
 
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
-    let directives = || level.split(',').map(str::trim);
-    let everything = |directive: &str| {
-        directive
-            .parse::<LevelFilter>()
-            .is_ok_and(|level| level >= LevelFilter::DEBUG || level == LevelFilter::OFF)
-    };
     let mut filter = EnvFilter::try_new(level)?;
-    for (part, most) in QUIET {
-        if !directives().any(|directive| everything(directive) || directive.starts_with(part)) {
-            filter = filter.add_directive(format!("{part}={most}").parse()?);
+    for part in QUIET {
+        let asks_for_it = |directive: &str| {
+            let everything = directive.parse::<LevelFilter>().is_ok_and(|level| level >= LevelFilter::DEBUG);
+            everything || directive.starts_with(part)
+        };
+        if !level.split(',').map(str::trim).any(asks_for_it) {
+            filter = filter.add_directive(format!("{part}=off").parse()?);
         }
     }
     Ok(filter)
