@@ -9,7 +9,8 @@ use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
-const STALLED: Duration = Duration::from_secs(30);
+/// Longer than `publish_timeout`: what is judged is settled with its batch.
+const STALLED: Duration = Duration::from_secs(60);
 /// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
@@ -21,11 +22,11 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
     let outbox = Outbox::create("lowered", 3).await;
     let topic = outbox.topic("order");
     let mut relay = outbox.start_relay().await;
-    for round in 0..60 {
+    for round in 0..30 {
         let begin = round * ROUND;
         rows::insert(&outbox, "order", 20, begin..begin + ROUND - 2, Filling::Random(500)).await;
         rows::insert(&outbox, "order", 20, begin + ROUND - 2..begin + ROUND, Filling::Random(20_000)).await;
-        if round == 20 {
+        if round == 10 {
             outbox.wait_until_settled(500, STALLED).await;
             outbox.cluster.alter(&topic, &[("max.message.bytes", &LIMIT.to_string())]).await;
         }
@@ -51,8 +52,8 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
     assert_eq!(report.lost.len(), dead.len(), "each is dead-lettered or delivered, not both");
     report.lost.clear();
     report.assert_sound();
-    // 39 rounds came after, with two large rows each.
-    assert!(dead.len() >= 2 * 39, "{}", dead.len());
+    // 19 rounds came after, with two large rows each.
+    assert!(dead.len() >= 2 * 19, "{}", dead.len());
     outbox.drop().await;
 }
 
