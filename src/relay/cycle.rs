@@ -122,7 +122,12 @@ pub async fn run<O: Outbox, P: Publisher>(
     match recorded {
         Ok(cycle) => Ok(Cycle { publishing, failure, ..cycle }),
         Err(fault) => {
-            relay.acknowledged.borrow_mut().keep(batch.sent());
+            let mut acknowledged = relay.acknowledged.borrow_mut();
+            // What it did not read where it looked, another relay has settled.
+            let unsettled: Vec<&O::Event> =
+                batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
+            acknowledged.forget(&batch.reach(&owned));
+            acknowledged.keep(unsettled.into_iter().chain(batch.sent()));
             Err(fault)
         }
     }

@@ -1,36 +1,40 @@
 //! The gate: closed while Kafka is away, so that nothing is claimed then.
 
 use super::failure::Failure;
-use std::cell::RefCell;
-use tokio::sync::watch;
+use std::cell::{Cell, RefCell};
+use tokio::sync::Notify;
 
 /// Shared by the workers, who close it, and the prober, who opens it.
 pub struct Gate {
-    open: watch::Sender<bool>,
+    is_open: Cell<bool>,
     reason: RefCell<Option<Failure>>,
+    /// Wakes those who wait, in the order in which they came: it opened or closed.
+    moved: Notify,
 }
 
 impl Gate {
     /// Closed: whether Kafka answers is not known yet.
     pub fn new() -> Gate {
-        Gate { open: watch::Sender::new(false), reason: RefCell::new(None) }
+        Gate { is_open: Cell::new(false), reason: RefCell::new(None), moved: Notify::new() }
     }
 
     /// Nothing is claimed until a probe succeeds.
     pub fn close(&self, failure: Failure) {
         self.reason.replace(Some(failure));
-        self.open.send_replace(false);
+        self.is_open.set(false);
+        self.moved.notify_waiters();
     }
 
     /// Kafka answers.
     pub fn open(&self) {
         self.reason.replace(None);
-        self.open.send_replace(true);
+        self.is_open.set(true);
+        self.moved.notify_waiters();
     }
 
     /// Kafka answered when it was last heard of.
     pub fn is_open(&self) -> bool {
-        *self.open.borrow()
+        self.is_open.get()
     }
 
     /// Why it was closed.
@@ -40,13 +44,22 @@ impl Gate {
 
     /// Waits until it is open.
     pub async fn opened(&self) {
-        // The sender lives in self: wait_for cannot fail.
-        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        self.becomes(true).await;
     }
 
     /// Waits until it is closed.
     pub async fn closed(&self) {
-        let _ = self.open.subscribe().wait_for(|open| !*open).await;
+        self.becomes(false).await;
+    }
+
+    async fn becomes(&self, open: bool) {
+        loop {
+            let moved = self.moved.notified();
+            if self.is_open.get() == open {
+                return;
+            }
+            moved.await;
+        }
     }
 }
 

@@ -105,7 +105,8 @@ async fn judge_place<E: Event, P: Publisher>(
 /// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.
 fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
-    relay.refusals.refused(topic, too_large) > relay.limits.rejections_before_hold
+    let refused = relay.refusals.refused(topic, row.event_id(), too_large);
+    refused > relay.limits.rejections_before_hold as usize
 }
 
 fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {

@@ -1,23 +1,24 @@
 //! What topics have refused of late: how large a row was, and how many rows without an acceptance between them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+
+/// So many rows of a topic are told apart; nobody counts further.
+const ROWS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty.
 pub struct Refusals {
     topics: RefCell<HashMap<String, Refused>>,
 }
 
-#[derive(Clone, Copy)]
 struct Refused {
-    /// Rows that were refused alone, since one was accepted.
-    rows: u32,
+    /// Rows that were refused alone, since one was accepted. One that comes again, since its verdict could not be
+    /// recorded, is the same row.
+    rows: HashSet<Uuid>,
     /// The smallest row that was refused alone for its size.
     size: usize,
 }
-
-/// Nothing was.
-const NONE: Refused = Refused { rows: 0, size: usize::MAX };
 
 impl Refusals {
     /// Nothing was refused.
@@ -27,19 +28,22 @@ impl Refusals {
 
     /// A row was refused alone; if for its size, `too_large` is that size. Returns how many have been, since one was
     /// accepted.
-    pub fn refused(&self, topic: &str, too_large: Option<usize>) -> u32 {
+    pub fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
         let mut topics = self.topics.borrow_mut();
-        let refused = topics.entry(topic.to_owned()).or_insert(NONE);
-        refused.rows += 1;
+        let none = || Refused { rows: HashSet::new(), size: usize::MAX };
+        let refused = topics.entry(topic.to_owned()).or_insert_with(none);
+        if refused.rows.len() < ROWS_MAX {
+            refused.rows.insert(row);
+        }
         refused.size = refused.size.min(too_large.unwrap_or(usize::MAX));
-        refused.rows
+        refused.rows.len()
     }
 
     /// Rows were accepted, the largest of them of this size.
     pub fn accepted(&self, topic: &str, size: usize) {
         let mut topics = self.topics.borrow_mut();
         if let Some(refused) = topics.get_mut(topic) {
-            refused.rows = 0;
+            refused.rows.clear();
             if size >= refused.size {
                 refused.size = usize::MAX; // Somebody has raised the limit.
             }
@@ -70,21 +74,32 @@ impl Default for Refusals {
 mod tests {
     use super::*;
 
+    fn row(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
     #[test]
     fn refusals_in_a_row_are_counted_until_one_is_accepted() {
         let refusals = Refusals::new();
-        assert_eq!(refusals.refused("a", None), 1);
-        assert_eq!(refusals.refused("a", None), 2);
-        assert_eq!(refusals.refused("b", None), 1);
+        assert_eq!(refusals.refused("a", row(1), None), 1);
+        assert_eq!(refusals.refused("a", row(2), None), 2);
+        assert_eq!(refusals.refused("b", row(3), None), 1);
         refusals.accepted("a", 10);
-        assert_eq!(refusals.refused("a", None), 1);
+        assert_eq!(refusals.refused("a", row(4), None), 1);
+    }
+
+    #[test]
+    fn a_row_whose_verdict_could_not_be_recorded_is_counted_once() {
+        let refusals = Refusals::new();
+        assert_eq!(refusals.refused("a", row(1), None), 1);
+        assert_eq!(refusals.refused("a", row(1), None), 1);
     }
 
     #[test]
     fn the_smallest_size_refused_is_remembered_until_a_larger_row_is_accepted() {
         let refusals = Refusals::new();
-        refusals.refused("a", Some(500));
-        refusals.refused("a", Some(900));
+        refusals.refused("a", row(1), Some(500));
+        refusals.refused("a", row(2), Some(900));
         refusals.accepted("a", 499);
         assert_eq!(refusals.size_of("a"), 500);
         refusals.accepted("a", 700);

@@ -23,6 +23,8 @@ const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
 const SWEEP_SHARE: u32 = 50;
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// However long one took: the relay may have been frozen meanwhile, and rows that somebody has put back wait.
+const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
 /// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
 const SWEEP_LANES: usize = 8;
 
@@ -151,7 +153,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.oldest_at = begun + MEASURE_EVERY;
             let oldest = self.lookout.oldest().await;
             // It walks what vacuum has not removed, as a sweep does.
-            self.oldest_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(MEASURE_EVERY);
+            self.oldest_at =
+                Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(MEASURE_EVERY, SWEEP_AFTER_AT_MOST);
             if let Some(oldest) = self.measured(oldest)? {
                 self.relay.stats.oldest_seconds.set(oldest.map_or(0.0, |age| age.as_secs_f64()));
             }
@@ -223,7 +226,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.sweep_at = begun + SWEEP_EVERY;
         let version = self.relay.marks.borrow().start(&[]).hold_version;
         let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], version).await?;
-        self.sweep_at = Instant::now() + (begun.elapsed() * SWEEP_SHARE).max(SWEEP_EVERY);
+        self.sweep_at =
+            Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(SWEEP_EVERY, SWEEP_AFTER_AT_MOST);
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
         for (lane, first) in sighting.first_unsent {

@@ -41,7 +41,9 @@ pub async fn work<O: Outbox, P: Publisher>(
                 relay.postgres_worked(number);
                 count(&relay.stats, &cycle, begun.elapsed());
                 give_back(&relay, &lanes, &cycle);
-                if after_session(&relay, &cycle) {
+                // Rows that somebody keeps locked are all that it had to settle.
+                let locked_out = cycle.locked_out && cycle.recovered == cycle.rows;
+                if after_session(&relay, &cycle) || locked_out {
                     sleep(backoff.next_wait()).await;
                 } else {
                     backoff.reset();

@@ -1,65 +1,72 @@
-//! The seeded world: chance, time and the faults, shared by the models of Postgres and Kafka.
+//! The seeded world: chance, time and what happened, shared by the models of Postgres and Kafka.
+//!
+//! Everything that happens is hashed, so that two runs of a seed can be compared. It becomes text only in a run whose
+//! history somebody wants to read.
 
+use super::plan::{Plan, Sabotage};
 use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
-/// How likely each fault is, in thousandths.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
-    /// A statement fails, and the connection with it.
-    pub postgres_breaks: u32,
-    /// COMMIT is applied and its answer is lost.
-    pub commit_answer_lost: u32,
-    /// A produce request is refused with a retriable error.
-    pub request_refused: u32,
-    /// A produce request is stored and its answer is lost.
-    pub request_answer_lost: u32,
-    /// A row's settlement runs into somebody else's lock.
-    pub row_locked: u32,
-}
-
-/// A world that breaks one rule which the relay relies on: the simulator must see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
-    /// Lanes are given to whoever asks.
-    NoLaneLock,
-    /// The rows are read in the snapshot in which the lanes were locked.
-    SnapshotOlderThanLock,
-    /// Rows that somebody else has locked are skipped, and those behind them read.
-    RowsSkipLocked,
-    /// The fence sees no writer, so marks rise past ids that are still open.
-    BlindFence,
-    /// Marks stay when a hold ends.
-    HoldsWithoutVersion,
-    /// A producer goes on after a record was refused for good.
-    GapsAfterRefusal,
-    /// What was purged in flight counts as sent.
-    PurgedCountsAsSent,
-}
-
-/// Chance and time.
+/// Chance, time and what happened.
 pub struct World {
-    /// The rule that is broken, if one is.
-    pub sabotage: Option<Sabotage>,
+    /// What this schedule is made of.
+    pub plan: Plan,
     random: RefCell<fastrand::Rng>,
-    /// What may go wrong now.
-    pub faults: Cell<Faults>,
-    frozen: RefCell<Vec<Instant>>,
-    history: RefCell<Vec<String>>,
+    /// Faults happen now. Off before the first and after the last.
+    stormy: Cell<bool>,
+    hasher: RefCell<DefaultHasher>,
+    history: Option<RefCell<Vec<String>>>,
+    violation: RefCell<Option<String>>,
+    /// Wakes whoever waits for rows to be settled, or for a promise to break.
+    pub progress: Notify,
+    kafka_away: Cell<bool>,
+    claims_while_away: Cell<u32>,
+    /// What was counted on the way.
+    pub count: Counters,
     begun: Instant,
+}
+
+/// What may cost duplicates, and how often it happened.
+#[derive(Default)]
+pub struct Counters {
+    /// A session, a claim or a relay ended before its time: up to a relay's rows in flight each.
+    pub interruptions: Cell<u32>,
+    /// Settlements of rows that a crash or a failover of Postgres lost.
+    pub settlements_lost: Cell<u32>,
+    /// Rows that an operator put back.
+    pub put_back: Cell<u32>,
+    /// From the last fault until everything was settled.
+    pub settled_after: Cell<Duration>,
+    /// How many times a relay was started.
+    pub starts: Cell<u32>,
+    /// Innocent rows that were found guilty, since their topic refused whatever came.
+    pub wronged: Cell<u32>,
+}
+
+/// Adds to a counter.
+pub fn add(counter: &Cell<u32>, more: u32) {
+    counter.set(counter.get() + more);
 }
 
 impl World {
     /// The world of this seed.
-    pub fn new(seed: u64, relays: usize, sabotage: Option<Sabotage>) -> Rc<World> {
+    pub fn new(seed: u64, plan: Plan, with_history: bool) -> Rc<World> {
         Rc::new(World {
-            sabotage,
+            plan,
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
-            faults: Cell::new(Faults::default()),
-            frozen: RefCell::new(vec![Instant::now(); relays]),
-            history: RefCell::new(Vec::new()),
+            stormy: Cell::new(false),
+            hasher: RefCell::default(),
+            history: with_history.then(RefCell::default),
+            violation: RefCell::default(),
+            progress: Notify::new(),
+            kafka_away: Cell::new(false),
+            claims_while_away: Cell::new(0),
+            count: Counters::default(),
             begun: Instant::now(),
         })
     }
@@ -71,12 +78,23 @@ impl World {
 
     /// True so many times in a thousand.
     pub fn happens(&self, thousandths: u32) -> bool {
-        self.below(1_000) < u64::from(thousandths)
+        thousandths > 0 && self.below(1_000) < u64::from(thousandths)
+    }
+
+    /// A fault: true so many times in a thousand while faults happen.
+    pub fn fails(&self, thousandths: u32) -> bool {
+        self.stormy.get() && self.happens(thousandths)
+    }
+
+    /// Whether faults happen from now on.
+    pub fn set_stormy(&self, stormy: bool) {
+        self.note(if stormy { "faults may happen" } else { "the last fault is over" }, stormy);
+        self.stormy.set(stormy);
     }
 
     /// Whether this rule is broken.
     pub fn breaks(&self, rule: Sabotage) -> bool {
-        self.sabotage == Some(rule)
+        self.plan.sabotage == Some(rule)
     }
 
     /// A random source of its own, for a part of the relay.
@@ -86,36 +104,70 @@ impl World {
 
     /// Lets up to so many milliseconds pass.
     pub async fn pass(&self, milliseconds: u64) {
-        let microseconds = self.below(milliseconds * 1_000 + 1);
-        sleep(Duration::from_micros(microseconds)).await;
+        sleep(self.up_to(milliseconds)).await;
     }
 
-    /// Nothing of this relay moves for a while.
-    pub fn freeze(&self, relay: usize, time: Duration) {
-        self.frozen.borrow_mut()[relay] = Instant::now() + time;
-        self.note(|| format!("relay {relay} is frozen for {time:?}"));
+    /// Up to so many milliseconds.
+    pub fn up_to(&self, milliseconds: u64) -> Duration {
+        Duration::from_millis(self.below(milliseconds + 1))
     }
 
-    /// Waits as long as this relay is frozen.
-    pub async fn thawed(&self, relay: usize) {
-        loop {
-            let until = self.frozen.borrow()[relay];
-            if until <= Instant::now() {
-                return;
-            }
-            sleep_until(until).await;
+    /// Something happened.
+    pub fn note(&self, what: &'static str, details: impl Hash + Debug) {
+        let at = self.begun.elapsed().as_millis() as u64;
+        let mut hasher = self.hasher.borrow_mut();
+        (at, what, &details).hash(&mut *hasher);
+        if let Some(history) = &self.history {
+            history.borrow_mut().push(format!("{at:>8} ms  {what} {details:?}"));
         }
     }
 
-    /// For whoever has to understand a failure.
-    pub fn note(&self, line: impl FnOnce() -> String) {
-        let at = self.begun.elapsed().as_micros();
-        self.history.borrow_mut().push(format!("{at:>12} us  {}", line()));
+    /// A promise broke: the first one ends the schedule.
+    pub fn violate(&self, promise: impl FnOnce() -> String) {
+        let mut violation = self.violation.borrow_mut();
+        if violation.is_none() {
+            let promise = promise();
+            self.note("A PROMISE BREAKS", &promise);
+            *violation = Some(promise);
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// Kafka goes away or comes back.
+    pub fn kafka_is_away(&self, away: bool) {
+        self.kafka_away.set(away);
+        self.claims_while_away.set(0);
+    }
+
+    /// A claim has rows. While Kafka is away each worker finds that out once or twice, and then claims nothing.
+    pub fn rows_are_claimed(&self) {
+        if !self.kafka_away.get() {
+            return;
+        }
+        add(&self.claims_while_away, 1);
+        let (claims, interruptions) = (self.claims_while_away.get(), self.count.interruptions.get());
+        if claims > (3 * self.plan.workers * self.plan.relays) as u32 + interruptions {
+            self.violate(|| format!("{claims} claims while Kafka is away"));
+        }
+    }
+
+    /// The promise that broke, if one did.
+    pub fn violation(&self) -> Option<String> {
+        self.violation.borrow().clone()
+    }
+
+    /// A hash of all that happened and of the chance that is left.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = self.hasher.borrow().clone();
+        self.below(u64::MAX).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// The last lines of the history.
     pub fn history(&self, lines: usize) -> String {
-        let history = self.history.borrow();
-        history[history.len().saturating_sub(lines)..].join("\n")
+        self.history.as_ref().map_or_else(String::new, |history| {
+            let history = history.borrow();
+            history[history.len().saturating_sub(lines)..].join("\n")
+        })
     }
 }

@@ -1,0 +1,83 @@
+//! What strikes from outside.
+
+use super::kafka::broker::{Broker, PARTITIONS, Place};
+use super::plan::Disaster;
+use super::postgres::server::{Server, TAKEOVER};
+use super::process::Doom;
+use super::relays::{PUBLISH_TIMEOUT, Slot};
+use super::world::{World, add};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A process is doomed to die or freeze after up to so many polls of its tasks.
+const STEPS_MAX: u64 = 60;
+
+/// Where it strikes.
+pub struct Scene<'a> {
+    pub world: &'a Rc<World>,
+    pub server: &'a Rc<Server>,
+    pub broker: &'a Rc<Broker>,
+    pub relays: &'a [Rc<Slot>],
+}
+
+impl Scene<'_> {
+    /// One disaster. Returns when it is over, but for freezes and cuts.
+    pub async fn strike(&self, disaster: Disaster) {
+        let world = self.world;
+        world.note("disaster:", disaster);
+        let relay = &self.relays[world.below(self.relays.len() as u64) as usize];
+        let topic = world.below(world.plan.topics as u64) as u8;
+        let place = Place { topic, partition: world.below(PARTITIONS as u64) as u8 };
+        let steps = world.below(STEPS_MAX);
+        let doom = |doom| _ = relay.process().map(|process| process.doom(steps, doom));
+        let any_time = |most: Duration| world.up_to(most.as_millis() as u64);
+        match disaster {
+            Disaster::Kill => doom(Doom::Killed),
+            Disaster::HostLost => doom(Doom::HostLost),
+            Disaster::Stop => relay.stop(),
+            Disaster::FreezeShort => doom(Doom::Frozen(any_time(TAKEOVER))),
+            Disaster::FreezeLong => doom(Doom::Frozen(TAKEOVER + any_time(PUBLISH_TIMEOUT))),
+            Disaster::CutFromPostgres => {
+                _ = relay.process().map(|process| process.cut_postgres(any_time(2 * TAKEOVER)));
+            }
+            Disaster::CutFromKafka => {
+                _ = relay.process().map(|process| process.cut_kafka(any_time(2 * PUBLISH_TIMEOUT)));
+            }
+            Disaster::PostgresRestarts => self.server.end_all_backends(true),
+            Disaster::PostgresCrashes => self.server.crash(world.below(4) as usize),
+            Disaster::FailsOver => self.server.fail_over(world.below(6) as usize),
+            Disaster::KafkaAway => {
+                add(&world.count.interruptions, (world.plan.relays * world.plan.workers) as u32);
+                self.broker.set_away(true);
+                sleep(any_time(3 * PUBLISH_TIMEOUT)).await;
+                self.broker.set_away(false);
+            }
+            Disaster::LeaderChange => self.broker.block(place, any_time(Duration::from_secs(2))),
+            Disaster::PartitionStuck => self.broker.block(place, any_time(3 * PUBLISH_TIMEOUT)),
+            Disaster::TopicDeleted => {
+                self.broker.delete_topic(topic);
+                sleep(any_time(Duration::from_secs(5))).await;
+                self.broker.create_topic(topic);
+            }
+            Disaster::TopicFlickers => {
+                for _ in 0..5 {
+                    self.broker.delete_topic(topic);
+                    sleep(any_time(Duration::from_millis(100))).await;
+                    self.broker.create_topic(topic);
+                    sleep(any_time(Duration::from_millis(100))).await;
+                }
+            }
+            Disaster::TopicRejects => {
+                self.broker.set_rejecting(topic, true);
+                sleep(any_time(Duration::from_secs(8))).await;
+                self.broker.set_rejecting(topic, false);
+            }
+            Disaster::TopicDenied => {
+                self.broker.deny(topic, true);
+                sleep(any_time(Duration::from_secs(5))).await;
+                self.broker.deny(topic, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A simulated event: small, and copied freely.
+
+use outbox_relay::relay::event::{Event, Payload};
+use outbox_relay::relay::lane::Lane;
+use uuid::Uuid;
+
+/// The topics there may be; the template is the aggregate type itself.
+pub const TOPICS: [&str; 3] = ["a", "b", "c"];
+/// The keys there may be.
+const KEYS: [&str; 6] = ["key 0", "key 1", "key 2", "key 3", "key 4", "key 5"];
+/// What an event weighs, and one that is too large for its topic.
+const BYTES: u16 = 100;
+const TOO_MANY_BYTES: u16 = 300;
+
+/// One event as it was written.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct SimEvent {
+    pub id: i64,
+    /// The event itself, whatever its id.
+    pub identity: u32,
+    pub topic: u8,
+    pub key: u8,
+    lane: u8,
+    bytes: u16,
+    /// The relay is to know it by its id alone: a broken world.
+    by_id_alone: bool,
+}
+
+impl SimEvent {
+    pub fn new(id: i64, identity: u32, topic: u8, key: u8, lanes: u64, by_id_alone: bool) -> SimEvent {
+        let lane = (u64::from(key) % lanes * 21) as u8;
+        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone }
+    }
+
+    /// The same, and too large for its topic.
+    pub fn too_large(self) -> SimEvent {
+        SimEvent { bytes: TOO_MANY_BYTES, ..self }
+    }
+
+    /// The same event in another row.
+    pub fn inserted_again(self, id: i64) -> SimEvent {
+        SimEvent { id, ..self }
+    }
+
+    /// Whether it is.
+    pub fn is_too_large(&self) -> bool {
+        self.bytes == TOO_MANY_BYTES
+    }
+
+    /// The event that the relay handed over.
+    pub fn seen_by_relay<E: Event>(event: &E, topic: u8) -> SimEvent {
+        let key = KEYS.iter().position(|key| key.as_bytes() == event.key()).unwrap() as u8;
+        let lane = event.lane().index() as u8;
+        let identity = event.created_at_us() as u32;
+        let bytes = event.size() as u16;
+        SimEvent { id: event.id(), identity, topic, key, lane, bytes, by_id_alone: false }
+    }
+}
+
+/// The number of the topic of this name.
+pub fn topic_number(name: &str) -> u8 {
+    TOPICS.iter().position(|topic| *topic == name).unwrap() as u8
+}
+
+impl Event for SimEvent {
+    fn id(&self) -> i64 {
+        self.id
+    }
+    fn event_id(&self) -> Uuid {
+        Uuid::from_u128(if self.by_id_alone { self.id as u128 } else { self.identity.into() })
+    }
+    fn lane(&self) -> Lane {
+        Lane::new(self.lane.into()).unwrap()
+    }
+    fn aggregate_type(&self) -> &[u8] {
+        TOPICS[self.topic as usize].as_bytes()
+    }
+    fn key(&self) -> &[u8] {
+        KEYS[self.key as usize].as_bytes()
+    }
+    fn event_type(&self) -> &[u8] {
+        b"Happened"
+    }
+    fn payload(&self) -> Payload<'_> {
+        Payload::Tombstone
+    }
+    fn headers(&self) -> Option<&[u8]> {
+        None
+    }
+    /// Tells the models which event it is.
+    fn created_at_us(&self) -> i64 {
+        self.identity.into()
+    }
+    fn size(&self) -> usize {
+        self.bytes.into()
+    }
+}

@@ -1,0 +1,118 @@
+//! A relay's way to the cluster.
+
+use super::broker::Broker;
+use super::producer::SimProducer;
+use crate::event::topic_number;
+use crate::plan::Sabotage;
+use crate::process::Process;
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::failure::{Failure, FailureKind, Rejection};
+use outbox_relay::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// The client gives up what has no answer for so long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A row's verdict is waited for so long.
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A relay's way to the cluster.
+#[derive(Clone)]
+pub struct SimCluster {
+    pub broker: Rc<Broker>,
+    pub process: Rc<Process>,
+}
+
+impl SimCluster {
+    pub(super) async fn round_trip(&self) -> Result<(), Failure> {
+        self.broker.world.pass(4).await;
+        if !self.broker.is_away() && !self.process.has_lost_kafka() {
+            return Ok(());
+        }
+        sleep(ANSWER_TIMEOUT).await;
+        Err(failure(FailureKind::Cluster, "brokers-down"))
+    }
+
+    /// What the cluster says of a topic.
+    pub(super) async fn describe(&self, topic: &str) -> Result<u32, Failure> {
+        self.round_trip().await?;
+        if self.broker.knows(topic_number(topic)) {
+            Ok(super::broker::PARTITIONS as u32)
+        } else {
+            Err(missing())
+        }
+    }
+}
+
+/// A failure with this reason.
+pub(super) fn failure(kind: FailureKind, reason: &'static str) -> Failure {
+    Failure { kind, reason, error: "in the simulation".to_owned() }
+}
+
+pub(super) fn missing() -> Failure {
+    failure(FailureKind::Topic, "unknown-topic")
+}
+
+impl Publisher for SimCluster {
+    type Producer = SimProducer;
+
+    async fn open(&self) -> Result<SimProducer, Failure> {
+        self.broker.world.pass(4).await;
+        Ok(SimProducer::new(self.clone()))
+    }
+
+    async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+        if self.broker.world.breaks(Sabotage::GuiltyByBatch) {
+            return refused(failure(FailureKind::Row, "invalid-record"));
+        }
+        let mut alone = match self.open().await {
+            Ok(producer) => producer,
+            Err(failure) => return refused(failure),
+        };
+        let (first, others) = rows.split_at(rows.len().min(1));
+        let judged = publish(&mut alone, topic, partition, first).await;
+        if judged.failure.is_some() || others.is_empty() {
+            return judged;
+        }
+        let behind = publish(&mut alone, topic, partition, others).await;
+        Judged { acknowledged: first.len() + behind.acknowledged, ..behind }
+    }
+
+    async fn probe(&self) -> Result<(), Failure> {
+        self.round_trip().await
+    }
+
+    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
+        self.describe(topic).await
+    }
+}
+
+fn refused(failure: Failure) -> Judged {
+    Judged { acknowledged: 0, failure: Some(failure) }
+}
+
+/// Publishes rows on a producer that has nothing else to do, and says how far it came.
+async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
+    let mut outcomes = vec![Err(Failure::unknown("no report")); rows.len()];
+    for (index, row) in rows.iter().enumerate() {
+        match producer.send(index as u32, topic, partition, *row) {
+            Ok(()) => continue,
+            Err(Refusal::Session(failure)) => outcomes[index] = Err(failure),
+            Err(Refusal::Row(rejection)) => {
+                let Rejection { reason, error } = rejection;
+                outcomes[index] = Err(Failure { kind: FailureKind::Row, reason, error });
+            }
+        }
+        break;
+    }
+    // Without a verdict in time what is not reported stays unknown.
+    let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let mut reports = Vec::new();
+    producer.drain(&mut reports);
+    for Report { index, outcome } in reports {
+        outcomes[index as usize] = outcome;
+    }
+    let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    Judged { acknowledged, failure: outcomes.into_iter().nth(acknowledged).and_then(Result::err) }
+}

@@ -1,0 +1,229 @@
+//! An idempotent, gapless producer as the relay sees it: rows go in, reports come out.
+
+use super::broker::{PARTITIONS, Place};
+use super::cluster::SimCluster;
+use super::queue::{self, Queue};
+use crate::event::{SimEvent, TOPICS, topic_number};
+use crate::plan::Sabotage;
+use crate::world::{World, add};
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::failure::{Failure, FailureKind, Rejection};
+use outbox_relay::relay::publisher::{Producer, Refusal, Report};
+use std::cell::RefCell;
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+/// An idempotent producer.
+pub struct SimProducer {
+    shared: Rc<Shared>,
+}
+
+/// What the producer shares with the tasks that send.
+pub(super) struct Shared {
+    pub cluster: SimCluster,
+    pub state: RefCell<Sending>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+pub(super) struct Sending {
+    pub queues: [[Queue; PARTITIONS]; TOPICS.len()],
+    pub reports: Vec<Report>,
+    pub in_flight: usize,
+    /// Failures that a broken world holds back to the end.
+    withheld: Vec<Report>,
+    pub failed: bool,
+    /// Of some row nobody knows whether it is stored.
+    pub unknown: bool,
+    /// Nothing more may be sent.
+    pub fatal: bool,
+    pub abandoned: bool,
+}
+
+impl Sending {
+    pub fn queue(&mut self, place: Place) -> &mut Queue {
+        &mut self.queues[place.topic as usize][place.partition as usize]
+    }
+}
+
+impl SimProducer {
+    pub(super) fn new(cluster: SimCluster) -> SimProducer {
+        let id = cluster.broker.new_producer();
+        let mut state = Sending::default();
+        for queue in state.queues.iter_mut().flatten() {
+            queue.producer = id;
+        }
+        SimProducer { shared: Rc::new(Shared { cluster, state: RefCell::new(state), wake: Notify::new() }) }
+    }
+
+    fn world(&self) -> &World {
+        &self.shared.cluster.broker.world
+    }
+}
+
+impl Shared {
+    /// Says what became of a row.
+    pub fn report(&self, row: &queue::Row, outcome: Result<(), Failure>) {
+        let world = &self.cluster.broker.world;
+        let Some(index) = row.index else { return };
+        let mut state = self.state.borrow_mut();
+        let mut outcome = outcome;
+        match &outcome {
+            Ok(()) => self.cluster.broker.promises.acknowledged(row.event.identity),
+            Err(failure)
+                if failure.kind == FailureKind::Unknown && world.breaks(Sabotage::UnknownIsSuccess) =>
+            {
+                outcome = Ok(());
+            }
+            Err(failure)
+                if failure.kind == FailureKind::Topic && world.breaks(Sabotage::TopicCreatedMidBatch) =>
+            {
+                state.withheld.push(Report { index, outcome });
+                return state.release_withheld(&self.wake);
+            }
+            Err(failure) => {
+                state.failed = true;
+                state.unknown |= !matches!(failure.kind, FailureKind::Row | FailureKind::Topic);
+            }
+        }
+        state.in_flight -= 1;
+        state.reports.push(Report { index, outcome });
+        state.release_withheld(&self.wake);
+    }
+
+    async fn wait(&self, done: impl Fn(&Sending) -> bool) {
+        loop {
+            let changed = self.wake.notified();
+            if done(&self.state.borrow()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Takes back what is queued and not under way.
+    fn purge(&self) {
+        let world = &self.cluster.broker.world;
+        let half = world.breaks(Sabotage::EnqueuedWhilePurged) && !self.state.borrow().abandoned;
+        let mut purged = Vec::new();
+        {
+            let mut state = self.state.borrow_mut();
+            state.fatal |= !half;
+            for queue in state.queues.iter_mut().flatten() {
+                let rows = if half { queue.waiting.len().div_ceil(2) } else { queue.waiting.len() };
+                purged.extend(queue.waiting.drain(..rows));
+            }
+        }
+        for row in purged {
+            self.report(&row, Err(Failure::unknown("purged")));
+        }
+    }
+
+    /// A request was refused for good: a gapless producer sends nothing more.
+    pub fn die(&self) {
+        if !self.cluster.broker.world.breaks(Sabotage::GapsAfterRefusal) {
+            self.purge();
+        }
+    }
+}
+
+impl Sending {
+    fn release_withheld(&mut self, wake: &Notify) {
+        if self.in_flight == self.withheld.len() && !self.withheld.is_empty() {
+            self.in_flight = 0;
+            self.failed = true;
+            self.reports.append(&mut self.withheld);
+        }
+        wake.notify_waiters();
+    }
+}
+
+impl Producer for SimProducer {
+    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
+        if self.world().breaks(Sabotage::TopicCreatedMidBatch) {
+            return Ok(PARTITIONS as u32);
+        }
+        self.shared.cluster.describe(topic).await
+    }
+
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+        let place = Place { topic: topic_number(topic), partition: partition as u8 };
+        let event = SimEvent::seen_by_relay(event, place.topic);
+        let world = Rc::clone(&self.shared.cluster.broker.world);
+        if self.shared.cluster.broker.promises.is_unsendable(event.identity) {
+            let error = "refused before it was sent".to_owned();
+            return Err(Refusal::Row(Rejection { reason: "invalid-header", error }));
+        }
+        let mut state = self.shared.state.borrow_mut();
+        if state.fatal {
+            return Err(Refusal::Session(Failure::unknown("the producer is fatal")));
+        }
+        let early = world.breaks(Sabotage::SettledBeforeAcknowledged);
+        if early {
+            state.reports.push(Report { index, outcome: Ok(()) });
+        } else {
+            state.in_flight += 1;
+        }
+        if state.in_flight > world.plan.batch_rows {
+            world.violate(|| "more rows in flight than a batch may hold".to_owned());
+        }
+        let queue = state.queue(place);
+        if queue.accepted == 1 && world.breaks(Sabotage::NotPrimed) {
+            queue.begin_anew(self.shared.cluster.broker.new_producer());
+        }
+        queue.accepted += 1;
+        queue.waiting.push_back(queue::Row { index: (!early).then_some(index), event });
+        if !queue.running {
+            queue.running = true;
+            tokio::task::spawn_local(queue::send(Rc::clone(&self.shared), place));
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.shared.state.borrow().in_flight
+    }
+
+    fn has_failed(&self) -> bool {
+        self.shared.state.borrow().failed
+    }
+
+    fn refusal(&self) -> Option<Failure> {
+        None
+    }
+
+    fn drain(&mut self, reports: &mut Vec<Report>) {
+        reports.append(&mut self.shared.state.borrow_mut().reports);
+    }
+
+    async fn quiet(&mut self, any: bool) {
+        let quiet =
+            |state: &Sending| state.in_flight == 0 || state.failed || (any && !state.reports.is_empty());
+        self.shared.wait(quiet).await;
+    }
+
+    fn stop(&mut self) {
+        if !self.world().breaks(Sabotage::GapsAfterRefusal) {
+            self.shared.purge();
+        }
+    }
+
+    async fn drained(&mut self) {
+        self.shared.wait(|state| state.in_flight == 0).await;
+    }
+
+    fn abandon(self) {}
+}
+
+/// A relay that dies, or gives a producer up, takes its queues with it; what is under way stays under way.
+impl Drop for SimProducer {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.borrow_mut();
+        state.abandoned = true;
+        if state.in_flight > 0 || state.unknown {
+            add(&self.world().count.interruptions, 1);
+        }
+        drop(state);
+        self.shared.purge();
+    }
+}

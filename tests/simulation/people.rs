@@ -1,0 +1,178 @@
+//! Who else works on the database: applications that write, and operators.
+
+use super::event::SimEvent;
+use super::kafka::broker::Broker;
+use super::plan::Sabotage;
+use super::postgres::server::{OpenTransaction, Server};
+use super::postgres::{Change, Row};
+use super::world::World;
+use std::rc::Rc;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+/// What they share.
+pub struct People {
+    pub world: Rc<World>,
+    pub broker: Rc<Broker>,
+    pub server: Rc<Server>,
+    /// Writers of one key take turns before they insert the event.
+    turns: [Mutex<()>; 6],
+}
+
+impl People {
+    pub fn new(world: &Rc<World>, broker: &Rc<Broker>, server: &Rc<Server>) -> Rc<People> {
+        let (world, broker, server) = (Rc::clone(world), Rc::clone(broker), Rc::clone(server));
+        Rc::new(People { world, broker, server, turns: Default::default() })
+    }
+
+    /// All of them begin.
+    pub fn start(self: &Rc<Self>) -> JoinSet<()> {
+        let plan = self.world.plan;
+        let mut tasks = JoinSet::new();
+        for _ in 0..plan.writers {
+            let people = Rc::clone(self);
+            tasks.spawn_local(async move {
+                for _ in 0..plan.transactions {
+                    people.world.pass(2 * people.pause_ms()).await;
+                    people.write().await;
+                }
+            });
+        }
+        type Act = fn(Rc<People>) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+        let acts: [(u32, Act); 4] = [
+            (plan.row_locks, |people| Box::pin(async move { people.lock_a_row().await })),
+            (plan.put_backs, |people| Box::pin(async move { people.put_back().await })),
+            (plan.holds_by_hand, |people| Box::pin(async move { people.hold_a_topic().await })),
+            (plan.requeues, |people| Box::pin(async move { people.requeue().await })),
+        ];
+        for (times, act) in acts {
+            for _ in 0..times {
+                tasks.spawn_local(act(Rc::clone(self)));
+            }
+        }
+        tasks
+    }
+
+    fn pause_ms(&self) -> u64 {
+        self.world.plan.writing.as_millis() as u64 / self.world.plan.transactions
+    }
+
+    async fn some_time(&self) {
+        self.world.pass(2 * self.world.plan.writing.as_millis() as u64).await;
+    }
+
+    fn event(&self, id: i64, identity: u32, topic: u8, key: u8) -> SimEvent {
+        let by_id_alone = self.world.breaks(Sabotage::KnownByIdAlone);
+        SimEvent::new(id, identity, topic, key, self.world.plan.lanes, by_id_alone)
+    }
+
+    /// One business transaction, whose events are of one key.
+    async fn write(&self) {
+        let (world, server, plan) = (&self.world, &self.server, &self.world.plan);
+        let key = world.below(plan.keys) as u8;
+        let _turn = self.turns[key as usize].lock().await;
+        let topic = world.below(plan.topics as u64) as u8;
+        let transaction = OpenTransaction::begin(server);
+        server.lock_table(transaction.name);
+        for _ in 0..=world.below(3) {
+            let id = server.draw_id(transaction.name);
+            let (poisoned, unsendable) = (world.happens(plan.poison), world.happens(plan.unsendable));
+            let identity = server.promises.identity(poisoned, unsendable);
+            if poisoned {
+                self.broker.poison(identity);
+            }
+            let mut event = self.event(id, identity, topic, key);
+            if poisoned && world.happens(500) {
+                event = event.too_large();
+            }
+            server.change(transaction.name, Change::Insert(event));
+            world.pass(15).await;
+        }
+        if world.happens(plan.long_transaction) {
+            world.pass(2_000).await;
+        }
+        if world.happens(plan.prepares) && server.prepare(transaction.name) {
+            world.pass(1_500).await;
+            return server.end_prepared(transaction.name, !world.happens(plan.rolls_back));
+        }
+        if !world.happens(plan.rolls_back) {
+            server.commit(transaction.name, true);
+        }
+    }
+
+    fn any(&self, rows: &[Row]) -> Option<SimEvent> {
+        if rows.is_empty() {
+            return None;
+        }
+        Some(rows[self.world.below(rows.len() as u64) as usize].event)
+    }
+
+    /// Somebody looks at a row FOR UPDATE, for a while.
+    async fn lock_a_row(&self) {
+        self.some_time().await;
+        let Some(event) = self.any(&self.server.rows(|row| row.sent_at.is_none())) else { return };
+        let transaction = OpenTransaction::begin(&self.server);
+        if self.server.lock_rows(transaction.name, &[event.id], false).await.is_some() {
+            self.world.note("is locked by somebody: id", event.id);
+            self.world.pass(2_500).await;
+        }
+    }
+
+    /// An operator has a sent row sent again: `sent_at = NULL`.
+    async fn put_back(&self) {
+        self.some_time().await;
+        let Some(event) = self.any(&self.server.rows(|row| row.sent_at.is_some())) else { return };
+        let transaction = OpenTransaction::begin(&self.server);
+        self.server.lock_table(transaction.name);
+        let Some(rows) = self.server.lock_rows(transaction.name, &[event.id], false).await else { return };
+        self.world.pass(10).await;
+        for row in rows.iter().filter(|row| row.sent_at.is_some()) {
+            self.server.change(transaction.name, Change::PutBack(row.event));
+        }
+        self.server.commit(transaction.name, true);
+    }
+
+    /// An operator holds a topic, and lets go of it later.
+    async fn hold_a_topic(&self) {
+        self.some_time().await;
+        let topic = self.world.below(self.world.plan.topics as u64) as u8;
+        if self.server.held(Some(topic)).is_none() {
+            self.server.commit_at_once(&[Change::Hold(topic, "by hand", None)], true);
+        }
+        self.world.pass(1_500).await;
+        if self.server.held(Some(topic)).is_some() {
+            self.server.commit_at_once(&[Change::Lift(topic)], true);
+        }
+    }
+
+    /// An operator mends what was wrong with a row, and lets its key go on.
+    async fn unblock(&self) {
+        let Some(event) = self.server.blocked().first().copied() else { return };
+        self.broker.mend_event(event.identity);
+        self.server.promises.mended(event.identity);
+        self.server.commit_at_once(&[Change::Unblock(event)], true);
+    }
+
+    /// An operator mends what was wrong with a dead event, and inserts it again, with its identity.
+    async fn requeue(&self) {
+        self.some_time().await;
+        if self.world.plan.blocks_keys {
+            return self.unblock().await;
+        }
+        let dead = self.server.dead();
+        let Some(event) = dead.first() else { return };
+        let _turn = self.turns[event.key as usize].lock().await;
+        if !self.server.dead().contains(event) {
+            return;
+        }
+        self.broker.mend_event(event.identity);
+        self.server.promises.mended(event.identity);
+        let transaction = OpenTransaction::begin(&self.server);
+        self.server.lock_table(transaction.name);
+        let id = self.server.draw_id(transaction.name);
+        self.world.pass(10).await;
+        self.server.change(transaction.name, Change::Requeued(*event));
+        self.server.change(transaction.name, Change::Insert(event.inserted_again(id)));
+        self.server.commit(transaction.name, true);
+    }
+}

@@ -1,0 +1,245 @@
+//! The claim: lanes locked by a transaction of the server, and the read of their rows in one snapshot.
+
+use super::connection::SimConnection;
+use super::server::Server;
+use super::tables::{Change, Row};
+use crate::event::{SimEvent, topic_number};
+use crate::plan::Sabotage;
+use crate::world::add;
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::failure::{Fault, FaultKind};
+use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use std::rc::Rc;
+use tokio::time::Instant;
+
+impl Outbox for SimConnection {
+    type Event = SimEvent;
+    type Claim<'a> = SimClaim<'a>;
+
+    async fn claim(&mut self, lanes: &[Lane]) -> Result<SimClaim<'_>, Fault> {
+        let early = self.server.world.breaks(Sabotage::SnapshotOlderThanLock).then(|| {
+            let rows = self.server.pending(0, lanes, |_| i64::MIN);
+            rows
+        });
+        self.to_server(false).await?;
+        let transaction = self.server.begin(Some(self.process.number));
+        let owned = self.server.lock_lanes(transaction, lanes);
+        let server = self.server_id();
+        if !owned.is_empty() {
+            self.server.world.note("relay claims lanes", (self.process.number, lane_numbers(&owned)));
+        }
+        let claim = SimClaim {
+            connection: self,
+            transaction,
+            lanes: owned,
+            server,
+            snapshot: None,
+            early,
+            ended: false,
+        };
+        claim.connection.from_server().await?;
+        Ok(claim)
+    }
+}
+
+fn lane_numbers(lanes: &[Lane]) -> Vec<i16> {
+    lanes.iter().map(|lane| lane.number()).collect()
+}
+
+/// An open claim.
+pub struct SimClaim<'a> {
+    connection: &'a mut SimConnection,
+    transaction: u64,
+    lanes: Vec<Lane>,
+    server: ServerId,
+    snapshot: Option<Snapshot>,
+    early: Option<Vec<SimEvent>>,
+    ended: bool,
+}
+
+struct Snapshot {
+    /// Those that were not handed out yet, the next one last.
+    rows: Vec<SimEvent>,
+    hold_version: i64,
+    limited: bool,
+}
+
+impl SimClaim<'_> {
+    async fn statement(&mut self) -> Result<(), Fault> {
+        self.connection.to_server(true).await?;
+        if self.connection.server.hears(self.transaction) { Ok(()) } else { Err(self.connection.breaks()) }
+    }
+}
+
+/// A socket that closes ends the transaction. The server does not see it close if the relay cannot reach it.
+impl Drop for SimClaim<'_> {
+    fn drop(&mut self) {
+        let server = &self.connection.server;
+        if !self.ended {
+            add(&server.world.count.interruptions, 1);
+        }
+        if self.connection.process.is_silent() {
+            server.forsake(self.transaction);
+        } else {
+            server.roll_back(self.transaction);
+        }
+    }
+}
+
+impl Claim for SimClaim<'_> {
+    type Event = SimEvent;
+
+    fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    fn server(&self) -> ServerId {
+        self.server
+    }
+
+    async fn read(&mut self, read: &Read) -> Result<(), Fault> {
+        self.statement().await?;
+        let server = Rc::clone(&self.connection.server);
+        let wrong_marks = &self.connection.wrong_marks;
+        let hold_version =
+            if server.world.breaks(Sabotage::MarkKeptOverHold) { 0 } else { server.hold_version() };
+        wrong_marks.meet(server.life().1, hold_version);
+        let valid = hold_version == read.hold_version;
+        let low = |place: usize| {
+            let low = if valid { read.lows[place] } else { i64::MIN };
+            low.max(wrong_marks.low(self.lanes[place]))
+        };
+        let mut rows = match read.first_of_key_of {
+            Some(id) => server.first_of_key_of(id),
+            None => server.pending(self.transaction, &self.lanes, low),
+        };
+        if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
+            rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
+        }
+        wrong_marks.saw(&rows);
+        if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
+            wrong_marks.read(server.fenced(), &rows[..rows.len().min(read.rows_max)]);
+        }
+        if !rows.is_empty() {
+            server.world.rows_are_claimed();
+        }
+        let limited = rows.len() >= read.rows_max;
+        rows.truncate(read.rows_max);
+        rows.reverse();
+        self.snapshot = Some(Snapshot { rows, hold_version, limited });
+        Ok(())
+    }
+
+    async fn next_slice(
+        &mut self,
+        rows_max: usize,
+        bytes_max: usize,
+        rows: &mut Vec<SimEvent>,
+    ) -> Result<Slice, Fault> {
+        self.statement().await?;
+        let snapshot = self.snapshot.as_mut().unwrap();
+        let (mut bytes, mut cut) = (0, false);
+        for _ in 0..rows_max {
+            let Some(row) = snapshot.rows.pop() else { break };
+            cut |= bytes >= bytes_max && bytes > 0;
+            if !cut {
+                bytes += row.size();
+                rows.push(row);
+            }
+        }
+        let (hold_version, exhausted) = (snapshot.hold_version, snapshot.rows.is_empty());
+        let end = match (cut || (exhausted && snapshot.limited), exhausted) {
+            (true, _) => End::Cut,
+            (false, true) => End::Complete,
+            (false, false) => End::More,
+        };
+        self.connection.from_server().await?;
+        Ok(Slice { hold_version, end })
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), Fault> {
+        self.statement().await?;
+        self.connection.from_server().await
+    }
+
+    async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, Fault> {
+        let server = Rc::clone(&self.connection.server);
+        let late = server.world.breaks(Sabotage::SettledAfterTakeover);
+        if let Err(fault) = self.statement().await {
+            if late && !self.connection.process.is_silent() {
+                settle_late(&server, settlement);
+            }
+            return Err(fault);
+        }
+        let all = record(&server, self.transaction, settlement).await;
+        let Some(all) = all else {
+            let message = "lock timeout".to_owned();
+            return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+        };
+        self.statement().await?;
+        server.commit(self.transaction, false);
+        if server.world.fails(server.world.plan.commit_answer_lost) {
+            server.world.note("the answer to COMMIT is lost, to relay", self.connection.process.number);
+            return Err(self.connection.breaks());
+        }
+        self.connection.from_server().await?;
+        // Another relay may send again what stayed locked.
+        self.ended = all;
+        Ok(Settled { all })
+    }
+
+    async fn release(mut self) -> Result<(), Fault> {
+        self.statement().await?;
+        self.connection.server.roll_back(self.transaction);
+        self.connection.from_server().await?;
+        self.ended = true;
+        Ok(())
+    }
+}
+
+/// The statements of a settlement. `None` if somebody else's lock stood in the way.
+async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, SimEvent>) -> Option<bool> {
+    server.lock_table(transaction);
+    let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
+    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await?;
+    let mut recorded = rows.len();
+    for row in &rows {
+        server.change(transaction, sent(server, row));
+    }
+    let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
+    let rows = server.lock_rows(transaction, &ids, true).await?;
+    recorded += rows.len();
+    for row in &rows {
+        server.change(transaction, Change::DeadLetter(row.event));
+    }
+    for verdict in &settlement.blocked {
+        // As the statement has it: of rows that are there, unsent, and do not block yet.
+        let unsent = server.rows(|row| row.event.id == verdict.row.id && row.sent_at.is_none());
+        if let (Some(row), false) = (unsent.first(), server.blocked().contains(verdict.row)) {
+            server.change(transaction, Change::Block(row.event));
+        }
+    }
+    for held in &settlement.held {
+        let topic = topic_number(held.topic);
+        if server.held(Some(topic)).is_none() {
+            server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
+        }
+    }
+    Some(recorded == settlement.sent.len() + settlement.rejected.len())
+}
+
+fn sent(server: &Server, row: &Row) -> Change {
+    if server.world.plan.deletes_sent {
+        Change::SentAndDeleted(row.event)
+    } else {
+        Change::Sent(row.event, Instant::now())
+    }
+}
+
+/// The settlement of a claim that has ended, as a broken relay would send it by another connection.
+fn settle_late(server: &Server, settlement: &Settlement<'_, SimEvent>) {
+    let rows = server.rows(|row| settlement.sent.iter().any(|sent| sent.id == row.event.id));
+    let changes: Vec<Change> = rows.iter().map(|row| sent(server, row)).collect();
+    server.commit_at_once(&changes, false);
+}

@@ -1,0 +1,113 @@
+//! The scout's and the prober's statements: each a transaction of its own.
+
+use super::connection::SimConnection;
+use super::tables::Change;
+use crate::event::{TOPICS, topic_number};
+use crate::plan::Sabotage;
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::outbox::ServerId;
+use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
+use outbox_relay::relay::reason::REJECTS_EVERYTHING;
+use outbox_relay::relay::scout::{Lookout, Sighting};
+use std::time::Duration;
+
+/// A relay that probes a topic has it for so long.
+const PROBE_LEASE: Duration = Duration::from_secs(30);
+
+impl Lookout for SimConnection {
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault> {
+        self.to_server(false).await?;
+        let server = &self.server;
+        let valid = hold_version == server.hold_version() || server.world.breaks(Sabotage::MarkKeptOverHold);
+        let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
+        let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
+        for row in rows {
+            if first_unsent.last().is_none_or(|(lane, _)| *lane != row.lane()) {
+                first_unsent.push((row.lane(), row.id));
+            }
+        }
+        let is_sweep = lows.iter().all(|low| *low == i64::MIN) && lanes.len() < 64;
+        for (lane, id) in first_unsent.iter().filter(|_| is_sweep) {
+            self.wrong_marks.found(*lane, *id);
+        }
+        let server = self.server_id();
+        self.from_server().await?;
+        Ok(Sighting { server, first_unsent })
+    }
+
+    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+        self.to_server(false).await?;
+        let world = &self.server.world;
+        if world.breaks(Sabotage::MarkRaisedByFence) {
+            self.wrong_marks.fence_passed(self.server.fenced());
+        }
+        let mut writers = self.server.writers();
+        if world.breaks(Sabotage::MarkLagsByTime) {
+            // Each list names another one, so the fence passes at the next look, a tenth of a second later.
+            writers = vec![format!("time/{}", world.below(1_000_000))];
+        }
+        let id = self.server_id();
+        self.from_server().await?;
+        Ok((id, writers))
+    }
+
+    /// Only shown to people.
+    async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
+        Ok(0)
+    }
+
+    /// Only shown to people.
+    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
+        Ok(None)
+    }
+}
+
+impl Holds for SimConnection {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
+        self.to_server(false).await?;
+        let (topics, keys) = self.server.holds();
+        Ok(Waiting { topics: topics as i64, keys: keys as i64 })
+    }
+
+    /// Only shown to people.
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        Ok(Vec::new())
+    }
+
+    async fn due(&mut self) -> Result<Option<Due>, Fault> {
+        self.to_server(false).await?;
+        let due = self.server.due(PROBE_LEASE);
+        self.from_server().await?;
+        let due = due.map(|(topic, reason)| (TOPICS[topic as usize].to_owned(), reason.to_owned()));
+        Ok(due.map(|(topic, reason)| Due { topic, reason }))
+    }
+
+    async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
+        self.to_server(false).await?;
+        let witness = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word);
+        self.from_server().await?;
+        Ok(witness.map(|row| Witness { lane: row.lane(), id: row.id }))
+    }
+
+    async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
+        self.to_server(false).await?;
+        let topic = topic_number(topic);
+        if self.server.held(Some(topic)).is_some() {
+            self.server.commit_at_once(&[Change::Lift(topic)], false);
+        }
+        self.from_server().await
+    }
+
+    async fn postpone(&mut self, topic: &str, _: Option<&str>, _: &str) -> Result<(), Fault> {
+        self.again(topic).await
+    }
+
+    async fn again(&mut self, topic: &str) -> Result<(), Fault> {
+        self.to_server(false).await?;
+        let time = self.server.world.up_to(3_000);
+        self.server.postpone(topic_number(topic), time);
+        self.from_server().await
+    }
+}

@@ -1,0 +1,11 @@
+//! The model of Postgres.
+
+pub mod claim;
+pub mod connection;
+pub mod lookout;
+pub mod reaper;
+pub mod server;
+pub mod tables;
+pub mod wrong_marks;
+
+pub use tables::{Change, Row};

@@ -1,0 +1,116 @@
+//! What is committed, as the sum of the commits: a failover is the sum of fewer of them.
+
+use crate::event::SimEvent;
+use std::collections::BTreeMap;
+use tokio::time::Instant;
+
+/// One change of the tables.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    Insert(SimEvent),
+    /// Settled as sent.
+    Sent(SimEvent, Instant),
+    /// Settled as sent, with `on_sent = "delete"`.
+    SentAndDeleted(SimEvent),
+    PutBack(SimEvent),
+    Reaped(SimEvent),
+    DeadLetter(SimEvent),
+    /// The dead letter is done with, since it is inserted again.
+    Requeued(SimEvent),
+    /// A topic, why, and the key that met the failure.
+    Hold(u8, &'static str, Option<u8>),
+    Lift(u8),
+    /// The key of this row waits.
+    Block(SimEvent),
+    Unblock(SimEvent),
+    /// A prepared transaction would insert this.
+    Prepared(u64, SimEvent),
+    /// A prepared transaction ended; what it inserted follows.
+    EndPrepared(u64),
+}
+
+/// A row of the outbox.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub event: SimEvent,
+    pub sent_at: Option<Instant>,
+}
+
+/// A held topic.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub probe_at: Instant,
+    pub reason: &'static str,
+    pub key: Option<u8>,
+}
+
+/// The committed state.
+#[derive(Default)]
+pub struct Tables {
+    pub rows: BTreeMap<i64, Row>,
+    pub dead: BTreeMap<u32, SimEvent>,
+    pub holds: BTreeMap<u8, Hold>,
+    /// Rows that block their keys.
+    pub blocked: BTreeMap<i64, SimEvent>,
+    pub hold_version: i64,
+    pub prepared: BTreeMap<u64, Vec<SimEvent>>,
+    pub highest_id: i64,
+}
+
+impl Tables {
+    /// Applies one change. The holds are counted as the trigger counts them.
+    pub fn apply(&mut self, change: &Change) {
+        match *change {
+            Change::Insert(event) => {
+                self.highest_id = self.highest_id.max(event.id);
+                self.rows.insert(event.id, Row { event, sent_at: None });
+            }
+            Change::Sent(event, at) => self.set_sent_at(event.id, Some(at)),
+            Change::PutBack(event) => self.set_sent_at(event.id, None),
+            Change::SentAndDeleted(event) | Change::Reaped(event) => _ = self.rows.remove(&event.id),
+            Change::DeadLetter(event) => {
+                self.rows.remove(&event.id);
+                self.dead.insert(event.identity, event);
+            }
+            Change::Requeued(event) => _ = self.dead.remove(&event.identity),
+            Change::Hold(topic, reason, key) => {
+                self.holds.entry(topic).or_insert(Hold { probe_at: Instant::now(), reason, key });
+                self.hold_version += 1;
+            }
+            Change::Block(event) => {
+                self.blocked.insert(event.id, event);
+                self.hold_version += 1;
+            }
+            Change::Unblock(event) => {
+                self.blocked.remove(&event.id);
+                self.hold_version += 1;
+            }
+            Change::Lift(topic) => {
+                self.holds.remove(&topic);
+                self.hold_version += 1;
+            }
+            Change::Prepared(name, event) => {
+                self.highest_id = self.highest_id.max(event.id);
+                self.prepared.entry(name).or_default().push(event);
+            }
+            Change::EndPrepared(name) => _ = self.prepared.remove(&name),
+        }
+    }
+
+    /// The unsent rows whose keys are not blocked, by id.
+    pub fn waiting(&self) -> impl Iterator<Item = SimEvent> {
+        let unsent = self.rows.values().filter(|row| row.sent_at.is_none()).map(|row| row.event);
+        unsent.filter(|event| !self.is_blocked(event))
+    }
+
+    /// Whether a row's key waits.
+    pub fn is_blocked(&self, event: &SimEvent) -> bool {
+        self.blocked.values().any(|blocked| (blocked.topic, blocked.key) == (event.topic, event.key))
+    }
+
+    fn set_sent_at(&mut self, id: i64, at: Option<Instant>) {
+        if let Some(row) = self.rows.get_mut(&id) {
+            row.sent_at = at;
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A relay as a process: it can be killed or frozen before any poll of any of its tasks, that is at every await.
+
+use super::world::{World, add};
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// One life of one relay.
+pub struct Process {
+    pub world: Rc<World>,
+    /// Which relay.
+    pub number: usize,
+    dead: Cell<bool>,
+    /// Wakes the one who buries it.
+    pub died: Notify,
+    frozen_until: Cell<Instant>,
+    postgres_cut_until: Cell<Instant>,
+    kafka_cut_until: Cell<Instant>,
+    doom: Cell<Option<(u64, Doom)>>,
+}
+
+/// What happens to a process between two of its steps.
+#[derive(Clone, Copy, Debug, Hash)]
+pub enum Doom {
+    /// `kill -9`: the sockets close.
+    Killed,
+    /// The host is gone: nobody closes the sockets.
+    HostLost,
+    /// SIGSTOP and SIGCONT.
+    Frozen(Duration),
+}
+
+impl Process {
+    /// A relay that runs.
+    pub fn new(world: &Rc<World>, number: usize) -> Rc<Process> {
+        let now = Instant::now();
+        Rc::new(Process {
+            world: Rc::clone(world),
+            number,
+            dead: Cell::new(false),
+            died: Notify::new(),
+            frozen_until: Cell::new(now),
+            postgres_cut_until: Cell::new(now),
+            kafka_cut_until: Cell::new(now),
+            doom: Cell::new(None),
+        })
+    }
+
+    /// This happens after so many more steps.
+    pub fn doom(&self, steps: u64, doom: Doom) {
+        self.doom.set(Some((steps, doom)));
+    }
+
+    /// It cannot reach Postgres for a while, and does not hear of it either.
+    pub fn cut_postgres(&self, time: Duration) {
+        self.world.note("relay cannot reach Postgres", (self.number, time));
+        add(&self.world.count.interruptions, 1);
+        self.postgres_cut_until.set(Instant::now() + time);
+    }
+
+    /// Postgres does not hear of it: it cannot reach it, it is frozen, or its host is gone.
+    pub fn is_silent(&self) -> bool {
+        let now = Instant::now();
+        self.postgres_cut_until.get() > now || self.frozen_until.get() > now
+    }
+
+    /// It cannot reach Postgres now.
+    pub fn has_lost_postgres(&self) -> bool {
+        self.postgres_cut_until.get() > Instant::now()
+    }
+
+    /// It cannot reach Kafka for a while.
+    pub fn cut_kafka(&self, time: Duration) {
+        self.world.note("relay cannot reach Kafka", (self.number, time));
+        add(&self.world.count.interruptions, 1);
+        self.kafka_cut_until.set(Instant::now() + time);
+    }
+
+    /// It cannot reach Kafka now.
+    pub fn has_lost_kafka(&self) -> bool {
+        self.kafka_cut_until.get() > Instant::now()
+    }
+
+    /// Waits as long as it is frozen. What belongs to the process and is no task of the relay calls it.
+    pub async fn thawed(&self) {
+        while self.frozen_until.get() > Instant::now() && !self.dead.get() {
+            sleep_until(self.frozen_until.get()).await;
+        }
+    }
+
+    /// A task of this process.
+    pub fn task<F: Future<Output = ()>>(self: &Rc<Self>, task: F) -> Task<F> {
+        Task { process: Rc::clone(self), task: Box::pin(task), thaw: None }
+    }
+
+    fn step(&self) {
+        let Some((steps, doom)) = self.doom.get() else { return };
+        if steps > 0 {
+            return self.doom.set(Some((steps - 1, doom)));
+        }
+        self.doom.set(None);
+        self.world.note("relay is", (self.number, doom));
+        add(&self.world.count.interruptions, 1);
+        let now = Instant::now();
+        match doom {
+            Doom::Frozen(time) => self.frozen_until.set(now + time),
+            Doom::Killed | Doom::HostLost => {
+                if matches!(doom, Doom::HostLost) {
+                    self.postgres_cut_until.set(now + Duration::from_secs(3_600));
+                }
+                self.dead.set(true);
+                self.died.notify_one();
+            }
+        }
+    }
+}
+
+/// A task that stands still while its process is frozen, and for good once it is dead.
+pub struct Task<F> {
+    process: Rc<Process>,
+    task: Pin<Box<F>>,
+    thaw: Option<Pin<Box<Sleep>>>,
+}
+
+impl<F: Future<Output = ()>> Future for Task<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.process.step();
+        if self.process.dead.get() {
+            return Poll::Pending;
+        }
+        while self.process.frozen_until.get() > Instant::now() {
+            let until = self.process.frozen_until.get();
+            let mut thaw = Box::pin(sleep_until(until));
+            let thawed = thaw.as_mut().poll(context).is_ready();
+            self.thaw = Some(thaw);
+            if !thawed {
+                return Poll::Pending;
+            }
+        }
+        self.task.as_mut().poll(context)
+    }
+}

@@ -1,0 +1,240 @@
+//! The judge: knows what was written and what Kafka has, and sees a promise break at the moment it does.
+
+use super::event::SimEvent;
+use super::plan::Plan;
+use super::world::{World, add};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What the relay owes to its users.
+pub struct Promises {
+    world: Rc<World>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    events: Vec<Known>,
+    /// Identities in the order of their commits, for each topic and key.
+    orders: BTreeMap<(u8, u8), Vec<u32>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// Its commit stands.
+    committed: bool,
+    /// It was committed, and a failover lost it.
+    lost: bool,
+    /// Kafka can never store it.
+    guilty: bool,
+    /// It is refused before it is sent.
+    unsendable: bool,
+    dead: bool,
+    /// How many times Kafka has it.
+    stored: u32,
+    /// A relay was told so.
+    acknowledged: bool,
+    /// A broker has refused it when it came alone.
+    refused_alone: bool,
+    /// How many times Kafka has to have it in the end.
+    due: u32,
+}
+
+/// What came of a schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub written: usize,
+    pub duplicates: usize,
+    pub dead: usize,
+    /// Events that a failover lost after they were committed.
+    pub lost_by_failover: usize,
+    pub interruptions: usize,
+    pub settlements_lost: usize,
+    /// From the last fault until everything was settled.
+    pub settled_after: Duration,
+}
+
+impl Promises {
+    pub fn new(world: &Rc<World>) -> Rc<Promises> {
+        Rc::new(Promises { world: Rc::clone(world), state: RefCell::default() })
+    }
+
+    /// The identity of a new event. Guilty is one that Kafka can never store, or that is not even sent.
+    pub fn identity(&self, poisoned: bool, unsendable: bool) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.events.push(Known { guilty: poisoned || unsendable, unsendable, ..Known::default() });
+        state.events.len() as u32 - 1
+    }
+
+    /// Whether an event is refused before it is sent.
+    pub fn is_unsendable(&self, identity: u32) -> bool {
+        self.state.borrow().events[identity as usize].unsendable
+    }
+
+    /// A writer has committed it. If it was committed before, this is a requeue, and its place is here now.
+    pub fn committed(&self, event: &SimEvent) {
+        let mut state = self.state.borrow_mut();
+        let known = &mut state.events[event.identity as usize];
+        (known.committed, known.lost, known.dead, known.due) = (true, false, false, known.due.max(1));
+        let order = state.orders.entry((event.topic, event.key)).or_default();
+        order.retain(|identity| *identity != event.identity);
+        order.push(event.identity);
+    }
+
+    /// Postgres has lost its last commits: forgets who wrote what. What stands is committed again, and who is dead
+    /// said again.
+    pub fn failed_over(&self) {
+        let mut state = self.state.borrow_mut();
+        state.orders.clear();
+        for known in &mut state.events {
+            known.lost |= known.committed;
+            known.committed = false;
+        }
+    }
+
+    /// Kafka has stored a record.
+    pub fn stored(&self, event: &SimEvent) {
+        let mut state = self.state.borrow_mut();
+        let known = &mut state.events[event.identity as usize];
+        known.stored += 1;
+        if known.stored > 1 || known.lost {
+            return;
+        }
+        if !known.committed {
+            return self.world.violate(|| format!("{event:?} was published, and nobody has committed it"));
+        }
+        let order = &state.orders[&(event.topic, event.key)];
+        for earlier in order.iter().take_while(|identity| **identity != event.identity) {
+            let known = &state.events[*earlier as usize];
+            // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
+            let found_guilty = known.guilty || known.refused_alone;
+            let passed = known.dead || (found_guilty && !self.world.plan.blocks_keys);
+            if known.stored == 0 && !passed {
+                return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
+            }
+        }
+    }
+
+    /// Kafka has told a relay so.
+    pub fn acknowledged(&self, identity: u32) {
+        self.state.borrow_mut().events[identity as usize].acknowledged = true;
+    }
+
+    /// A settlement recorded it as sent.
+    pub fn settled(&self, event: &SimEvent) {
+        let known = self.state.borrow().events[event.identity as usize];
+        if !known.acknowledged || known.stored == 0 {
+            self.world.violate(|| format!("{event:?} was settled, and Kafka has not acknowledged it"));
+        }
+    }
+
+    /// It moved to the dead letters.
+    pub fn died(&self, event: &SimEvent) {
+        let mut state = self.state.borrow_mut();
+        let known = &mut state.events[event.identity as usize];
+        known.dead = true;
+        drop(state);
+        self.condemned(event);
+    }
+
+    /// It was found guilty.
+    pub fn condemned(&self, event: &SimEvent) {
+        let mut state = self.state.borrow_mut();
+        let known = &mut state.events[event.identity as usize];
+        if !known.guilty && known.refused_alone {
+            add(&self.world.count.wronged, 1);
+            known.guilty = true;
+        }
+        if !known.guilty {
+            self.world.violate(|| format!("{event:?} was rejected, and nothing is wrong with it"));
+        }
+    }
+
+    /// A broker has refused it when it came alone.
+    pub fn refused_alone(&self, identity: u32) {
+        self.state.borrow_mut().events[identity as usize].refused_alone = true;
+    }
+
+    /// It is in the dead letters still, after a crash.
+    pub fn stays_dead(&self, event: &SimEvent) {
+        self.state.borrow_mut().events[event.identity as usize].dead = true;
+    }
+
+    /// What was wrong with a dead event is mended.
+    pub fn mended(&self, identity: u32) {
+        let known = &mut self.state.borrow_mut().events[identity as usize];
+        (known.guilty, known.unsendable, known.refused_alone) = (false, false, false);
+    }
+
+    /// An operator wants it to be sent again.
+    pub fn put_back(&self, event: &SimEvent) {
+        let mut state = self.state.borrow_mut();
+        let known = &mut state.events[event.identity as usize];
+        known.due = known.stored + 1;
+        add(&self.world.count.put_back, 1);
+    }
+
+    /// Its row is gone.
+    pub fn reaped(&self, event: &SimEvent, unsent: bool) {
+        if unsent {
+            self.world.violate(|| format!("{event:?} was reaped before it was sent"));
+        }
+    }
+
+    /// When nothing is left to do but for those that wait.
+    pub fn judge(&self, waits: impl Fn(u32) -> bool) -> Outcome {
+        let state = self.state.borrow();
+        let plan = &self.world.plan;
+        let mut outcome = Outcome {
+            interruptions: self.world.count.interruptions.get() as usize,
+            settlements_lost: self.world.count.settlements_lost.get() as usize,
+            settled_after: self.world.count.settled_after.get(),
+            ..Outcome::default()
+        };
+        for (identity, known) in state.events.iter().enumerate() {
+            outcome.written += usize::from(known.committed);
+            outcome.lost_by_failover += usize::from(known.lost);
+            outcome.dead += usize::from(known.committed && known.dead);
+            outcome.duplicates += (known.stored as usize).saturating_sub(1);
+            if known.committed && !known.dead && known.stored == 0 && !waits(identity as u32) {
+                self.world.violate(|| format!("event {identity} is lost"));
+            }
+            // A settlement whose confirmation was lost may be taken for a row's state before it was put back.
+            let sent_again = known.stored == 0 || known.stored >= known.due || waits(identity as u32);
+            if faultless(plan) && known.committed && !sent_again {
+                self.world.violate(|| format!("event {identity} was put back and not sent again"));
+            }
+        }
+        let put_back = self.world.count.put_back.get() as usize;
+        let bound =
+            outcome.interruptions * plan.batch_rows * plan.workers + outcome.settlements_lost + put_back;
+        let wronged = self.world.count.wronged.get();
+        let tolerated = plan.rejections_before_hold * self.world.count.starts.get() * plan.disasters;
+        if wronged > tolerated {
+            self.world.violate(|| format!("{wronged} innocent events were rejected one by one"));
+        }
+        if outcome.duplicates > bound {
+            self.world.violate(|| format!("{} duplicates, and only {bound} are excused", outcome.duplicates));
+        }
+        outcome
+    }
+}
+
+fn faultless(plan: &Plan) -> bool {
+    plan.disasters == 0 && plan.postgres_breaks == 0 && plan.commit_answer_lost == 0 && plan.row_locks == 0
+}
+
+impl Outcome {
+    /// Sums up.
+    pub fn add(&mut self, other: &Outcome) {
+        self.written += other.written;
+        self.duplicates += other.duplicates;
+        self.dead += other.dead;
+        self.lost_by_failover += other.lost_by_failover;
+        self.interruptions += other.interruptions;
+        self.settlements_lost += other.settlements_lost;
+        self.settled_after = self.settled_after.max(other.settled_after);
+    }
+}

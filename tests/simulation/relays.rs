@@ -1,0 +1,160 @@
+//! The relays: each a process that is started again whenever it ends.
+
+use super::kafka::broker::Broker;
+use super::kafka::cluster::SimCluster;
+use super::postgres::connection::SimConnection;
+use super::postgres::server::{Server, TAKEOVER};
+use super::postgres::wrong_marks::WrongMarks;
+use super::process::Process;
+use super::world::{World, add};
+use outbox_relay::relay::batch::OnRejected;
+use outbox_relay::relay::marks::Marks;
+use outbox_relay::relay::scout::Scout;
+use outbox_relay::relay::stats::Stats;
+use outbox_relay::relay::{Limits, Relay, prober, reaper, worker};
+use pg_outbox::topic::TopicTemplate;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+/// So long Kafka may take for a batch.
+pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+const REAPS_EVERY: Duration = Duration::from_millis(300);
+
+/// One relay, through all its lives.
+pub struct Slot {
+    number: usize,
+    world: Rc<World>,
+    server: Rc<Server>,
+    broker: Rc<Broker>,
+    life: RefCell<Option<Life>>,
+    stop: Notify,
+}
+
+struct Life {
+    process: Rc<Process>,
+    relay: Rc<Relay<SimCluster>>,
+}
+
+impl Slot {
+    pub fn new(number: usize, world: &Rc<World>, server: &Rc<Server>, broker: &Rc<Broker>) -> Rc<Slot> {
+        let (world, server, broker) = (Rc::clone(world), Rc::clone(server), Rc::clone(broker));
+        Rc::new(Slot { number, world, server, broker, life: RefCell::new(None), stop: Notify::new() })
+    }
+
+    /// The process that runs now, if one does.
+    pub fn process(&self) -> Option<Rc<Process>> {
+        self.life.borrow().as_ref().map(|life| Rc::clone(&life.process))
+    }
+
+    /// SIGTERM.
+    pub fn stop(&self) {
+        self.world.note("is asked to end: relay", self.number);
+        self.stop.notify_one();
+    }
+
+    /// What a relay keeps in memory is bounded.
+    pub fn check_memory(&self) {
+        let life = self.life.borrow();
+        let Some(life) = life.as_ref() else { return };
+        let acknowledged = life.relay.acknowledged.borrow();
+        let (rows, plan) = (acknowledged.len(), &self.world.plan);
+        // A batch for each lane, and a row that each held topic was probed with.
+        if rows > plan.batch_rows * plan.lanes as usize + plan.topics {
+            self.world.violate(|| format!("relay {} remembers {rows} acknowledged rows", self.number));
+        }
+    }
+
+    /// Runs the relay, and starts it again some time after it ended.
+    pub async fn keep_running(self: Rc<Self>) {
+        loop {
+            let (mut working, mut background) = self.start();
+            tokio::select! {
+                biased;
+                () = self.end(&mut working) => {}
+                panicked = a_panic(&mut background) => self.world.violate(|| panicked),
+            }
+            working.shutdown().await;
+            background.shutdown().await;
+            self.life.replace(None);
+            self.world.pass(500).await;
+        }
+    }
+
+    /// Waits until the process is dead, or has stopped as it was asked to.
+    async fn end(&self, working: &mut JoinSet<()>) {
+        let (process, relay) = {
+            let life = self.life.borrow();
+            let life = life.as_ref().unwrap();
+            (Rc::clone(&life.process), Rc::clone(&life.relay))
+        };
+        tokio::select! {
+            biased;
+            () = process.died.notified() => return,
+            panicked = a_panic(working) => return self.world.violate(|| panicked),
+            () = self.stop.notified() => relay.board.stop(),
+        }
+        tokio::select! {
+            biased;
+            () = process.died.notified() => {}
+            () = async { while working.join_next().await.is_some() {} } => {
+                self.world.note("has ended: relay", self.number);
+            }
+        }
+    }
+
+    fn start(&self) -> (JoinSet<()>, JoinSet<()>) {
+        let (world, plan) = (&self.world, &self.world.plan);
+        let process = Process::new(world, self.number);
+        let limits = Limits {
+            batch_rows: plan.batch_rows,
+            batch_bytes: plan.batch_bytes,
+            publish_timeout: PUBLISH_TIMEOUT,
+            takeover_timeout: TAKEOVER,
+            poll_interval: Duration::from_millis(250),
+            on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
+            rejections_before_hold: plan.rejections_before_hold,
+        };
+        let publisher = SimCluster { broker: Rc::clone(&self.broker), process: Rc::clone(&process) };
+        let template = TopicTemplate::parse("{aggregate_type}").unwrap();
+        let marks = Rc::new(RefCell::new(Marks::new()));
+        let stats = Arc::new(Stats::new());
+        let relay = Rc::new(Relay::new(publisher, template, limits, marks, Arc::clone(&stats)));
+        let wrong_marks = Rc::new(WrongMarks::new());
+        let connection = || SimConnection::new(&self.server, &process, &wrong_marks);
+        let (mut working, mut background) = (JoinSet::new(), JoinSet::new());
+        for number in 1..=plan.workers {
+            let work = worker::work(Rc::clone(&relay), number, connection(), world.fork());
+            working.spawn_local(process.task(work));
+        }
+        let scout = Scout::new(Rc::clone(&relay), connection(), world.fork());
+        working.spawn_local(process.task(scout.scout()));
+        background.spawn_local(process.task(prober::keep_gate(Rc::clone(&relay), world.fork())));
+        background.spawn_local(process.task(prober::keep_holds(
+            Rc::clone(&relay),
+            connection(),
+            connection(),
+        )));
+        if plan.retention.is_some() {
+            background.spawn_local(process.task(reaper::keep_reaping(connection(), REAPS_EVERY, stats)));
+        }
+        world.note("starts: relay", self.number);
+        add(&world.count.starts, 1);
+        self.life.replace(Some(Life { process, relay }));
+        (working, background)
+    }
+}
+
+/// Waits for a task to panic, which would end the process.
+async fn a_panic(tasks: &mut JoinSet<()>) -> String {
+    loop {
+        match tasks.join_next().await {
+            Some(Err(error)) if error.is_panic() => return format!("a task of a relay panicked: {error}"),
+            Some(_) => {}
+            None => std::future::pending().await,
+        }
+    }
+}

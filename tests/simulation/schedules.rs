@@ -1,0 +1,116 @@
+//! The promises, over many schedules.
+
+use super::explore::{each, explore};
+use super::plan::{CALM, Disaster, Plan};
+use super::run::run;
+
+#[test]
+fn whatever_fails_nothing_is_lost_and_first_occurrences_stay_in_order() {
+    let outcome = explore(Plan::storm, 20_000);
+    assert!(outcome.duplicates > 0 && outcome.dead > 0, "nothing went wrong: {outcome:?}");
+}
+
+#[test]
+fn without_a_fault_every_event_arrives_once_and_in_order() {
+    let outcome = explore(Plan::calm, 1_000);
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
+}
+
+#[test]
+fn what_an_operator_puts_back_is_sent_again() {
+    let plan = |seed| Plan { put_backs: 3, ..Plan::calm(seed) };
+    let outcome = explore(plan, 500);
+    assert!(outcome.duplicates > 0, "nobody put anything back");
+}
+
+#[test]
+fn stopping_a_relay_costs_no_duplicate() {
+    none_is_duplicated(|seed| strikes(seed, &[Disaster::Stop]));
+}
+
+#[test]
+fn with_one_relay_an_outage_of_postgres_costs_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        relays: 1,
+        postgres_breaks: 20,
+        commit_answer_lost: 100,
+        ..strikes(seed, &[Disaster::PostgresRestarts, Disaster::CutFromPostgres])
+    });
+}
+
+#[test]
+fn a_relay_that_is_frozen_for_less_than_takeover_timeout_costs_no_duplicate() {
+    none_is_duplicated(|seed| strikes(seed, &[Disaster::FreezeShort]));
+}
+
+#[test]
+fn a_relay_that_is_overtaken_costs_the_rows_in_flight_at_most() {
+    let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::FreezeLong], ..Plan::calm(seed) };
+    each(plan, 500, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows + 1);
+}
+
+#[test]
+fn requests_that_kafka_refuses_or_answers_in_vain_cost_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        request_refused: 100,
+        request_answer_lost: 60,
+        ..strikes(seed, &[Disaster::LeaderChange])
+    });
+}
+
+#[test]
+fn a_topic_that_goes_and_comes_costs_no_duplicate() {
+    none_is_duplicated(|seed| strikes(seed, &[Disaster::TopicDeleted, Disaster::TopicFlickers]));
+}
+
+fn none_is_duplicated(plan: fn(u64) -> Plan) {
+    each(plan, 500, |_, outcome| (outcome.duplicates, outcome.dead) == (0, 0));
+}
+
+fn strikes(seed: u64, kinds: &'static [Disaster]) -> Plan {
+    Plan { disasters: 3, kinds, ..Plan::calm(seed) }
+}
+
+#[test]
+fn a_relay_that_is_killed_costs_the_rows_in_flight_at_most() {
+    let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::Kill, Disaster::HostLost], ..Plan::calm(seed) };
+    each(plan, 500, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows);
+}
+
+#[test]
+fn a_crash_of_postgres_costs_the_settlements_that_it_lost() {
+    let plan =
+        |seed| Plan { relays: 1, disasters: 1, kinds: &[Disaster::PostgresCrashes], ..Plan::calm(seed) };
+    each(plan, 500, |_, outcome| outcome.duplicates <= outcome.settlements_lost);
+}
+
+#[test]
+fn a_bad_row_costs_no_duplicate_and_harms_only_itself() {
+    let plan = |seed| Plan { poison: 100, unsendable: 30, requeues: 1, ..Plan::calm(seed) };
+    let outcome = explore(plan, 1_000);
+    assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
+}
+
+#[test]
+fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
+    let plan = |seed| Plan {
+        rejections_before_hold: 2,
+        blocks_keys: false,
+        ..strikes(seed, &[Disaster::TopicRejects])
+    };
+    let outcome = explore(plan, 500);
+    assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
+}
+
+/// What a failure prints is what happened: the same seed gives the same, with or without a history.
+#[test]
+fn a_seed_repeats_itself() {
+    for seed in 1..=200 {
+        let plan = Plan::storm(seed);
+        let (first, second) = (run(seed, &plan, false), run(seed, &plan, true));
+        assert_eq!(first.fingerprint, second.fingerprint, "seed {seed}");
+        assert_eq!(first.outcome, second.outcome, "seed {seed}");
+    }
+    let other = run(1, &CALM, false).fingerprint;
+    assert_ne!(run(2, &CALM, false).fingerprint, other, "the fingerprint sees nothing");
+}
