@@ -219,6 +219,13 @@ impl Plan {
         }
     }
 
+    /// Two busy keys in one lane and large batches: much may go wrong between two rows.
+    pub fn busy(seed: u64) -> Plan {
+        let writing = Duration::from_secs(2);
+        let traffic = Plan { writers: 3, transactions: 5, writing, ..Plan::calm(seed) };
+        Plan { topics: 1, keys: 2, lanes: 1, batch_rows: 8, batch_bytes: 900, blocks_keys: false, ..traffic }
+    }
+
     /// Any of the faults, each in about half of the schedules: some faults hide others.
     pub fn storm(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5707);
@@ -237,7 +244,7 @@ impl Plan {
             requeues: perhaps(2),
             disasters: random.u32(0..=3),
             kinds: ALL,
-            ..Plan::calm(seed)
+            ..if seed.is_multiple_of(3) { Plan::busy(seed) } else { Plan::calm(seed) }
         }
     }
 
