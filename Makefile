@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate lint services down
+.PHONY: help demo test simulate model chaos lint services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -15,6 +15,15 @@ test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SER
 
 simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
 	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --test simulation schedules::whatever_fails -- --nocapture
+
+chaos: ## random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n)
+	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos
+
+# Compiled alone, since it needs no crate: a release build of them all would take longer than the search.
+model: ## search the large configurations of the protocol's model (minutes, 1 GB of memory)
+	@mkdir -p target
+	@rustc --edition 2024 -C opt-level=3 --test tests/model/main.rs -o target/model
+	@target/model --ignored --nocapture
 
 lint: ## formatting, clippy and documentation, warnings denied
 	@scripts/lint

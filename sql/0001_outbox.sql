@@ -65,6 +65,23 @@ CREATE TABLE {blocked_key} (
 -- By a hash: what makes an event too large may be its key.
 CREATE INDEX ON {blocked_key} (hashtext(aggregate_id));
 
+-- What operators did to dead letters and blocked keys, recorded in the transaction of the act. No payload, no key. It is
+-- not reaped: an act on an event outlives the event.
+CREATE TABLE {act} (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at             timestamptz NOT NULL DEFAULT now(),
+    role           text        NOT NULL DEFAULT current_user,
+    application    text        NOT NULL DEFAULT current_setting('application_name'),
+    address        inet                 DEFAULT inet_client_addr(),           -- NULL: over a socket; a pooler shows its own
+    act            text        NOT NULL,                                      -- requeue, discard, retry, dead-letter, lift
+    dead_letter_id bigint,                                                    -- NULL if the event is none
+    outbox_id      bigint      NOT NULL,                                      -- the row that Kafka refused
+    event_id       uuid        NOT NULL,
+    aggregate_type text        NOT NULL,
+    topic          text        NOT NULL,
+    reason         text        NOT NULL                                       -- for which it was refused
+);
+
 -- Counts the changes of the set of holds and blocked keys. The claim reads it in the snapshot in which it reads the rows.
 CREATE TABLE {hold_version} (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),

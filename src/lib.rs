@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod cli;
 pub mod config;
+pub mod fail_point;
 pub mod kafka;
 pub mod postgres;
 pub mod relay;

@@ -6,6 +6,7 @@ use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::check::{self, CheckError, Facts, FaultKind};
 use crate::postgres::claim::PostgresOutbox;
 use crate::postgres::connect::Database;
+use crate::postgres::grants::Right;
 use crate::postgres::holds::PostgresHolds;
 use crate::postgres::lookout::PostgresLookout;
 use crate::postgres::reap::PostgresReaper;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_postgres::Client;
 
 /// The checks only read the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,9 +73,24 @@ pub fn connections(config: &Config) -> usize {
 
 /// The checks at start.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
+    checking(database, async |client| check::check(client, &config.outbox.table).await).await
+}
+
+/// The rights that an operator's command needs beyond the relay's.
+pub(crate) async fn check_rights(
+    config: &Config,
+    database: &Database,
+    rights: &[Right],
+) -> Result<(), StartError> {
+    checking(database, async |client| check::check_rights(client, &config.outbox.table, rights).await).await
+}
+
+async fn checking<T>(
+    database: &Database,
+    check: impl AsyncFnOnce(&Client) -> Result<T, CheckError>,
+) -> Result<T, StartError> {
     let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
-    let table = config.outbox.table.clone();
-    match timeout(CHECK_TIMEOUT, check::check(&connection, &table)).await {
+    match timeout(CHECK_TIMEOUT, check(&connection)).await {
         Ok(Ok(facts)) => Ok(facts),
         // A standby may be promoted, or another host of the URL be the primary.
         Ok(Err(CheckError::Faults(faults)))
@@ -111,13 +128,13 @@ pub async fn run(
         Err(error) => return End::Unavailable(error),
     };
     let table = config.outbox.table.clone();
-    let payload_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
+    let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
     let statements = Rc::new(Statements::new(
         &table,
         facts.payload,
         config.outbox.on_sent,
         &relay.template,
-        payload_bytes_max,
+        record_bytes_max,
     ));
 
     if until == Until::Drained {

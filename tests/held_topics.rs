@@ -14,35 +14,12 @@ const STALLED: Duration = Duration::from_secs(30);
 /// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
-async fn unsent_of(outbox: &Outbox, kind: &str) -> i64 {
-    let sql = format!(
-        "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type LIKE '{kind}' || '%'"
-    );
-    outbox.count(&sql).await
-}
-
-/// Waits for the rows of a type, as long as some of them are settled at all.
-async fn wait_until_sent(outbox: &Outbox, kind: &str) -> Duration {
-    let begun = Instant::now();
-    loop {
-        let before = unsent_of(outbox, kind).await;
-        if before == 0 {
-            return begun.elapsed();
-        }
-        let what = format!("fewer than {before} unsent rows of {kind}");
-        wait_until(&what, STALLED, async || unsent_of(outbox, kind).await < before).await;
-    }
-}
-
 async fn assert_held(outbox: &Outbox, kinds: &[String]) {
-    let sql = "SELECT topic, reason FROM app.outbox_hold ORDER BY topic COLLATE \"C\"";
-    let held: Vec<(String, String)> =
-        outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
     let mut expected: Vec<_> =
         kinds.iter().map(|kind| (outbox.topic(kind), "unknown-topic".to_owned())).collect();
     expected.sort();
-    assert_eq!(held, expected);
-    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    assert_eq!(outbox.holds().await, expected);
+    assert_eq!(outbox.dead_letters().await, 0);
 }
 
 /// The missing topics' rows come first, then 100,000 of another topic.
@@ -53,19 +30,21 @@ async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, Relay
     }
     rows::insert(&outbox, "order", 1_000, 0..100_000, Filling::Nothing).await;
     let relay = outbox.start_relay().await;
-    let flowed = wait_until_sent(&outbox, "order").await;
+    let flowed = outbox.wait_until_sent("order", STALLED).await;
     println!("100,000 rows behind {} missing topics: {flowed:?}", missing.len());
     // Held back by timeouts it would take minutes.
     assert!(flowed < Duration::from_secs(60), "{flowed:?}");
     assert_held(&outbox, missing).await;
-    assert_eq!(unsent_of(&outbox, "missing").await, 2_000 * missing.len() as i64);
+    for kind in missing {
+        assert_eq!(outbox.unsent_of(kind).await, 2_000);
+    }
 
     // More of both come while the topics are held.
     rows::insert(&outbox, "order", 1_000, 100_000..101_000, Filling::Nothing).await;
     for kind in missing {
         rows::insert(&outbox, kind, 200, 2_000..2_100, Filling::Nothing).await;
     }
-    wait_until_sent(&outbox, "order").await;
+    outbox.wait_until_sent("order", STALLED).await;
     for kind in missing {
         outbox.create_topic(kind, 3).await;
     }
@@ -74,10 +53,12 @@ async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, Relay
         outbox.count("SELECT count(*) FROM app.outbox_hold").await == 0
     })
     .await;
-    wait_until_sent(&outbox, "missing").await;
+    for kind in missing {
+        outbox.wait_until_sent(kind, STALLED).await;
+    }
     println!("their rows were there {:?} after they were created", begun.elapsed());
     assert!(begun.elapsed() < RESUMED_WITHIN, "{:?}", begun.elapsed());
-    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    assert_eq!(outbox.dead_letters().await, 0);
     (outbox, relay)
 }
 
@@ -131,16 +112,16 @@ async fn a_topic_deleted_in_mid_flow_and_created_again_loses_nothing_that_came_a
                 outbox.count("SELECT count(*) FROM app.outbox_hold").await == 1
             })
             .await;
-            wait_until_sent(&outbox, "other").await;
+            outbox.wait_until_sent("other", STALLED).await;
             topics::create(&outbox.topic("order"), 3, &[]).await;
         }
     }
-    wait_until_sent(&outbox, "other").await;
-    let resumed = wait_until_sent(&outbox, "order").await;
+    outbox.wait_until_sent("other", STALLED).await;
+    let resumed = outbox.wait_until_sent("order", STALLED).await;
     println!("drained {resumed:?} after the last insert");
     assert!(relay.stop().await.success());
 
-    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    assert_eq!(outbox.dead_letters().await, 0);
     let mut firsts: HashMap<Vec<u8>, Vec<i64>> = HashMap::new();
     for record in consumer::read_all(&[outbox.topic("order")]).await {
         let seqs = firsts.entry(record.key.clone().unwrap()).or_default();
@@ -155,9 +136,7 @@ async fn a_topic_deleted_in_mid_flow_and_created_again_loses_nothing_that_came_a
         let whole: Vec<i64> = (seqs[0]..inserted).step_by(KEYS as usize).collect();
         assert_eq!(seqs, whole, "{key}");
     }
-    let others = outbox.committed().await.into_iter().filter(|event| event.topic == outbox.topic("other"));
-    let stored = consumer::read_all(&[outbox.topic("other")]).await;
-    let report = crate::support::checker::Report::new(&others.collect::<Vec<_>>(), &stored);
+    let report = outbox.check_of("other").await;
     println!("the other topic: {}", report.assert_sound());
     outbox.drop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::forwarder::Forwarder;
+use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
@@ -13,20 +13,9 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How long a state is watched that must not change.
 const WATCHED: Duration = Duration::from_secs(3);
 
-fn behind(outbox: &Outbox, kafka: &Forwarder) -> Relay {
+fn behind(outbox: &Outbox, kafka: &Proxy) -> Relay {
     // The reaper looks after old rows whatever Kafka does.
     outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("reaper", "enabled", false)
-}
-
-/// Claims, and transactions that the relay leaves open: those of the scout's short looks wait for nobody.
-async fn held_open(outbox: &Outbox, relay: &RelayProcess) -> i64 {
-    let sql = format!(
-        "SELECT count(*) FROM pg_stat_activity
-         WHERE application_name = '{}' AND state LIKE 'idle in transaction%'
-           AND state_change < clock_timestamp() - interval '1 second'",
-        relay.name
-    );
-    outbox.claims().await + outbox.count(&sql).await
 }
 
 /// Looks as often as it can.
@@ -34,7 +23,7 @@ async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
     let begun = Instant::now();
     let mut looks = 0;
     while begun.elapsed() < WATCHED {
-        assert_eq!(held_open(outbox, relay).await, 0, "look {looks}");
+        assert_eq!(outbox.held_open(relay).await, 0, "look {looks}");
         looks += 1;
     }
     println!("{looks} looks in {WATCHED:?} saw no claim and no transaction held open");
@@ -43,11 +32,11 @@ async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
 #[tokio::test]
 async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
     let outbox = Outbox::create("no_kafka", 3).await;
-    let mut kafka = Forwarder::closed();
+    let mut kafka = Proxy::closed();
     let mut relay = behind(&outbox, &kafka).start().await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     relay.wait_for_log("Kafka fails, nothing is lost").await;
-    wait_until("nothing is open", STALLED, async || held_open(&outbox, &relay).await == 0).await;
+    wait_until("nothing is open", STALLED, async || outbox.held_open(&relay).await == 0).await;
     assert_nothing_is_open(&outbox, &relay).await;
 
     kafka.let_through().await;
@@ -65,7 +54,7 @@ async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
 async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses_nothing() {
     let outbox = Outbox::create("cut", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let mut relay = behind(&outbox, &kafka).set("relay", "publish_timeout", "3s").start().await;
     let writers = Writers::start(&outbox, &keys, Load::default()).await;
     let mut drained = 0;
@@ -75,11 +64,11 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
         kafka.close().await;
         let gone = Duration::from_secs(15);
         let waited = wait_until("nothing is open", gone, async || {
-            held_open(&outbox, &relay).await == 0 && relay.log().contains("Kafka fails")
+            outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
         })
         .await;
         println!("nothing is open {waited:?} after Kafka went");
-        wait_until("nothing is open", gone, async || held_open(&outbox, &relay).await == 0).await;
+        wait_until("nothing is open", gone, async || outbox.held_open(&relay).await == 0).await;
         kafka.let_through().await;
         drained = outbox.count(sent).await;
         let waited =
@@ -98,7 +87,7 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
 async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
     let outbox = Outbox::create("short_cut", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let mut relay = behind(&outbox, &kafka).start().await;
     let writers = Writers::start(&outbox, &keys, Load::default()).await;
     let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
@@ -121,7 +110,7 @@ async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
 async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
     let mut outbox = Outbox::create("slow", 3).await;
     outbox.create_topic("late", 3).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let relay = behind(&outbox, &kafka).set("relay", "workers", 1).set("relay", "takeover_timeout", "1s");
     let mut relay = relay.start().await;
     rows::insert(&outbox, "order", 64, 0..64, Filling::Nothing).await;

@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod bad_rows;
+mod blocked_keys;
 mod check;
 mod commands;
 mod content;
 mod crashes;
+mod dead_letters;
 mod demo;
+mod failures_page;
 mod held_topics;
+mod huge_rows;
 mod kafka_away;
 mod locked_rows;
 mod marks;
@@ -19,6 +23,8 @@ mod ordinary;
 mod partition;
 mod plan;
 mod pooler;
+mod probes;
+mod promises;
 mod record_size;
 mod secrets;
 mod service;

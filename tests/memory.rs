@@ -12,15 +12,6 @@ use crate::support::wait::wait_until;
 const STALLED: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// The most memory that the process has ever had resident, in bytes.
-fn resident_max(relay: &RelayProcess) -> u64 {
-    let pid = relay.pid().as_raw_nonzero();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-    kilobytes * 1_024
-}
-
 async fn drain(outbox: &Outbox, relay: &mut RelayProcess, rows: i64) -> u64 {
     let begun = Instant::now();
     // To count the rows themselves would take longer than to relay them.
@@ -34,7 +25,7 @@ async fn drain(outbox: &Outbox, relay: &mut RelayProcess, rows: i64) -> u64 {
         stored = topics::stored(&topic);
     }
     outbox.wait_until_drained(STALLED).await;
-    let resident = resident_max(relay);
+    let resident = relay.resident_max();
     println!("{rows} rows: drained in {:?}, {} MiB resident at most", begun.elapsed(), resident / MIB);
     assert!(relay.stop().await.success());
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);

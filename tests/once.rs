@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::forwarder::Forwarder;
+use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 
@@ -38,7 +38,7 @@ async fn run_once_says_which_events_it_had_to_leave() {
 async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
     let outbox = Outbox::create("once_away", 1).await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
-    let nobody = Forwarder::closed();
+    let nobody = Proxy::closed();
     let postgres = format!("postgres://postgres@{}/app", nobody.address());
     for (relay, says) in [
         (outbox.relay().set("postgres", "url", postgres), "error: connecting to Postgres"),
@@ -59,7 +59,7 @@ async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
 async fn run_once_ends_with_69_when_kafka_goes_away_in_the_middle() {
     let outbox = Outbox::create("once_cut", 1).await;
     rows::insert(&outbox, "order", 10, 0..50_000, Filling::Nothing).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let relay = outbox
         .relay()
         .set("kafka", "bootstrap_servers", kafka.address())

@@ -25,6 +25,7 @@ async fn with_one_large_row(test: &str, large: Filling) -> Outbox {
     let mut relay = outbox.start_relay().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
+    assert!(!relay.log().contains("ERROR"), "the relay says itself what becomes of the row: {}", relay.log());
     outbox
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::database::{Database, run};
-use crate::support::forwarder::Forwarder;
+use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
@@ -115,9 +115,9 @@ async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
 }
 
 /// A relay with a batch in flight that Kafka does not answer.
-async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Forwarder, RelayProcess) {
+async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProcess) {
     let outbox = Outbox::create(test, 1).await;
-    let mut kafka = Forwarder::open().await;
+    let mut kafka = Proxy::open().await;
     let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
     let relay = relay.set("relay", "shutdown_timeout", shutdown_timeout).start().await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::support::outbox::Outbox;
-use crate::support::relay::Relay;
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
@@ -11,6 +12,9 @@ const STALLED: Duration = Duration::from_secs(30);
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
 const WORKERS: usize = 3;
 const BATCH_SIZE: usize = 1_000;
+
+const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                         WHERE application_name = $1 AND datname = current_database()";
 
 fn relay(outbox: &Outbox) -> Relay {
     outbox.relay().set("relay", "takeover_timeout", "3s").set("relay", "workers", WORKERS as i64).set(
@@ -61,8 +65,6 @@ async fn a_frozen_relay_is_overtaken_without_reordering() {
 
 #[tokio::test]
 async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_duplicate() {
-    const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                             WHERE application_name = $1 AND datname = current_database()";
     let (outbox, writers) = under_load("terminated").await;
     let mut relay = relay(&outbox).start().await;
     let mut terminated = 0;
@@ -78,5 +80,45 @@ async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_dupl
     let report = outbox.check().await;
     println!("{terminated} connections terminated: {report}");
     report.assert_exact();
+    outbox.drop().await;
+}
+
+/// A fault is one line when it begins and one when it ends, however many connections it breaks, in use or idle.
+#[tokio::test]
+async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
+    const ROUNDS: usize = 4;
+    let (outbox, writers) = under_load("two_lines").await;
+    let mut relay = relay(&outbox).set("log", "level", "info").start().await;
+    let started = relay.log().lines().count();
+    let begun = |relay: &RelayProcess| relay.log().matches("Postgres fails").count();
+    let ended = |relay: &RelayProcess| relay.log().matches("Postgres works again").count();
+    let mut writers = Some(writers);
+    for _ in 0..ROUNDS {
+        if writers.is_some() {
+            outbox.wait_until_publishing(&relay).await;
+        }
+        let row = outbox.client.query_one(TERMINATE, &[&relay.name]).await.unwrap();
+        let terminated: i64 = row.get(0);
+        assert!(terminated > 0);
+        if let Some(writers) = writers.take() {
+            wait_until("the fault is noticed", STALLED, async || begun(&relay) == 1).await;
+            outbox.wait_until_settled(1, STALLED).await;
+            writers.stop().await;
+        }
+        // Enough for every worker, so that each of them needs a connection.
+        rows::insert(&outbox, "order", 1_000, 0..20_000, Filling::Nothing).await;
+        outbox.wait_until_drained(STALLED).await;
+        // A connection that breaks while nobody uses it may be replaced without a fault.
+        wait_until("the fault has ended", 3 * STALLED, async || begun(&relay) == ended(&relay)).await;
+    }
+    let log = relay.log();
+    let lines: Vec<&str> = log.lines().skip(started).collect();
+    assert!(lines.len() == 2 * begun(&relay) && begun(&relay) <= ROUNDS, "{lines:#?}");
+    for line in lines.chunks(2) {
+        assert!(line[0].contains(" WARN Postgres fails, nothing is lost: "), "{}", line[0]);
+        assert!(line[1].contains(" INFO Postgres works again "), "{}", line[1]);
+    }
+    println!("{}", lines.join("\n"));
+    assert!(relay.stop().await.success());
     outbox.drop().await;
 }

@@ -13,6 +13,7 @@ mod serve;
 
 pub use serve::{AdminError, Listening};
 
+use crate::fail_point;
 use crate::relay::stats::Stats;
 use axum::Router;
 use axum::extract::State;
@@ -60,6 +61,7 @@ async fn live(State(shown): State<Shown>) -> (StatusCode, String) {
 }
 
 async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
+    fail_point::reach("answering-health").await;
     match shown.stats.not_ready() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),

@@ -4,11 +4,11 @@ use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
-use crate::kafka::failure::remedy;
 use crate::postgres::connect::Database;
 use crate::postgres::status::PostgresStatus;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::reason::remedy;
 use clap::Args;
 
 /// Check the configuration, and with --connect what it leads to.

@@ -4,13 +4,15 @@
 use super::exit::Failed;
 use crate::config::{Log, LogFormat};
 use std::io::IsTerminal;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 /// Begins to log.
 pub fn init(log: &Log) -> Result<(), Failed> {
-    let filter = EnvFilter::try_new(&log.level)
+    let filter = filter(&log.level)
         .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
     let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal();
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
@@ -23,6 +25,22 @@ pub fn init(log: &Log) -> Result<(), Failed> {
     // event of its thread.
     tracing_subscriber::registry().with(layer).with(filter).init();
     Ok(())
+}
+
+/// The pool warns of each connection that broke, which would be many lines for one fault: the relay says itself that
+/// Postgres fails, and that it works again, once each.
+const QUIET: &str = "deadpool";
+
+fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+    let filter = EnvFilter::try_new(level)?;
+    let asks_for_it = |directive: &str| {
+        let everything = directive.parse::<LevelFilter>().is_ok_and(|level| level >= LevelFilter::DEBUG);
+        everything || directive.starts_with(QUIET)
+    };
+    if level.split(',').map(str::trim).any(asks_for_it) {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive(format!("{QUIET}=off").parse()?))
 }
 
 fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
@@ -40,4 +58,22 @@ fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {
         ))
     })?;
     Ok(layer.with_field_prefix(Some("OUTBOX_RELAY".to_owned())).boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_is_quiet_unless_somebody_asks_for_it() {
+        let quiet = |level: &str| filter(level).unwrap().to_string().contains("deadpool=off");
+        for level in ["info", "warn", "off", "info,outbox_relay=debug", "outbox_relay=trace,error"] {
+            assert!(quiet(level), "{level}");
+        }
+        for level in ["debug", "trace", "TRACE", "info,deadpool=warn", "outbox_relay=info,debug"] {
+            assert!(!quiet(level), "{level}");
+        }
+        assert!(filter("loud").is_ok(), "a target of this name");
+        assert!(filter("outbox_relay=loud").is_err());
+    }
 }

@@ -1,13 +1,19 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
+pub mod blocked_keys;
 pub mod check_config;
+pub mod dead_letters;
 pub mod demo;
 pub mod exit;
 pub mod log;
 pub mod migrate;
 mod one_shot;
+mod operator;
+mod output;
+pub mod panic;
 pub mod reap;
 pub mod run;
+mod selection;
 pub mod status;
 mod systemd;
 
@@ -38,6 +44,10 @@ enum Command {
     CheckConfig(check_config::CheckConfig),
     /// Show how far behind the outbox is, what it waits for, and why.
     Status(status::Status),
+    /// Look at the events that Kafka refused for good, send them again, or throw them away.
+    DeadLetters(dead_letters::DeadLetters),
+    /// Look at the keys whose events wait behind a refused one, and decide what becomes of it.
+    BlockedKeys(blocked_keys::BlockedKeys),
     /// Delete the rows that were sent longer ago than the configured retention.
     Reap(reap::Reap),
 }
@@ -66,12 +76,15 @@ impl ConfigFile {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
+    panic::abort_on_panic();
     let done = match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Demo(demo) => demo.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Status(status) => status.run(),
+        Command::DeadLetters(dead_letters) => dead_letters.run(),
+        Command::BlockedKeys(blocked_keys) => blocked_keys.run(),
         Command::Reap(reap) => reap.run(),
     };
     match done {

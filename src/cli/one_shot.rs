@@ -4,6 +4,7 @@ use super::exit::Failed;
 use crate::config::Config;
 use crate::postgres::check::Facts;
 use crate::postgres::connect::Database;
+use crate::postgres::grants::Right;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::stats::Stats;
 use crate::supervisor::{self, StartError};
@@ -16,10 +17,19 @@ pub fn database(config: &Config) -> Result<Database, Failed> {
 
 /// The checks that a relay makes at start.
 pub async fn checked(config: &Config, database: &Database) -> Result<Facts, Failed> {
-    supervisor::check_schema(config, database).await.map_err(|error| match error {
+    supervisor::check_schema(config, database).await.map_err(failed_check)
+}
+
+/// The rights that a command needs beyond the relay's. Each one that is missing is named by its GRANT.
+pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<(), Failed> {
+    supervisor::check_rights(config, database, rights).await.map_err(failed_check)
+}
+
+fn failed_check(error: StartError) -> Failed {
+    match error {
         StartError::Unavailable(text) => Failed::Unavailable(anyhow::anyhow!(text)),
         StartError::Unfit(text) => Failed::Configuration(anyhow::anyhow!(text)),
-    })
+    }
 }
 
 /// A fault of the database as the end of a command.

@@ -1,9 +1,12 @@
 //! `outbox-relay status`: how an outbox stands, from the database alone.
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot};
-use crate::kafka::failure::remedy;
-use crate::postgres::status::{BACKLOG_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, OutboxStatus, PostgresStatus};
+use super::output::in_line;
+use super::{ConfigFile, block_on, blocked_keys, one_shot};
+use crate::postgres::status::{
+    BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, OutboxStatus, PostgresStatus,
+};
+use crate::relay::reason::remedy;
 use clap::Args;
 use humantime::{format_duration, format_rfc3339_seconds};
 use serde::Serialize;
@@ -59,6 +62,7 @@ struct Report {
     postgres_version: String,
     backlog: Backlog,
     held_topics: Vec<Held>,
+    blocked_keys: BlockedKeys,
     dead_letters: DeadLetters,
     relays: Relays,
     vacuum_held_back_by: Option<HeldBack>,
@@ -82,6 +86,25 @@ struct Held {
     since: String,
     next_probe: String,
     probes: i32,
+}
+
+#[derive(Debug, Serialize)]
+struct BlockedKeys {
+    keys: i64,
+    /// There are more: no further was counted.
+    at_least: bool,
+    /// At most 5.
+    oldest: Vec<Blocked>,
+}
+
+#[derive(Debug, Serialize)]
+struct Blocked {
+    topic: String,
+    key: String,
+    outbox_id: i64,
+    reason: String,
+    remedy: &'static str,
+    since: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -134,6 +157,14 @@ impl Report {
             next_probe: time(held.next_probe),
             probes: held.probes,
         };
+        let blocked = |blocked: &crate::postgres::status::Blocked| Blocked {
+            topic: blocked.topic.clone(),
+            key: blocked.key.clone(),
+            outbox_id: blocked.outbox_id,
+            reason: blocked.reason.clone(),
+            remedy: blocked_keys::remedy(&blocked.reason),
+            since: time(blocked.since),
+        };
         let dead: i64 = status.dead_letters.iter().map(|(_, rows)| rows).sum();
         let reason = |(reason, rows): &(String, i64)| Reason { reason: reason.clone(), rows: *rows };
         Report {
@@ -145,6 +176,11 @@ impl Report {
                 oldest_age_seconds: status.oldest.map(|age| age.as_secs_f64()),
             },
             held_topics: status.held.iter().map(held).collect(),
+            blocked_keys: BlockedKeys {
+                keys: status.blocked_keys,
+                at_least: status.blocked_keys >= BLOCKED_KEYS_COUNTED_MAX,
+                oldest: status.blocked.iter().map(blocked).collect(),
+            },
             dead_letters: DeadLetters {
                 rows: dead,
                 at_least: dead >= DEAD_LETTERS_COUNTED_MAX,
@@ -189,10 +225,17 @@ impl fmt::Display for Report {
             )?,
         }
         self.fmt_held(f)?;
+        self.fmt_blocked(f)?;
         let plus = if self.dead_letters.at_least { "at least " } else { "" };
         writeln!(f, "dead letters  {plus}{}", self.dead_letters.rows)?;
         for reason in &self.dead_letters.by_reason {
             writeln!(f, "              {} {}", reason.rows, reason.reason)?;
+        }
+        if self.dead_letters.rows > 0 {
+            writeln!(
+                f,
+                "      what to do: look with `outbox-relay dead-letters list`, then requeue or discard"
+            )?;
         }
         match &self.vacuum_held_back_by {
             None => writeln!(f, "vacuum        held back by nothing")?,
@@ -229,6 +272,35 @@ impl Report {
             writeln!(f, "      {}", held.error.lines().next().unwrap_or_default())?;
             writeln!(f, "      tried {} times, again at {}", held.probes, held.next_probe)?;
             writeln!(f, "      what to do: {}", held.remedy)?;
+        }
+        Ok(())
+    }
+
+    fn fmt_blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let blocked = &self.blocked_keys;
+        if blocked.keys == 0 {
+            return writeln!(f, "blocked keys  none");
+        }
+        let plus = if blocked.at_least { "at least " } else { "" };
+        writeln!(
+            f,
+            "blocked keys  {plus}{}; their events wait behind a refused one, all others flow",
+            blocked.keys
+        )?;
+        for key in &blocked.oldest {
+            writeln!(
+                f,
+                "  {}  key {}, row {}  {} since {}",
+                in_line(&key.topic, 249),
+                in_line(&key.key, 100),
+                key.outbox_id,
+                in_line(&key.reason, 100),
+                key.since
+            )?;
+            writeln!(f, "      what to do: {}", key.remedy)?;
+        }
+        if blocked.keys > blocked.oldest.len() as i64 {
+            writeln!(f, "  and more, which `outbox-relay blocked-keys list` shows")?;
         }
         Ok(())
     }

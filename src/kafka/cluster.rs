@@ -1,13 +1,13 @@
 //! The cluster: opens producers, and tries single things on throw-away ones.
 
 use super::context::{Context, Reports};
-use super::failure::failure;
 use super::limits::Limits;
 use super::producer::{Detached, KafkaProducer, METADATA_TIMEOUT, metadata};
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
@@ -72,11 +72,8 @@ impl KafkaCluster {
 
     /// What every client of the cluster shares: the user's properties, secrets read anew.
     fn base_config(&self) -> Result<ClientConfig, Failure> {
-        let unreadable = |error: std::io::Error| Failure {
-            kind: FailureKind::Cluster,
-            reason: "configuration",
-            error: format!("[kafka.properties]: {error}"),
-        };
+        let unreadable =
+            |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
         let mut config = ClientConfig::new();
         // Defaults of ours that the user may override.
         config.set("client.id", "outbox-relay");
@@ -164,7 +161,7 @@ impl Publisher for KafkaCluster {
             judged = Judged { acknowledged: first.len() + behind.acknowledged, ..behind };
         }
         alone.abandon();
-        if judged.failure.as_ref().is_some_and(|failure| failure.reason == "record-too-large") {
+        if judged.failure.as_ref().is_some_and(|failure| failure.reason == RECORD_TOO_LARGE.word) {
             self.limits.forget(topic);
         }
         judged
@@ -179,14 +176,12 @@ impl Publisher for KafkaCluster {
         if answered {
             return Ok(());
         }
-        Err(reports.refused().unwrap_or_else(|| Failure {
-            kind: FailureKind::Cluster,
-            reason: "brokers-down",
-            error: format!(
+        Err(reports.refused().unwrap_or_else(|| {
+            BROKERS_DOWN.failure(format!(
                 "no broker of {} answers: {}",
                 self.settings.bootstrap_servers,
                 reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
-            ),
+            ))
         }))
     }
 
@@ -223,8 +218,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
 }
 
 fn unusable(error: &KafkaError) -> Failure {
-    let failed = failure("creating a producer", error);
-    Failure { kind: FailureKind::Cluster, reason: "configuration", ..failed }
+    CONFIGURATION.failure(format!("creating a producer: {error}"))
 }
 
 fn number(config: &ClientConfig, name: &str) -> Option<usize> {

@@ -1,8 +1,9 @@
 //! What librdkafka calls back: delivery reports, errors and log lines.
 
-use super::failure::{classify, failure};
+use super::failure::failure;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
+use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -101,6 +102,8 @@ impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         // A state change is said once by the relay itself; librdkafka repeats each per broker and attempt.
         match level {
+            // A producer that can do nothing more: the relay replaces it, and says what becomes of its rows.
+            _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
                 tracing::error!(target: "librdkafka", "{facility}: {message}");
             }
@@ -116,10 +119,10 @@ impl ClientContext for Context {
             *last_error = Some(reason.to_owned());
         }
         drop(last_error);
-        let Some((kind, word)) = error.rdkafka_error_code().map(classify) else { return };
+        let Some(why) = error.rdkafka_error_code().map(super::failure::reason) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
-        if kind == FailureKind::Cluster && word != "brokers-down" {
-            *lock(&self.0.refused) = Some(Failure { kind, reason: word, error: reason.to_owned() });
+        if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
+            *lock(&self.0.refused) = Some(why.failure(reason));
             self.0.failed.store(true, Ordering::Release);
             self.0.wake.notify_one();
         }
@@ -134,7 +137,7 @@ impl ProducerContext for Context {
             // A success without an offset is none: librdkafka says so when a later request of the producer was
             // stored, and this one was taken for a duplicate.
             Ok(message) if message.offset() < 0 => {
-                Err(Failure::unknown("Kafka acknowledged the record without an offset"))
+                Err(NO_OFFSET.failure("Kafka acknowledged the record without an offset"))
             }
             Ok(_) => Ok(()),
             Err((error, _)) => Err(failure("publishing", error)),

@@ -1,6 +1,7 @@
 //! Everything that is Kafka: [`cluster`] opens producers, [`producer`] publishes, [`failure`] says what an error means.
 
 pub mod cluster;
+pub mod codes;
 pub mod consume;
 mod context;
 pub mod failure;

@@ -6,8 +6,9 @@ use super::limits::Limits;
 use super::record;
 use crate::config::OptionalHeader;
 use crate::relay::event::{Event, Payload};
-use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::failure::{Failure, Rejection};
 use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
@@ -51,11 +52,8 @@ impl Producer for KafkaProducer {
         if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
             // of the request that it shared with others.
-            return Err(Failure {
-                kind: FailureKind::Session,
-                reason: "smaller-batches",
-                error: format!("topic {topic} takes requests of at most {limit} bytes"),
-            });
+            let error = format!("topic {topic} takes requests of at most {limit} bytes");
+            return Err(SMALLER_BATCHES.failure(error));
         }
         Ok(found.partitions)
     }
@@ -78,8 +76,9 @@ impl Producer for KafkaProducer {
         let Err((error, _)) = self.producer.send(record) else { return Ok(()) };
         self.reports.withdraw();
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
-            let bytes = payload.map_or(0, |bytes| bytes.len() as i64);
-            return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max)));
+            let parts = [payload, Some(event.key()), Some(event.event_type()), event.headers()];
+            let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
+            return Err(Refusal::Row(too_large(bytes as i64, self.limits.record_bytes_max)));
         }
         Err(Refusal::Session(failure("handing a record to the producer", &error)))
     }
@@ -140,10 +139,9 @@ impl Drop for Detached {
 }
 
 fn too_large(bytes: i64, max: usize) -> Rejection {
-    let error = format!(
-        "the payload has {bytes} bytes; with key and headers it exceeds message.max.bytes = {max} of [kafka.properties]"
-    );
-    Rejection { reason: "record-too-large", error }
+    RECORD_TOO_LARGE.rejection(format!(
+        "payload, key, type and headers have {bytes} bytes; the record exceeds message.max.bytes = {max} of [kafka.properties]"
+    ))
 }
 
 /// A topic that exists.
@@ -172,10 +170,8 @@ pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) 
 
 fn partitions(metadata: &Metadata, topic: &str) -> Result<u32, Failure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
-    let failed = |code: RDKafkaErrorCode| {
-        let (kind, reason) = super::failure::classify(code);
-        Failure { kind, reason, error: format!("topic {topic}: {code}") }
-    };
+    let failed =
+        |code: RDKafkaErrorCode| super::failure::reason(code).failure(format!("topic {topic}: {code}"));
     match found {
         None => Err(failed(RDKafkaErrorCode::UnknownTopicOrPartition)),
         Some(found) => match found.error() {

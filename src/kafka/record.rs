@@ -6,6 +6,7 @@
 use crate::config::OptionalHeader;
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
+use crate::relay::reason::INVALID_HEADERS;
 use rdkafka::message::{Header, OwnedHeaders};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use std::borrow::Cow;
@@ -41,7 +42,6 @@ pub(super) fn headers<E: Event>(event: &E, optional: &[OptionalHeader]) -> Resul
 }
 
 fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection> {
-    let rejection = |error: String| Rejection { reason: "invalid-headers", error };
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let own = deserializer.deserialize_map(Own(headers)).map_err(|error| {
         // serde_json's text may quote a value; only what our own visitor says is shown.
@@ -49,7 +49,7 @@ fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection
         let said = text.split(" at line ").next().unwrap_or_default();
         let shown =
             if said.starts_with(SAID) { said } else { "headers must be a flat JSON object of strings" };
-        rejection(shown.to_owned())
+        INVALID_HEADERS.rejection(shown)
     })?;
     Ok(own)
 }

@@ -16,6 +16,8 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, LoadBalanceHosts};
 
 /// Waits for a free connection no longer than this: the pool has one for everybody, so it never comes to that.
 const POOL_WAIT: Duration = Duration::from_secs(60);
@@ -105,6 +107,8 @@ struct Connect {
     stats: Arc<Stats>,
 }
 
+type Connection =
+    tokio_postgres::Connection<tokio_postgres::Socket, postgres_openssl::TlsStream<tokio_postgres::Socket>>;
 type Connected = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error>;
 
 impl deadpool_postgres::Connect for Connect {
@@ -112,11 +116,70 @@ impl deadpool_postgres::Connect for Connect {
         let latest = self.latest.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Box::pin(async move {
             let Some((config, tls)) = latest else { unreachable!("Database::get reads the settings first") };
-            let (client, connection) = config.connect(tls).await?;
+            let (client, connection) = connect(&config, &tls).await?;
             self.stats.postgres_connections.inc();
             Ok((client, tokio::spawn(async { _ = connection.await })))
         })
     }
+}
+
+/// Tries one host of the URL after the other. `connect_timeout` bounds all that one of them may take: a server that froze
+/// accepts connections for long, and must not keep us from the one that took over. The last one is bounded by the pool.
+async fn connect(
+    config: &tokio_postgres::Config,
+    tls: &MakeTlsConnector,
+) -> Result<(tokio_postgres::Client, Connection), tokio_postgres::Error> {
+    let mut hosts = each_host(config);
+    let last = hosts.pop();
+    for host in &hosts {
+        let patience = host.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        match timeout(patience, host.connect(tls.clone())).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(error)) => tracing::debug!("{}", fault(CONNECTING, error)),
+            Err(_) => tracing::debug!("{CONNECTING}: no answer within {patience:?}, trying the next host"),
+        }
+    }
+    last.as_ref().unwrap_or(config).connect(tls.clone()).await
+}
+
+/// The same settings for each host alone, in the order in which they are to be tried.
+fn each_host(all: &tokio_postgres::Config) -> Vec<tokio_postgres::Config> {
+    let places = all.get_hosts().len().max(all.get_hostaddrs().len());
+    let mut hosts: Vec<_> = (0..places).map(|place| one_host(all, place)).collect();
+    if all.get_load_balance_hosts() == LoadBalanceHosts::Random {
+        fastrand::shuffle(&mut hosts);
+    }
+    hosts
+}
+
+/// `tokio_postgres` takes no host back, so everything else is copied.
+fn one_host(all: &tokio_postgres::Config, place: usize) -> tokio_postgres::Config {
+    let mut one = tokio_postgres::Config::new();
+    match all.get_hosts().get(place) {
+        Some(Host::Tcp(name)) => _ = one.host(name),
+        Some(Host::Unix(path)) => _ = one.host_path(path),
+        None => {}
+    }
+    all.get_hostaddrs().get(place).map(|address| one.hostaddr(*address));
+    let ports = all.get_ports();
+    ports.get(place).or(ports.first()).map(|port| one.port(*port));
+    all.get_user().map(|user| one.user(user));
+    all.get_password().map(|password| one.password(password));
+    all.get_dbname().map(|name| one.dbname(name));
+    all.get_options().map(|options| one.options(options));
+    all.get_application_name().map(|name| one.application_name(name));
+    all.get_connect_timeout().map(|time| one.connect_timeout(*time));
+    all.get_tcp_user_timeout().map(|time| one.tcp_user_timeout(*time));
+    all.get_keepalives_interval().map(|time| one.keepalives_interval(time));
+    all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
+    one.keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle())
+        .ssl_mode(all.get_ssl_mode())
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .target_session_attrs(all.get_target_session_attrs())
+        .channel_binding(all.get_channel_binding())
+        .load_balance_hosts(all.get_load_balance_hosts());
+    one
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -128,4 +191,25 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_alone_has_all_the_settings_of_the_url() {
+        let url = "host=one,two hostaddr=127.0.0.1,127.0.0.2 port=1,2 user=u password=p dbname=d options=o \
+                   application_name=a sslmode=require sslnegotiation=direct connect_timeout=3 tcp_user_timeout=4 \
+                   keepalives=1 keepalives_idle=5 keepalives_interval=6 keepalives_retries=7 \
+                   target_session_attrs=read-write channel_binding=require load_balance_hosts=disable";
+        let alone = url.replace("one,two", "two").replace("127.0.0.1,127.0.0.2", "127.0.0.2");
+        let alone = alone.replace("port=1,2", "port=2");
+        let parse = |url: &str| url.parse::<tokio_postgres::Config>().unwrap();
+        let hosts = each_host(&parse(url));
+        assert_eq!(hosts.len(), 2);
+        assert_eq!(hosts[1], parse(&alone));
+        let socket = parse("host=/run/one,/run/two user=u port=9");
+        assert_eq!(each_host(&socket)[1], parse("host=/run/two user=u port=9"));
+    }
 }

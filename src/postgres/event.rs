@@ -85,8 +85,8 @@ impl Event for OutboxRow {
     }
 
     fn payload(&self) -> Payload<'_> {
-        if let Ok(Some(bytes)) = self.row.try_get::<_, Option<i32>>(column::TOO_LARGE) {
-            return Payload::TooLarge { bytes: bytes.into() };
+        if let Ok(Some(bytes)) = self.row.try_get(column::TOO_LARGE) {
+            return Payload::TooLarge { bytes };
         }
         match self.bytes(column::PAYLOAD) {
             None => Payload::Tombstone,

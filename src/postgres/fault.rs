@@ -1,16 +1,7 @@
-//! What an error of Postgres asks for.
-//!
-//! | SQLSTATE | kind | why |
-//! |---|---|---|
-//! | none, 08xxx, 57P0x | unavailable | the connection or the server is gone, or going |
-//! | 25006 | unavailable | read-only: after a failover another host of the URL may be the primary |
-//! | 0A000 | unavailable | how a standby refuses READ WRITE, and how a prepared plan ends after DDL |
-//! | 26000, 25P03 | unavailable | a pooler forgot a prepared statement; the claim idled too long |
-//! | 53300 | unavailable | too many connections |
-//! | 55P03, 40P01, 40001 | contended | somebody else's lock |
-//! | any other | refused | grants, schema, disk: somebody has to mend it |
+//! What an error of Postgres asks for. The table is [`super::sqlstates`].
 
 use super::server_error::ServerError;
+use super::sqlstates;
 use crate::relay::failure::{Fault, FaultKind};
 use std::future::Future;
 use std::time::Duration;
@@ -37,18 +28,39 @@ pub fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
     Fault { kind: FaultKind::Unavailable, doing, message: message.into() }
 }
 
-/// Sorts an error, and drops what could show a row.
+/// Sorts an error, adds what a person can do about it, and drops what could show a row.
 pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
     let error = ServerError::from(error);
-    Fault { kind: kind(error.code()), doing, message: error.to_string() }
+    let entry = error.code().and_then(|code| sqlstates::entry(code.code()));
+    let message = match entry.filter(|entry| !entry.remedy.starts_with("nothing")) {
+        Some(entry) => format!("{error}: {}", entry.remedy),
+        None => error.to_string(),
+    };
+    Fault { kind: kind(error.code()), doing, message }
 }
 
+/// Without a code the connection is gone. A code that is not listed is the server's refusal.
 fn kind(code: Option<&SqlState>) -> FaultKind {
     let Some(code) = code else { return FaultKind::Unavailable };
-    match code.code() {
-        "25006" | "53300" | "0A000" | "26000" | "25P03" => FaultKind::Unavailable,
-        "55P03" | "40P01" | "40001" => FaultKind::Contended,
-        other if other.starts_with("08") || other.starts_with("57P") => FaultKind::Unavailable,
-        _ => FaultKind::Refused,
+    sqlstates::entry(code.code()).map_or(FaultKind::Refused, |entry| entry.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_decided_of_a_code_is_what_happens() {
+        let kind = |code: &str| kind(Some(&SqlState::from_code(code)));
+        for code in ["08006", "25006", "53300", "0A000", "26000", "25P03", "57P01", "57P03", "28P01"] {
+            assert_eq!(kind(code), FaultKind::Unavailable, "{code}");
+        }
+        for code in ["55P03", "40P01", "40001"] {
+            assert_eq!(kind(code), FaultKind::Contended, "{code}");
+        }
+        for code in ["42501", "53100", "57014", "XX000", "ZZZZZ"] {
+            assert_eq!(kind(code), FaultKind::Refused, "{code}");
+        }
+        assert_eq!(super::kind(None), FaultKind::Unavailable);
     }
 }

@@ -1,4 +1,4 @@
-//! The rights that the relay and the writers need, and no more.
+//! The rights that the relay, the writers and the operators need, and no more.
 //!
 //! One list serves both the GRANT statements that are printed and the check at start, so they cannot differ.
 
@@ -38,6 +38,21 @@ pub(crate) const RELAY_RIGHTS: [Right; 15] = [
     right("SELECT", "{migration}"),
 ];
 
+const REQUEUED_AT: Right = Right { on: "{dead_letter}", privilege: "UPDATE", column: Some("requeued_at") };
+
+/// What `dead-letters requeue` needs beyond the relay's rights.
+pub(crate) const REQUEUE_RIGHTS: [Right; 3] =
+    [right("INSERT", "{outbox}"), REQUEUED_AT, right("INSERT", "{act}")];
+
+/// What `dead-letters discard` needs beyond the relay's rights.
+pub(crate) const DISCARD_RIGHTS: [Right; 2] = [right("DELETE", "{dead_letter}"), right("INSERT", "{act}")];
+
+/// What `blocked-keys retry` and `blocked-keys dead-letter` need beyond the relay's rights.
+pub(crate) const UNBLOCK_RIGHTS: [Right; 2] = [right("DELETE", "{blocked_key}"), right("INSERT", "{act}")];
+
+/// What `dead-letters history` needs beyond the relay's rights.
+pub(crate) const HISTORY_RIGHTS: [Right; 1] = [right("SELECT", "{act}")];
+
 impl Right {
     /// The GRANT that gives it to `role` (a name, not quoted yet).
     pub(crate) fn grant(&self, table: &TableName, role: &str) -> String {
@@ -65,6 +80,20 @@ pub fn relay_grants(table: &TableName, role: &str) -> String {
     sql
 }
 
+/// The GRANT statements, one a line, for a role that works on dead letters and blocked keys: what it needs beyond
+/// [`relay_grants`], all commands together.
+pub fn operator_grants(table: &TableName, role: &str) -> String {
+    let lists = [&REQUEUE_RIGHTS[..], &DISCARD_RIGHTS, &UNBLOCK_RIGHTS, &HISTORY_RIGHTS];
+    let mut grants: Vec<String> = Vec::new();
+    for right in lists.into_iter().flatten() {
+        let grant = right.grant(table, role);
+        if !grants.contains(&grant) {
+            grants.push(grant);
+        }
+    }
+    grants.join("\n") + "\n"
+}
+
 /// The GRANT statements, one a line, for a role that inserts events: with the helper crate, `outbox_enqueue` or a
 /// plain INSERT. The identity column asks for no right on its sequence.
 pub fn writer_grants(table: &TableName, role: &str) -> String {
@@ -84,6 +113,17 @@ mod tests {
         for (at, right) in RELAY_RIGHTS.iter().enumerate() {
             assert_eq!(unknown_placeholders(right.on), [""; 0]);
             assert!(!RELAY_RIGHTS[..at].contains(right), "{right:?} twice");
+        }
+    }
+
+    #[test]
+    fn an_operator_needs_what_the_relay_does_not() {
+        let table: TableName = "app.outbox".parse().unwrap();
+        let (relay, operator) = (relay_grants(&table, "o"), operator_grants(&table, "o"));
+        assert_eq!(operator.lines().count(), 6, "{operator}");
+        for grant in operator.lines() {
+            assert!(!relay.contains(grant), "{grant}");
+            assert_eq!(operator.matches(grant).count(), 1, "{grant}");
         }
     }
 

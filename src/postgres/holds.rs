@@ -5,17 +5,18 @@ use super::statements::Statements;
 use super::table::TableName;
 use super::transaction::{Params, ShortTransaction};
 use crate::relay::failure::Fault;
-use crate::relay::judge::REJECTS_EVERYTHING;
 use crate::relay::lane::Lane;
 use crate::relay::prober::{Due, Holds, Waiting, Witness};
+use crate::relay::reason::REJECTS_EVERYTHING;
 use crate::relay::stats::TOPICS_NAMED_MAX;
 use std::rc::Rc;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// Hands the topic to one relay for 30 s: should it die while it probes, another one takes over then.
+/// Hands the topic to one relay for 10 s: should it die while it probes, another one takes over then. A probe may take
+/// longer; the lane's lock keeps the others away from its row.
 const DUE: &str = "
-UPDATE {hold} SET probe_at = now() + interval '30 seconds', probes = probes + 1
+UPDATE {hold} SET probe_at = now() + interval '10 seconds', probes = probes + 1
 WHERE topic = (SELECT topic FROM {hold} WHERE probe_at <= now() ORDER BY probe_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING topic, reason";
 
@@ -40,12 +41,19 @@ pub struct PostgresHolds {
     transaction: ShortTransaction,
     statements: Rc<Statements>,
     table: TableName,
+    /// The topic that is handed to this relay for a probe.
+    handed_out: Option<String>,
 }
 
 impl PostgresHolds {
     /// The holds of this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: TableName) -> PostgresHolds {
-        PostgresHolds { transaction: ShortTransaction::writing(database), statements, table }
+        PostgresHolds {
+            transaction: ShortTransaction::writing(database),
+            statements,
+            table,
+            handed_out: None,
+        }
     }
 
     async fn query(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
@@ -66,12 +74,18 @@ impl Holds for PostgresHolds {
     }
 
     async fn due(&mut self) -> Result<Option<Due>, Fault> {
+        // A fault of Postgres ended its probe, and nobody else is to wait for us.
+        if let Some(topic) = self.handed_out.clone() {
+            self.again(&topic).await?;
+        }
         let rows = self.query("looking for a held topic to probe", DUE, &[]).await?;
-        Ok(rows.first().map(|row| Due { topic: row.get(0), reason: row.get(1) }))
+        let due = rows.first().map(|row| Due { topic: row.get(0), reason: row.get(1) });
+        self.handed_out = due.as_ref().map(|due| due.topic.clone());
+        Ok(due)
     }
 
     async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
-        let any = due.reason == REJECTS_EVERYTHING;
+        let any = due.reason == REJECTS_EVERYTHING.word;
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&due.topic, Type::TEXT), (&any, Type::BOOL), (&lanes, Type::INT2_ARRAY)];
@@ -86,6 +100,7 @@ impl Holds for PostgresHolds {
 
     async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
         self.query("lifting a hold", LIFT, &[(&topic, Type::TEXT)]).await?;
+        self.handed_out = None;
         Ok(())
     }
 
@@ -94,11 +109,13 @@ impl Holds for PostgresHolds {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&topic, Type::TEXT), (&reason, Type::TEXT), (&error, Type::TEXT)];
         self.query("postponing the probe of a held topic", POSTPONE, &params).await?;
+        self.handed_out = None;
         Ok(())
     }
 
     async fn again(&mut self, topic: &str) -> Result<(), Fault> {
         self.query("postponing the probe of a held topic", AGAIN, &[(&topic, Type::TEXT)]).await?;
+        self.handed_out = None;
         Ok(())
     }
 }

@@ -26,7 +26,9 @@ pub struct PostgresLookout {
 impl PostgresLookout {
     /// A scout's way to this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresLookout {
-        let transaction = ShortTransaction::reading(database);
+        // It changes nothing, and says READ WRITE all the same: a standby refuses that. A scout must not go on with a
+        // server that was demoted, where it sees neither new rows nor who is writing.
+        let transaction = ShortTransaction::writing(database);
         PostgresLookout { transaction, statements, table, connection: None }
     }
 

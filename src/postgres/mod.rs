@@ -2,9 +2,12 @@
 //!
 //! [`claim`] and `settle` are the cycle's two halves, [`statements`] their text; [`lookout`] is the scout's eye.
 
+pub mod acts;
+pub mod blocked_keys;
 pub mod check;
 pub mod claim;
 pub mod connect;
+pub mod dead_letters;
 pub mod event;
 pub mod fault;
 pub mod grants;
@@ -14,9 +17,11 @@ pub mod migrate;
 pub mod payload;
 mod reading;
 pub mod reap;
+pub mod selection;
 pub mod server_error;
 pub mod session;
 mod settle;
+pub mod sqlstates;
 pub mod statements;
 pub mod status;
 pub mod table;

@@ -23,4 +23,14 @@ impl PayloadType {
             }
         }
     }
+
+    /// The payload out of its bytes again, in SQL: what [`PayloadType::bytes_sql`] has made of it.
+    pub fn from_bytes_sql(self, bytes: &str) -> String {
+        match self {
+            PayloadType::Bytea => bytes.to_owned(),
+            PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),
+            PayloadType::Json => format!("convert_from({bytes}, 'UTF8')::json"),
+            PayloadType::Jsonb => format!("convert_from({bytes}, 'UTF8')::jsonb"),
+        }
+    }
 }

@@ -29,13 +29,13 @@ impl Reading {
         const DOING: &str = "reading events";
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let rows_max = read.rows_max as i64;
-        let payload_max = statements.payload_bytes_max;
+        let record_max = statements.record_bytes_max;
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&numbers, Type::INT2_ARRAY),
             (&read.lows, Type::INT8_ARRAY),
             (&read.hold_version, Type::INT8),
             (&rows_max, Type::INT8),
-            (&payload_max, Type::INT4),
+            (&record_max, Type::INT4),
         ];
         let sql = match &read.first_of_key_of {
             None => &statements.read,

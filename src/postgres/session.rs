@@ -23,6 +23,20 @@ pub fn plain_settings() -> String {
     )
 }
 
+/// An operator's act waits for somebody else's row lock no longer than this: nobody waits for the act.
+const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the acts of an operator run under. Their COMMIT is as durable as the role's others: what a person was told is
+/// done must not be lost.
+pub fn operator_settings() -> String {
+    format!(
+        "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL row_security = off; \
+         SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off",
+        statement = STATEMENT_TIMEOUT.as_millis(),
+        lock = OPERATOR_LOCK_TIMEOUT.as_millis(),
+    )
+}
+
 /// What a claim runs under beside that: the server ends it when the relay is frozen, gone or cut off. The idle timeout
 /// counts while the server waits for the relay, `tcp_user_timeout` while it is sending rows to it (PostgreSQL manual,
 /// "Client Connection Defaults" and "Connections and Authentication").

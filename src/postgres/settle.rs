@@ -4,6 +4,7 @@ use super::event::{Ctid, OutboxRow};
 use super::fault::answer;
 use super::statements::Statements;
 use crate::config::OnSent;
+use crate::fail_point;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::outbox::{Settled, Settlement, Verdict};
@@ -44,6 +45,7 @@ pub(super) async fn settle(
         ];
         to.execute(&statements.hold, &arrays).await?;
     }
+    fail_point::reach("before-commit").await;
     answer(DOING, transaction.commit()).await?;
     Ok(Settled { all })
 }

@@ -12,8 +12,8 @@ pub struct Statements {
     pub payload: PayloadType,
     /// Whether settled rows are marked or deleted.
     pub on_sent: OnSent,
-    /// A longer payload is not fetched: no record can hold it.
-    pub payload_bytes_max: i32,
+    /// No record is larger: of a row that is, nothing large is fetched.
+    pub record_bytes_max: i32,
     pub(super) lock: String,
     pub(super) read: String,
     pub(super) read_first: String,
@@ -64,17 +64,28 @@ const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS
         WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
 
 /// Reads the lanes one after the other. The LEFT JOIN gives the version even if no row is pending.
+///
+/// Of a row that no record can hold, nothing large is fetched: the beginning of its type, which names its topic or is
+/// too long to name one; its key, unless that alone is too large.
 const READ: &str = "
 SELECT v.version, r.*
 FROM {hold_version} v
 LEFT JOIN LATERAL (
-    SELECT p.*
+    SELECT p.id, p.lane, p.event_id,
+           CASE WHEN p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
+           CASE WHEN p.too_large IS NULL OR octet_length(p.aggregate_id) <= $5::integer THEN p.aggregate_id
+                ELSE left(p.aggregate_id, 300) END,
+           CASE WHEN p.too_large IS NULL THEN p.event_type END,
+           CASE WHEN p.too_large IS NULL THEN p.payload END,
+           p.too_large,
+           CASE WHEN p.too_large IS NULL THEN p.headers END,
+           p.created_at{p_ctid}
     FROM unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
     CROSS JOIN LATERAL (
-        SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type,
-               CASE WHEN {length} <= $5::integer THEN o.payload END AS payload,
-               CASE WHEN {length} > $5::integer THEN {length} END AS too_large,
-               o.headers, o.created_at{ctid}
+        SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
+               {too_large} AS too_large,
+               {headers_read} AS headers,
+               o.created_at{ctid}
         FROM {outbox} o
         WHERE {pending}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -82,6 +93,36 @@ LEFT JOIN LATERAL (
     ) p
     LIMIT $4::bigint
 ) r ON true";
+
+/// The length of an event in bytes if no record can hold it, else NULL. What is compared is never more than what the
+/// record needs, so that nothing is refused that Kafka might take.
+///
+/// - The length of a text is known without reading it.
+/// - That of jsonb is not. Headers that are stored in few bytes and not compressed are small. The others are measured
+///   as they are when nothing is compressed (`#> '{}'` changes nothing else), since their text could exceed the gigabyte
+///   that the server allows, which would fail the read of all other rows. They take up to three times as many bytes
+///   as in a record.
+const TOO_LARGE: &str = "CASE
+                   WHEN {length_of_texts} > $5::integer OR octet_length(o.aggregate_type) > $5::integer
+                       OR {headers_large} AND {headers_length} / 4 > $5::integer
+                   THEN {length_of_texts} + octet_length(o.aggregate_type) + coalesce({headers_length}, 0)
+               END";
+const LENGTH_OF_TEXTS: &str =
+    "(coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type))";
+const HEADERS_LARGE: &str =
+    "(pg_column_size(o.headers) > 2000 OR pg_column_compression(o.headers) IS NOT NULL)";
+const HEADERS_LENGTH: &str =
+    "CASE WHEN pg_column_size(o.headers) / 4 > $5::integer THEN pg_column_size(o.headers)
+                       ELSE pg_column_size(o.headers #> '{}') END";
+
+/// Large headers are fetched only if all of them are strings: a number of a few bytes may have 131,072 digits, and what
+/// is no flat object of strings becomes no record anyway.
+const HEADERS_READ: &str = "CASE
+                   WHEN {headers_large}
+                       AND (jsonb_typeof(o.headers) <> 'object' OR o.headers @? '$.* ? (@.type() <> \"string\")')
+                   THEN '[]'
+                   ELSE o.headers
+               END";
 
 /// The only way in which sent_at is ever set.
 const MARK: &str = "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])";
@@ -226,13 +267,18 @@ impl Statements {
         payload: PayloadType,
         on_sent: OnSent,
         template: &TopicTemplate,
-        payload_bytes_max: i32,
+        record_bytes_max: i32,
     ) -> Statements {
         let render = |sql: &str| {
             let sql = sql
                 .replace("{pending}", PENDING)
                 .replace("{first_of_key}", FIRST_OF_KEY)
                 .replace("{not_held}", &not_held(template))
+                .replace("{too_large}", TOO_LARGE)
+                .replace("{headers_read}", HEADERS_READ)
+                .replace("{length_of_texts}", LENGTH_OF_TEXTS)
+                .replace("{headers_large}", HEADERS_LARGE)
+                .replace("{headers_length}", HEADERS_LENGTH)
                 .replace("{not_blocked}", NOT_BLOCKED)
                 .replace("{of_type}", if template.is_constant() { "" } else { OF_TYPE })
                 .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
@@ -240,13 +286,14 @@ impl Statements {
                 .replace("{length}", &payload.length_sql("o.payload"))
                 .replace("{payload_bytes}", &payload.bytes_sql("payload"))
                 .replace("{headers}", "headers")
-                .replace("{ctid}", if on_sent == OnSent::Delete { ", o.ctid" } else { "" });
+                .replace("{ctid}", if on_sent == OnSent::Delete { ", o.ctid" } else { "" })
+                .replace("{p_ctid}", if on_sent == OnSent::Delete { ", p.ctid" } else { "" });
             table.render(&sql)
         };
         Statements {
             payload,
             on_sent,
-            payload_bytes_max,
+            record_bytes_max,
             lock: render(LOCK),
             read: render(READ),
             read_first: render(&READ.replace("{pending}", "{first_of_key}")),

@@ -12,6 +12,8 @@ use tokio_postgres::types::Type;
 
 /// More dead letters than this are not counted.
 pub const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
+/// More blocked keys than this are not counted.
+pub const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 /// The backlog is exact up to this, then an estimate.
 pub const BACKLOG_COUNTED_MAX: i64 = 10_000;
 const WAITING_TYPES_MAX: usize = 200;
@@ -24,6 +26,12 @@ SELECT reason, count(*)
 FROM (SELECT reason FROM {dead_letter} WHERE requeued_at IS NULL ORDER BY id DESC LIMIT $1::bigint) AS latest
 GROUP BY reason
 ORDER BY count(*) DESC, reason";
+
+const BLOCKED: &str = "
+SELECT topic, aggregate_id, outbox_id, reason, blocked_at, (SELECT count(*) FROM (SELECT FROM {blocked_key} LIMIT $1) AS b)
+FROM {blocked_key}
+ORDER BY outbox_id
+LIMIT 5";
 
 /// Under the name of this very connection. A pooler in between shows its own address.
 const RELAYS: &str = "
@@ -98,6 +106,10 @@ pub struct OutboxStatus {
     pub held: Vec<HeldTopic>,
     /// Dead letters that were not requeued, by reason; of the latest [`DEAD_LETTERS_COUNTED_MAX`].
     pub dead_letters: Vec<(String, i64)>,
+    /// Keys whose events wait behind a refused one; no more than [`BLOCKED_KEYS_COUNTED_MAX`] are counted.
+    pub blocked_keys: i64,
+    /// The oldest of them, at most 5.
+    pub blocked: Vec<Blocked>,
     /// What holds vacuum back most, if anything does.
     pub vacuum: Option<HoldsVacuum>,
     /// Table and indexes.
@@ -119,6 +131,21 @@ pub struct HeldTopic {
     pub next_probe: SystemTime,
     /// How often it was tried.
     pub probes: i32,
+}
+
+/// A key whose events wait.
+#[derive(Clone, Debug)]
+pub struct Blocked {
+    /// The topic that the refused event was meant for.
+    pub topic: String,
+    /// The key.
+    pub key: String,
+    /// The row that Kafka refused.
+    pub outbox_id: i64,
+    /// A word to filter by.
+    pub reason: String,
+    /// Since when.
+    pub since: SystemTime,
 }
 
 /// What keeps vacuum from removing dead rows.
@@ -169,6 +196,7 @@ impl PostgresStatus {
         let oldest = self.one(OLDEST, &[(&lanes, Type::INT2_ARRAY)]).await?;
         let held = self.all(HELD, &[]).await?;
         let dead = self.all(DEAD_LETTERS, &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
+        let blocked = self.all(BLOCKED, &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
         let relays = self.one(RELAYS, &[]).await?;
         let vacuum = self.all(HOLDS_VACUUM, &[]).await?;
         let size = self.one(SIZE, &[(&self.table.quoted(), Type::TEXT)]).await?;
@@ -181,6 +209,8 @@ impl PostgresStatus {
             oldest: seconds(oldest.get(0)),
             held: held.iter().map(held_topic).collect(),
             dead_letters: dead.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
+            blocked: blocked.iter().map(blocked_key).collect(),
             vacuum: vacuum.first().map(|row| HoldsVacuum {
                 what: row.get(0),
                 name: row.get(1),
@@ -225,6 +255,16 @@ fn held_topic(row: &Row) -> HeldTopic {
         since: row.get(3),
         next_probe: row.get(4),
         probes: row.get(5),
+    }
+}
+
+fn blocked_key(row: &Row) -> Blocked {
+    Blocked {
+        topic: row.get(0),
+        key: row.get(1),
+        outbox_id: row.get(2),
+        reason: row.get(3),
+        since: row.get(4),
     }
 }
 

@@ -10,12 +10,13 @@ use std::str::FromStr;
 const IDENTIFIER_BYTES_MAX: usize = 63;
 
 /// What derives its name from the outbox table: the placeholder in SQL text, and the suffix of the name.
-const DERIVED: [(&str, &str); 9] = [
+const DERIVED: [(&str, &str); 10] = [
     ("outbox", ""),
     ("lane", "_lane"),
     ("dead_letter", "_dead_letter"),
     ("hold", "_hold"),
     ("blocked_key", "_blocked_key"),
+    ("act", "_act"),
     ("hold_version", "_hold_version"),
     ("hold_changed", "_hold_changed"),
     ("enqueue", "_enqueue"),
@@ -122,6 +123,11 @@ impl TableName {
     /// The table of blocked keys, quoted.
     pub fn blocked_key(&self) -> String {
         self.derived("_blocked_key")
+    }
+
+    /// The table of what operators did, quoted.
+    pub fn act(&self) -> String {
+        self.derived("_act")
     }
 
     /// The table that counts changes of the holds and blocked keys, quoted.

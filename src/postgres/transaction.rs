@@ -5,7 +5,7 @@
 
 use super::connect::Database;
 use super::fault::{answer, fault};
-use super::session::plain_settings;
+use super::session::{operator_settings, plain_settings};
 use crate::relay::failure::{Fault, FaultKind};
 use deadpool_postgres::Object;
 use futures_util::join;
@@ -24,16 +24,21 @@ pub(super) struct ShortTransaction {
 impl ShortTransaction {
     /// For statements that change nothing.
     pub(super) fn reading(database: Database) -> ShortTransaction {
-        ShortTransaction::new(database, "READ ONLY")
+        ShortTransaction::new(database, "READ ONLY", &plain_settings())
     }
 
     /// For statements that write.
     pub(super) fn writing(database: Database) -> ShortTransaction {
-        ShortTransaction::new(database, "READ WRITE")
+        ShortTransaction::new(database, "READ WRITE", &plain_settings())
     }
 
-    fn new(database: Database, access: &str) -> ShortTransaction {
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {}", plain_settings());
+    /// For what an operator does.
+    pub(super) fn operating(database: Database) -> ShortTransaction {
+        ShortTransaction::new(database, "READ WRITE", &operator_settings())
+    }
+
+    fn new(database: Database, access: &str, settings: &str) -> ShortTransaction {
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {settings}");
         ShortTransaction { database, begin }
     }
 

@@ -22,6 +22,7 @@ use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settlement};
 use super::publisher::{Producer, Publisher};
 use super::session::{Routing, Session};
+use crate::fail_point;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -71,6 +72,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         claim.release().await?;
         return Ok(Cycle::default());
     }
+    fail_point::reach("lanes-locked").await;
     relay.marks.borrow_mut().meet(claim.server());
     let owned = claim.lanes().to_vec();
     let start = relay.marks.borrow().start(&owned);
@@ -154,6 +156,7 @@ async fn publish<C: Claim, P: Publisher>(
         first_of_key_of: None,
     };
     claim.read(&read).await?;
+    fail_point::reach("read-sent").await;
     let hold_version = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
@@ -171,7 +174,9 @@ async fn publish<C: Claim, P: Publisher>(
         if slice.end != End::More || full || session.failure().is_some() {
             break slice.hold_version;
         }
+        fail_point::reach("between-slices").await;
     };
+    fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
     Ok(hold_version)
 }
@@ -186,6 +191,7 @@ async fn finish<C: Claim, P: Publisher>(
     deadline: Instant,
 ) -> Result<(), Fault> {
     let begun = Instant::now();
+    fail_point::reach("waiting-for-reports").await;
     let patience = relay.limits.publish_timeout / STUCK_SHARE;
     let mut look_at = begun + patience;
     while look_at < deadline {
@@ -200,10 +206,10 @@ async fn finish<C: Claim, P: Publisher>(
             continue;
         }
         // That others were acknowledged may have been just before Kafka went away altogether.
-        let (answers, kept) = alive(relay, claim, relay.publisher.probe()).await;
+        let (answers, kept) = alive(relay, claim, timeout_at(deadline, relay.publisher.probe())).await;
         kept?;
         session.absorb(batch);
-        if answers.is_ok() && session.hold_stuck(batch, relay.heard_since(begun), patience) {
+        if matches!(answers, Ok(Ok(_))) && session.hold_stuck(batch, relay.heard_since(begun), patience) {
             return Ok(());
         }
         look_at = Instant::now() + STUCK_LOOK_EVERY;
@@ -280,7 +286,9 @@ async fn record<C: Claim, P: Publisher>(
         claim.release().await?;
         return Ok(true);
     }
+    fail_point::reach("before-settlement").await;
     let settled = claim.settle(&settlement).await?;
+    fail_point::reach("committed").await;
     relay.report(&settlement);
     Ok(settled.all)
 }

@@ -35,9 +35,10 @@ pub enum Payload<'a> {
     Bytes(&'a [u8]),
     /// A NULL payload, which Kafka's log compaction takes as a delete.
     Tombstone,
-    /// Longer than the largest record that may be sent; recognised by its length and never fetched.
+    /// The event is longer than the largest record that may be sent, for whatever part of it; recognised by its length,
+    /// and nothing large of it was fetched.
     TooLarge {
-        /// Its length in bytes.
+        /// The length of the whole event in bytes.
         bytes: i64,
     },
 }

@@ -8,6 +8,7 @@
 //! | cluster | nothing is claimed until a probe succeeds |
 //! | session | the session is replaced |
 
+use super::reason::UNKNOWN;
 use std::fmt;
 
 /// Why Kafka did not acknowledge something.
@@ -40,7 +41,7 @@ pub enum FailureKind {
 impl Failure {
     /// A failure that says nothing about where the record is.
     pub fn unknown(error: impl Into<String>) -> Failure {
-        Failure { kind: FailureKind::Unknown, reason: "unknown", error: error.into() }
+        UNKNOWN.failure(error)
     }
 }
 

@@ -9,11 +9,9 @@ use super::batch::{Batch, Fate};
 use super::event::Event;
 use super::failure::{Failure, FailureKind, Rejection};
 use super::publisher::{Judged, Producer, Publisher};
+use super::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
 use super::session::{Place, Session};
 use std::collections::HashMap;
-
-/// The reason of a hold that many lone refusals have brought about.
-pub const REJECTS_EVERYTHING: &str = "rejects-everything";
 
 /// Judges the suspects of a batch, one partition after the other.
 pub async fn judge<E: Event, P: Publisher>(
@@ -85,6 +83,8 @@ async fn judge_place<E: Event, P: Publisher>(
         };
         match failure.kind {
             FailureKind::Row if size > 1 => width = (size - acknowledged) / 2,
+            // That another record was refused cannot be, alone: what it says of this one is not known.
+            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop,
             FailureKind::Row => {
                 if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
                     session.hold(place, rejects_everything(relay, &failure));
@@ -104,7 +104,7 @@ async fn judge_place<E: Event, P: Publisher>(
 
 /// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.
 fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
-    let too_large = (failure.reason == "record-too-large").then(|| row.size());
+    let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
     let refused = relay.refusals.refused(topic, row.event_id(), too_large);
     refused > relay.limits.rejections_before_hold as usize
 }
@@ -114,5 +114,8 @@ fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
         "more than {} events were refused one after the other, each of them alone: {}",
         relay.limits.rejections_before_hold, failure.error
     );
-    Rejection { reason: REJECTS_EVERYTHING, error }
+    REJECTS_EVERYTHING.rejection(error)
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,7 @@ pub mod probe;
 pub mod prober;
 pub mod publisher;
 pub mod reaper;
+pub mod reason;
 pub mod refusals;
 pub mod scout;
 pub mod session;
@@ -130,6 +131,21 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Postgres failed this party. One that fails anybody is not ready.
+    fn postgres_failed(&self, party: usize, fault: &failure::Fault) {
+        self.stats.postgres.fails(fault);
+        self.postgres.failed(party, fault, worker::POSTGRES_ADVICE);
+    }
+
+    /// Postgres worked for this party. It answers as soon as it works for everybody: a server that only lets the scout
+    /// read relays nothing.
+    fn postgres_worked(&self, party: usize) {
+        self.postgres.worked(party);
+        if self.postgres.lasts().is_none() {
+            self.stats.postgres.answers();
+        }
+    }
+
     /// How many rows probably fit into so many bytes.
     fn expected_rows(&self, bytes: usize) -> usize {
         (bytes / self.row_bytes.get().max(1)).max(1)
@@ -185,8 +201,9 @@ impl<P> Relay<P> {
         for Verdict { row, topic, why } in &settlement.rejected {
             tracing::warn!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "Kafka can never store this event, so it is in the dead letters now; `outbox-relay dead-letters` shows it: {}",
-                why.error
+                "Kafka can never store this event, so it is in the dead letters now; `outbox-relay dead-letters` shows it: {}. \
+                 What to do: {}",
+                why.error, reason::remedy(why.reason)
             );
             self.stats.dead_letters.inc();
         }
@@ -194,16 +211,17 @@ impl<P> Relay<P> {
             tracing::warn!(
                 event_id = %row.event_id(), topic, reason = why.reason,
                 "Kafka can never store this event, so it blocks its key until somebody decides; \
-                 `outbox-relay blocked-keys` shows it: {}",
-                why.error
+                 `outbox-relay blocked-keys` shows it: {}. What to do: {}",
+                why.error, reason::remedy(why.reason)
             );
         }
         for Held { topic, why, .. } in &settlement.held {
             tracing::warn!(
                 topic,
                 reason = why.reason,
-                "events of this topic wait until it can be written to, all others flow: {}",
-                why.error
+                "events of this topic wait until it can be written to, all others flow: {}. What to do: {}",
+                why.error,
+                reason::remedy(why.reason)
             );
         }
     }

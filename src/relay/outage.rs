@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Who has not been failed for so long, and has nothing to do, is not failed any more: longer than any backoff.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// Whether one thing, such as Postgres, works for everybody who needs it.
 pub struct Outage {
     what: &'static str,
@@ -13,6 +16,7 @@ pub struct Outage {
 
 struct Now {
     since: Instant,
+    latest: Instant,
     times: u64,
     /// It is over when it works for all of these again.
     parties: HashSet<usize>,
@@ -32,16 +36,28 @@ impl Outage {
         } else {
             tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
         }
-        let now = now.get_or_insert_with(|| Now { since: Instant::now(), times: 0, parties: HashSet::new() });
+        let at = Instant::now();
+        let now = now.get_or_insert_with(|| Now { since: at, latest: at, times: 0, parties: HashSet::new() });
+        now.latest = at;
         now.times += 1;
         now.parties.insert(party);
     }
 
     /// It worked for this party. Said once, when it works for all, with how long it had not.
     pub fn worked(&self, party: usize) {
+        self.forget(|failed, _| failed == party);
+    }
+
+    /// Nobody but this party has anything to do with it now: whom it failed last may not try again for hours.
+    pub fn needed_only_by(&self, party: usize) {
+        self.forget(|failed, quiet| failed != party && quiet > QUIET);
+    }
+
+    fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
         let mut current = self.now.borrow_mut();
         let Some(now) = current.as_mut() else { return };
-        now.parties.remove(&party);
+        let quiet = now.latest.elapsed();
+        now.parties.retain(|party| !forgets(*party, quiet));
         if now.parties.is_empty() {
             let seconds = now.since.elapsed().as_secs_f64();
             tracing::info!(seconds, failed_attempts = now.times, "{} works again", self.what);
@@ -52,5 +68,39 @@ impl Outage {
     /// For how long it has failed.
     pub fn lasts(&self) -> Option<Duration> {
         self.now.borrow().as_ref().map(|now| now.since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_over_when_it_works_for_all_whom_it_failed() {
+        let outage = Outage::new("a test");
+        outage.failed(0, &"gone", "");
+        outage.failed(1, &"gone", "");
+        outage.worked(0);
+        outage.worked(2);
+        assert!(outage.lasts().is_some());
+        outage.worked(1);
+        assert!(outage.lasts().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whom_it_failed_last_and_who_has_nothing_to_do_does_not_keep_it_open() {
+        let outage = Outage::new("a test");
+        outage.failed(0, &"gone", "");
+        outage.failed(1, &"gone", "");
+        outage.needed_only_by(0);
+        outage.worked(0);
+        assert!(outage.lasts().is_some(), "it may have been failed in the middle of its work");
+        outage.failed(0, &"gone", "");
+        advance(QUIET * 2).await;
+        outage.needed_only_by(0);
+        assert!(outage.lasts().is_some(), "the one that needs it has not said that it works");
+        outage.worked(0);
+        assert!(outage.lasts().is_none());
     }
 }

@@ -5,12 +5,12 @@ use super::Relay;
 use super::cycle::alive;
 use super::event::Event;
 use super::failure::{Failure, FailureKind, Fault};
-use super::judge::REJECTS_EVERYTHING;
 use super::marks::LOWEST;
 use super::outbox::{Claim, Outbox, Read, Settled, Settlement};
 use super::partition;
 use super::prober::{Due, Holds, Witness};
 use super::publisher::{Judged, Publisher};
+use super::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -104,7 +104,7 @@ async fn publish_first<P: Publisher, O: Outbox>(
             kept?;
             claim.release().await?;
             // A topic that answers to a single row works; whether that row is guilty is found out in its turn.
-            let answers = failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING;
+            let answers = failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word;
             Ok(if answers { Probe::Works } else { Probe::Fails(failure) })
         }
     }

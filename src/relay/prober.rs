@@ -2,19 +2,24 @@
 
 use super::Relay;
 use super::backoff::Backoff;
-use super::failure::{FailureKind, Fault};
+use super::failure::{Failure, FailureKind, Fault, FaultKind};
 use super::lane::Lane;
 use super::outage::Outage;
 use super::outbox::Outbox;
 use super::probe::{Probe, probe};
 use super::publisher::Publisher;
+use super::reason::remedy;
 use super::worker::POSTGRES_ADVICE;
+use crate::fail_point;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 const CLUSTER_FIRST: Duration = Duration::from_millis(200);
 const CLUSTER_MOST: Duration = Duration::from_secs(2);
+const CLUSTER_PROBES_MOST: usize = 6;
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
 
 /// The holds, which are rows in the database: all relays agree on them.
@@ -70,33 +75,56 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
         relay.gate.closed().await;
         if let Some(reason) = relay.gate.reason() {
             relay.stats.kafka.fails(&reason);
-            relay.kafka.failed(0, &reason, KAFKA_ADVICE);
+            relay.kafka.failed(0, &reason, &advice(&reason));
         }
-        match relay.publisher.probe().await {
-            Ok(()) => {
-                relay.stats.kafka.answers();
-                relay.kafka.worked(0);
-                relay.gate.open();
-                backoff.reset();
-            }
-            Err(failure) => {
-                relay.stats.kafka.fails(&failure);
-                relay.kafka.failed(0, &failure, KAFKA_ADVICE);
-                sleep(backoff.next_wait()).await;
+        probe_until_answered(&relay, &mut backoff).await;
+        relay.stats.kafka.answers();
+        relay.kafka.worked(0);
+        relay.gate.open();
+        backoff.reset();
+    }
+}
+
+/// A connection that swallows what is sent keeps its probe waiting, even after Kafka is back: so the next probe does
+/// not wait for it.
+async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Backoff) {
+    let mut probes = FuturesUnordered::new();
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            Some(answer) = probes.next() => match answer {
+                Ok(()) => return,
+                Err(failure) => {
+                    relay.stats.kafka.fails(&failure);
+                    relay.kafka.failed(0, &failure, &advice(&failure));
+                }
+            },
+            () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
+                probes.push(relay.publisher.probe());
+                next = Instant::now() + backoff.next_wait();
             }
         }
     }
 }
 
-const KAFKA_ADVICE: &str = "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works; look at [kafka] bootstrap_servers and the brokers";
+fn advice(failure: &Failure) -> String {
+    let remedy = remedy(failure.reason);
+    format!(
+        "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works. What to do: {remedy}"
+    )
+}
 
 /// Probes held topics when their time has come.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
     let outage = Outage::new("probing held topics");
     loop {
         relay.gate.opened().await;
+        fail_point::reach("probing-holds").await;
         match probe_due(&relay, &mut holds, &mut outbox).await {
             Ok(_) => outage.worked(0),
+            // The scout meets that too, and says it.
+            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
         sleep(HOLDS_EVERY).await;

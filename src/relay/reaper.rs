@@ -1,6 +1,6 @@
 //! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
 
-use super::failure::Fault;
+use super::failure::{Fault, FaultKind};
 use super::outage::Outage;
 use super::stats::Stats;
 use super::worker::POSTGRES_ADVICE;
@@ -37,6 +37,8 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<S
                     continue;
                 }
             }
+            // The scout meets that too, and says it.
+            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
         sleep(interval).await;

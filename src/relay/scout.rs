@@ -10,7 +10,7 @@ use super::lane::{LANES, Lane};
 use super::marks::LOWEST;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
-use super::worker::POSTGRES_ADVICE;
+use crate::fail_point;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -85,9 +85,11 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
+            fail_point::reach("scouting").await;
             let measured = self.measure().await;
             let done = match measured {
                 Ok(()) if !self.relay.gate.is_open() => {
+                    self.relay.postgres.needed_only_by(SCOUT);
                     self.wait_for_gate().await;
                     continue;
                 }
@@ -95,15 +97,16 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Err(fault) => Err(fault),
             };
             match done {
-                Ok(_) => {
-                    self.relay.stats.postgres.answers();
-                    self.relay.postgres.worked(SCOUT);
+                Ok(seen) => {
+                    if seen == Seen::NothingAnywhere {
+                        self.relay.postgres.needed_only_by(SCOUT);
+                    }
+                    self.relay.postgres_worked(SCOUT);
                     self.backoff.reset();
                     self.wait().await;
                 }
                 Err(fault) => {
-                    self.relay.stats.postgres.fails(&fault);
-                    self.relay.postgres.failed(SCOUT, &fault, POSTGRES_ADVICE);
+                    self.relay.postgres_failed(SCOUT, &fault);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -168,7 +171,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Ok(None)
             }
             Ok(value) => {
-                self.relay.stats.postgres.answers();
+                self.relay.postgres_worked(SCOUT);
                 Ok(Some(value))
             }
         }

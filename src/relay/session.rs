@@ -22,6 +22,7 @@ use super::failure::{Failure, FailureKind, Rejection};
 use super::partition;
 use super::publisher::{Producer, Refusal, Report};
 use super::refusals::Refusals;
+use crate::fail_point;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -181,6 +182,7 @@ impl<P: Producer> Session<P> {
             if self.failure.is_some() || (self.unheard == 0 && self.deferred.is_empty()) {
                 return;
             }
+            fail_point::reach("waiting-for-reports").await;
             // Rows that wait for the first one of their partition wait for that one, not for all the others.
             self.producer.quiet(!self.deferred.is_empty()).await;
         }
@@ -308,8 +310,7 @@ impl<P: Producer> Session<P> {
 mod outcome;
 mod routes;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
-pub use outcome::STUCK;
 use routes::Route;
 pub use routes::Routing;

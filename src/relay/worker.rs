@@ -38,7 +38,7 @@ pub async fn work<O: Outbox, P: Publisher>(
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
         match done {
             Ok(cycle) => {
-                relay.postgres.worked(number);
+                relay.postgres_worked(number);
                 count(&relay.stats, &cycle, begun.elapsed());
                 give_back(&relay, &lanes, &cycle);
                 // Rows that somebody keeps locked are all that it had to settle.
@@ -55,7 +55,7 @@ pub async fn work<O: Outbox, P: Publisher>(
                 match fault.kind {
                     FaultKind::Contended => tracing::debug!("{fault}"),
                     FaultKind::Unavailable | FaultKind::Refused => {
-                        relay.postgres.failed(number, &fault, POSTGRES_ADVICE);
+                        relay.postgres_failed(number, &fault);
                     }
                 }
                 sleep(backoff.next_wait()).await;

@@ -84,11 +84,15 @@ async fn metrics_show_the_whole_catalogue_and_count() {
     relay.until("GET /readyz", |status, _| status == 200).await;
     // A topic name that Kafka does not allow needs no broker to be refused.
     setup
-        .sql("INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('a b', '1', 'X')")
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('a b', '1', 'X');
+             INSERT INTO app.outbox_hold (topic, reason, error, probe_at) VALUES ('t', 'r', 'e', now() + interval '1 hour')",
+        )
         .await;
     let text = relay
         .until("GET /metrics", |_, text| {
-            text.contains("\noutbox_relay_dead_letters_total 1\n")
+            text.contains("\noutbox_relay_topic_held{")
+                && text.contains("\noutbox_relay_dead_letters_total 1\n")
                 && text.contains("\noutbox_relay_batch_seconds_count 1\n")
         })
         .await;

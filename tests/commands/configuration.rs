@@ -76,8 +76,11 @@ fn a_wrong_command_line_ends_with_2() {
 
 #[test]
 fn every_command_says_its_exit_codes_and_examples() {
-    for command in ["run", "check-config", "status", "reap", "migrate"] {
-        let help = Ended::of(&mut binary(&[command, "--help"]));
+    let commands = "run, check-config, status, reap, migrate, dead-letters, dead-letters list, dead-letters show, \
+                    dead-letters requeue, dead-letters discard, dead-letters history, blocked-keys, blocked-keys list, \
+                    blocked-keys retry, blocked-keys dead-letter";
+    for command in commands.split(", ") {
+        let help = Ended::of(binary(&command.split(' ').collect::<Vec<_>>()).arg("--help"));
         assert!(help.succeeds().contains("Exit codes: 0") && help.stdout.contains("Examples:"), "{help}");
     }
 }

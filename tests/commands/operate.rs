@@ -25,14 +25,26 @@ async fn migrate_shows_tries_applies_and_then_has_nothing_to_do() {
 async fn status_tells_what_waits_and_why() {
     let setup = Setup::migrated("status").await;
     let empty = setup.relay(&["status"]);
-    for line in ["unsent        0 rows\n", "held topics   none", "dead letters  0", "none is connected"] {
+    for line in [
+        "unsent        0 rows\n",
+        "held topics   none",
+        "blocked keys  none",
+        "dead letters  0",
+        "none is connected",
+    ] {
         assert!(empty.succeeds().contains(line), "{line}: {empty}");
     }
+    assert!(!empty.stdout.contains("what to do"), "{empty}");
     setup
         .sql(
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at)
              SELECT 'order', i::text, 'X', now() - interval '1 hour' FROM generate_series(1, 3) AS i;
-             INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('events.order', 'unknown-topic', 'no such topic');
+             INSERT INTO app.outbox_hold (topic, reason, error)
+             VALUES ('events.order', 'unknown-topic', 'no such topic'), ('events.a', 'stuck', 'silent'),
+                    ('events.b', 'rejects-everything', 'refused');
+             INSERT INTO app.outbox_blocked_key (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
+             SELECT 'order', 'key ' || i, i, gen_random_uuid(), 'events.c', 'invalid-headers', 'no object'
+             FROM generate_series(1, 7) AS i;
              INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
                                                  created_at, topic, reason, error, requeued_at)
              SELECT i, gen_random_uuid(), 'order', '1', 'X', now(), 'events.order', 'record-too-large', 'too large',
@@ -45,7 +57,8 @@ async fn status_tells_what_waits_and_why() {
     assert_eq!(json["backlog"]["rows"], 3, "{json}");
     assert_eq!(json["backlog"]["estimated"], false, "{json}");
     assert!(json["backlog"]["oldest_age_seconds"].as_f64().unwrap() >= 3600.0, "{json}");
-    let held = &json["held_topics"][0];
+    let held = json["held_topics"].as_array().unwrap();
+    let held = held.iter().find(|held| held["reason"] == "unknown-topic").unwrap();
     assert_eq!(
         (&held["topic"], &held["reason"]),
         (&"events.order".into(), &"unknown-topic".into()),
@@ -54,12 +67,28 @@ async fn status_tells_what_waits_and_why() {
     assert!(held["remedy"].as_str().unwrap().contains("create the topic"), "{json}");
     assert_eq!(json["dead_letters"]["rows"], 2, "{json}");
     assert_eq!(json["dead_letters"]["by_reason"][0]["reason"], "record-too-large", "{json}");
+    assert_eq!(json["blocked_keys"]["keys"], 7, "{json}");
+    let oldest = json["blocked_keys"]["oldest"].as_array().unwrap();
+    assert_eq!(
+        oldest.iter().map(|key| key["outbox_id"].as_i64().unwrap()).collect::<Vec<_>>(),
+        [1, 2, 3, 4, 5]
+    );
     assert!(json["size"]["table_bytes"].as_i64().unwrap() > 0, "{json}");
 
     let text = setup.relay(&["status"]);
-    for part in
-        ["3 rows, the oldest 1h", "events.order  unknown-topic since 20", "no such topic", "create the topic"]
-    {
+    for part in [
+        "3 rows, the oldest 1h",
+        "events.order  unknown-topic since 20",
+        "no such topic",
+        "create the topic",
+        "min.insync.replicas",
+        "rejections_before_hold",
+        "blocked keys  7; their events wait",
+        "events.c  key key 1, row 1  invalid-headers since 20",
+        "what to do: the event can never be sent as it is: `outbox-relay blocked-keys dead-letter`",
+        "and more, which `outbox-relay blocked-keys list` shows",
+        "`outbox-relay dead-letters list`",
+    ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");
     }
     setup.drop(&[]).await;

@@ -4,8 +4,16 @@ use super::Setup;
 use crate::support::database::run;
 use outbox_relay::postgres::grants::relay_grants;
 
-const COMMANDS: [&[&str]; 5] =
-    [&["run"], &["run", "--once"], &["status"], &["reap"], &["check-config", "--connect"]];
+const COMMANDS: [&[&str]; 8] = [
+    &["run"],
+    &["run", "--once"],
+    &["status"],
+    &["reap"],
+    &["check-config", "--connect"],
+    &["dead-letters", "list"],
+    &["dead-letters", "requeue", "--all"],
+    &["blocked-keys", "retry", "--all"],
+];
 
 fn all_fail(setup: &Setup, said: &[&str]) {
     for args in COMMANDS {

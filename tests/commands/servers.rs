@@ -17,6 +17,10 @@ async fn commands_that_ask_once_end_with_69_without_postgres() {
         &["migrate", "--dry-run"],
         &["check-config", "--connect"],
         &["run", "--once"],
+        &["dead-letters", "list"],
+        &["dead-letters", "requeue", "--all"],
+        &["dead-letters", "history"],
+        &["blocked-keys", "dead-letter", "--all", "--dry-run"],
     ] {
         let ended = setup.relay(args);
         ended.fails(69, &["connecting to Postgres"]);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-use super::topics;
+use super::topics::Cluster;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
@@ -58,9 +58,15 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of every partition that these topics have now.
+    /// Of every partition that these topics of the shared cluster have now.
     pub fn new(topics: &[String]) -> Self {
-        let consumer: BaseConsumer = topics::client()
+        Self::of(&Cluster::shared(), topics)
+    }
+
+    /// Of every partition that these topics have now.
+    pub fn of(cluster: &Cluster, topics: &[String]) -> Self {
+        let consumer: BaseConsumer = cluster
+            .client()
             .set("group.id", "no-group-is-joined")
             .set("enable.auto.commit", "false")
             .set("fetch.wait.max.ms", "5")
@@ -69,7 +75,7 @@ impl Reader {
         let mut assignment = TopicPartitionList::new();
         let mut next = HashMap::new();
         for topic in topics {
-            for partition in 0..topics::partitions(topic) {
+            for partition in 0..cluster.partitions(topic) {
                 assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
                 next.insert((topic.clone(), partition), 0);
             }
@@ -126,8 +132,13 @@ impl Reader {
     }
 }
 
-/// Everything that these topics hold now, partition by partition in the order of the offsets.
+/// Everything that these topics of the shared cluster hold now, partition by partition in the order of the offsets.
 pub async fn read_all(topics: &[String]) -> Vec<Record> {
-    let topics = topics.to_vec();
-    tokio::task::spawn_blocking(move || Reader::new(&topics).read_to_end()).await.unwrap()
+    read_all_of(&Cluster::shared(), topics).await
+}
+
+/// Everything that these topics hold now, partition by partition in the order of the offsets.
+pub async fn read_all_of(cluster: &Cluster, topics: &[String]) -> Vec<Record> {
+    let (cluster, topics) = (cluster.clone(), topics.to_vec());
+    tokio::task::spawn_blocking(move || Reader::of(&cluster, &topics).read_to_end()).await.unwrap()
 }

@@ -2,10 +2,14 @@
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, Config, NoTls};
 
+const BACK_WITHIN: Duration = Duration::from_secs(60);
+
 /// A fresh database; the test that passes drops it, the one that fails leaves it to be looked at.
+#[derive(Clone)]
 pub struct Database {
     server: Config,
     name: String,
@@ -21,11 +25,22 @@ impl Database {
                  `eval \"$(scripts/services env)\"`"
             )
         });
-        let server = Config::from_str(&url).unwrap();
+        Self::create_on(&url, test).await
+    }
+
+    /// On a server of the test's own.
+    pub async fn create_on(url: &str, test: &str) -> Self {
+        let server = Config::from_str(url).unwrap();
         let name = unique(test);
         connect(&server).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-        let url = with_database(&url, &name);
+        let url = with_database(url, &name);
         Self { server, name, url }
+    }
+
+    /// The same database on another server: a copy of the first one.
+    pub fn on(&self, url: &str) -> Self {
+        let server = Config::from_str(url).unwrap();
+        Self { server, name: self.name.clone(), url: with_database(url, &self.name) }
     }
 
     /// For programs that take a connection string.
@@ -39,6 +54,21 @@ impl Database {
 
     pub async fn connect(&self) -> Client {
         connect(self.server.clone().dbname(&self.name)).await
+    }
+
+    /// A connection, as soon as the server gives one.
+    pub async fn connect_patiently(&self) -> Client {
+        let begun = Instant::now();
+        loop {
+            match self.server.clone().dbname(&self.name).connect(NoTls).await {
+                Ok((client, connection)) => {
+                    tokio::spawn(connection);
+                    return client;
+                }
+                Err(error) if begun.elapsed() > BACK_WITHIN => panic!("after {BACK_WITHIN:?}: {error:?}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
     }
 
     /// A new role that may log in and nothing else, and a connection as it.

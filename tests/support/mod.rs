@@ -1,11 +1,19 @@
 //! What the tests that need a running relay share: a world of its own for each test, the real binary as a process,
 //! writers that take turns, a consumer and a checker that know nothing of the relay.
 
+#![allow(dead_code)] // several test binaries share it, and none uses all of it
+
 pub mod checker;
+pub mod command;
 pub mod consumer;
 pub mod database;
-pub mod forwarder;
+pub mod kafka_proxy;
+pub mod kafka_server;
+pub mod kafka_wire;
 pub mod outbox;
+pub mod pgbouncer;
+pub mod postgres_proxy;
+pub mod postgres_server;
 pub mod relay;
 pub mod rows;
 pub mod topics;

@@ -1,14 +1,15 @@
 //! The world of one test: a migrated database, a ledger beside the outbox, topics that are nobody else's.
 
 use outbox_relay::postgres::migrate;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 use super::checker::{Committed, Report};
 use super::consumer;
 use super::database::{Database, run};
+use super::postgres_server::PostgresServer;
 use super::relay::{Relay, RelayProcess};
-use super::topics;
+use super::topics::Cluster;
 use super::wait::wait_until;
 
 /// Aggregates have a row of their own, which their writers lock before they insert an event, and count their events.
@@ -37,6 +38,7 @@ pub struct Outbox {
     pub database: Database,
     /// Runs the statements of the test itself.
     pub client: Client,
+    pub cluster: Cluster,
     /// The topic of an aggregate type is this and the type.
     prefix: String,
     kinds: Vec<String>,
@@ -51,12 +53,39 @@ impl Outbox {
     }
 
     pub async fn without_topics(test: &str) -> Self {
-        let database = Database::create(test).await;
+        Self::of(Database::create(test).await, &Cluster::shared()).await
+    }
+
+    /// Without topics, for a cluster of the test's own.
+    pub async fn on(cluster: &Cluster, test: &str) -> Self {
+        Self::of(Database::create(test).await, cluster).await
+    }
+
+    /// As [`Outbox::create`], on a server of the test's own.
+    pub async fn create_on(server: &PostgresServer, test: &str, partitions: i32) -> Self {
+        let database = Database::create_on(&server.url(), test).await;
+        let mut outbox = Self::of(database, &Cluster::shared()).await;
+        outbox.create_topic("order", partitions).await;
+        outbox
+    }
+
+    async fn of(database: Database, cluster: &Cluster) -> Self {
         let mut client = database.connect().await;
         migrate::apply(&mut client, &"app.outbox".parse().unwrap()).await.unwrap();
         run(&client, APPLICATION).await;
         let prefix = format!("{}.", database.name());
-        Self { database, client, prefix, kinds: Vec::new() }
+        Self { database, client, cluster: cluster.clone(), prefix, kinds: Vec::new() }
+    }
+
+    /// Connects again, after the server went.
+    pub async fn reconnect(&mut self) {
+        self.client = self.database.connect().await;
+    }
+
+    /// The database is that of another server from now on: a standby that was promoted.
+    pub async fn move_to(&mut self, server: &PostgresServer) {
+        self.database = self.database.on(&server.url());
+        self.reconnect().await;
     }
 
     /// The topic of an aggregate type.
@@ -75,20 +104,27 @@ impl Outbox {
 
     /// With settings of the topic, such as `max.message.bytes`.
     pub async fn create_topic_with(&mut self, kind: &str, partitions: i32, settings: &[(&str, &str)]) {
-        topics::create(&self.topic(kind), partitions, settings).await;
+        self.cluster.create(&self.topic(kind), partitions, settings).await;
+        self.add_topic(kind);
+    }
+
+    /// Takes in the topic of an aggregate type that the test itself created.
+    pub fn add_topic(&mut self, kind: &str) {
         self.kinds.push(kind.to_owned());
     }
 
     /// A relay of this outbox, to be configured and started.
     pub fn relay(&self) -> Relay {
-        Relay::new()
+        let relay = Relay::new()
             .set("postgres", "url", self.database.url())
-            .set("kafka", "bootstrap_servers", topics::bootstrap())
+            .set("kafka", "bootstrap_servers", self.cluster.bootstrap.clone())
             .set("outbox", "table", "app.outbox")
             .set("outbox", "topic", format!("{}{{aggregate_type}}", self.prefix))
             .set("admin", "listen", "off")
             .set("log", "level", "info,outbox_relay=debug")
-            .set("log", "format", "text")
+            .set("log", "format", "text");
+        let properties = &self.cluster.properties;
+        properties.iter().fold(relay, |relay, (name, value)| relay.set_kafka_property(name, value))
     }
 
     /// A running relay with default settings.
@@ -109,9 +145,40 @@ impl Outbox {
         self.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await
     }
 
+    /// How many rows of an aggregate type are in the outbox and not sent.
+    pub async fn unsent_of(&self, kind: &str) -> i64 {
+        let sql =
+            format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type = '{kind}'");
+        self.count(&sql).await
+    }
+
+    /// Waits for the rows of a type, as long as some of them are settled at all. Returns how long it took.
+    pub async fn wait_until_sent(&self, kind: &str, without_progress: Duration) -> Duration {
+        let begun = Instant::now();
+        loop {
+            let before = self.unsent_of(kind).await;
+            if before == 0 {
+                return begun.elapsed();
+            }
+            let what = format!("fewer than {before} unsent rows of {kind}");
+            wait_until(&what, without_progress, async || self.unsent_of(kind).await < before).await;
+        }
+    }
+
     /// How many claims are open: transactions that have asked for lanes.
     pub async fn claims(&self) -> i64 {
         self.count(&format!("SELECT count(*) FROM ({CLAIMS}) AS claims")).await
+    }
+
+    /// Claims, and transactions that the relay leaves open: those of the scout's short looks wait for nobody.
+    pub async fn held_open(&self, relay: &RelayProcess) -> i64 {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity
+             WHERE application_name = '{}' AND state LIKE 'idle in transaction%'
+               AND state_change < clock_timestamp() - interval '1 second'",
+            relay.name
+        );
+        self.claims().await + self.count(&sql).await
     }
 
     /// How many of them wait for Kafka: they have given a sign of life since they read their rows.
@@ -157,6 +224,23 @@ impl Outbox {
         wait_until(&what, within, async || self.settled().await >= enough).await;
     }
 
+    /// Waits until any more events are settled, and returns how long that took.
+    pub async fn wait_until_resumed(&self, within: Duration) -> Duration {
+        let before = self.settled().await;
+        wait_until("events are settled again", within, async || self.settled().await > before).await
+    }
+
+    /// How many rows are in the dead letters.
+    pub async fn dead_letters(&self) -> i64 {
+        self.count("SELECT count(*) FROM app.outbox_dead_letter").await
+    }
+
+    /// The topics that are held, each with its reason, by name.
+    pub async fn holds(&self) -> Vec<(String, String)> {
+        let sql = "SELECT topic, reason FROM app.outbox_hold ORDER BY topic COLLATE \"C\"";
+        self.client.query(sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
     /// Waits until this relay holds a claim that it has read, and is busy with Kafka.
     pub async fn wait_until_publishing(&self, relay: &RelayProcess) {
         let what = format!("{} is in the middle of a batch", relay.name);
@@ -191,16 +275,28 @@ impl Outbox {
 
     /// Compares the ledger with what the topics hold now.
     pub async fn check(&self) -> Report {
-        Report::new(&self.committed().await, &consumer::read_all(&self.topics()).await)
+        Report::new(&self.committed().await, &consumer::read_all_of(&self.cluster, &self.topics()).await)
+    }
+
+    /// The same for one aggregate type.
+    pub async fn check_of(&self, kind: &str) -> Report {
+        let mut committed = self.committed().await;
+        committed.retain(|event| event.topic == self.topic(kind));
+        Report::new(&committed, &consumer::read_all_of(&self.cluster, &[self.topic(kind)]).await)
     }
 
     /// For the end of a test that passed.
     pub async fn drop(self) {
         for topic in self.topics() {
-            if topics::partitions(&topic) > 0 {
-                topics::delete(&topic).await;
+            if self.cluster.partitions(&topic) > 0 {
+                self.cluster.delete(&topic).await;
             }
         }
+        self.drop_database().await;
+    }
+
+    /// For the end of a test that passed and whose Kafka ends with it.
+    pub async fn drop_database(self) {
         drop(self.client);
         self.database.drop(&[]).await;
     }

@@ -7,7 +7,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
+use super::command::{Ended, binary};
 use super::wait::wait_until;
 
 /// Longer than anything waits at default settings.
@@ -15,7 +18,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// How much of its log a failed test shows.
 const LOG_LINES_SHOWN: usize = 60;
 
-/// A relay to be started: its configuration.
+/// A relay to be started: its configuration. The binary is the one that cargo built with the tests, or that which
+/// `OUTBOX_RELAY_TEST_BINARY` names.
 #[derive(Clone)]
 pub struct Relay {
     config: toml::Table,
@@ -31,6 +35,12 @@ impl Relay {
     pub fn set(mut self, section: &str, key: &str, value: impl Into<toml::Value>) -> Self {
         let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
         section.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Takes one key back.
+    pub fn unset(mut self, section: &str, key: &str) -> Self {
+        self.config[section].as_table_mut().unwrap().remove(key);
         self
     }
 
@@ -56,6 +66,14 @@ impl Relay {
         relay
     }
 
+    /// Runs a command, with `--config` added, to its end.
+    pub fn command(self, command: &[&str]) -> Ended {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("relay.toml");
+        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        Ended::of(binary(command).arg("--config").arg(&config))
+    }
+
     /// Starts a command, with `--config` added, and does not wait for anything.
     pub fn spawn(self, command: &[&str]) -> RelayProcess {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -64,7 +82,9 @@ impl Relay {
         let config = folder.path().join("relay.toml");
         let named = self.set("postgres", "application_name", name.clone());
         std::fs::write(&config, toml::to_string(&named.config).unwrap()).unwrap();
-        let process = Command::new(env!("CARGO_BIN_EXE_outbox-relay"))
+        let built = || env!("CARGO_BIN_EXE_outbox-relay").into();
+        let binary = std::env::var_os("OUTBOX_RELAY_TEST_BINARY").unwrap_or_else(built);
+        let process = Command::new(binary)
             .args(command)
             .envs(named.environment)
             .arg("--config")
@@ -145,6 +165,40 @@ impl RelayProcess {
         })
         .await;
         status.unwrap()
+    }
+
+    /// How much memory the process has resident now, in bytes.
+    pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that the process has ever had resident, in bytes.
+    pub fn resident_max(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        kilobytes * 1_024
+    }
+
+    /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
+    pub async fn not_ready(&self) -> Option<String> {
+        self.try_readiness().await.unwrap()
+    }
+
+    /// The same of a relay that may break meanwhile.
+    pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
+        let log = self.log();
+        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
+        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
+        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
     }
 
     pub fn pid(&self) -> Pid {

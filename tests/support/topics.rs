@@ -1,4 +1,4 @@
-//! Topics on the real cluster.
+//! Topics: on the cluster that all tests share, or on a test's own.
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
@@ -10,7 +10,7 @@ use super::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// The bootstrap server, or a failed test with the command that starts one.
+/// The bootstrap server of the shared cluster, or a failed test with the command that starts one.
 pub fn bootstrap() -> String {
     std::env::var("OUTBOX_RELAY_TEST_KAFKA").unwrap_or_else(|_| {
         panic!(
@@ -19,57 +19,102 @@ pub fn bootstrap() -> String {
     })
 }
 
-/// Creates a topic with these settings and waits until it has its partitions.
+/// Creates a topic of the shared cluster with these settings and waits until it has its partitions.
 pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
-    let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
-    for (name, value) in settings {
-        new = new.set(name, value);
-    }
-    let answers = admin().create_topics([&new], &options()).await.unwrap();
-    assert!(answers.iter().all(Result::is_ok), "creating {topic}: {answers:?}");
-    wait_until(&format!("{topic} exists"), WITHIN, async || self::partitions(topic) == partitions).await;
+    Cluster::shared().create(topic, partitions, settings).await;
 }
 
-/// Changes one setting of a topic.
+/// Changes one setting of a topic of the shared cluster.
 pub async fn alter(topic: &str, name: &str, value: &str) {
-    let wanted = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
-    let answers = admin().alter_configs([&wanted], &options()).await.unwrap();
-    assert!(answers.iter().all(Result::is_ok), "altering {topic}: {answers:?}");
+    Cluster::shared().alter(topic, &[(name, value)]).await;
 }
 
-/// Deletes a topic and waits until the cluster has forgotten it.
+/// Deletes a topic of the shared cluster and waits until the cluster has forgotten it.
 pub async fn delete(topic: &str) {
-    let answers = admin().delete_topics(&[topic], &options()).await.unwrap();
-    assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
-    wait_until(&format!("{topic} is gone"), WITHIN, async || partitions(topic) == 0).await;
+    Cluster::shared().delete(topic).await;
 }
 
-/// How many partitions a topic has; 0 if it does not exist.
-pub fn partitions(topic: &str) -> i32 {
-    let client: BaseConsumer = client().create().unwrap();
-    let metadata = client.fetch_metadata(Some(topic), WITHIN).unwrap();
-    let topic = &metadata.topics()[0];
-    match topic.error() {
-        None => topic.partitions().iter().filter(|partition| partition.leader() >= 0).count() as i32,
-        Some(_) => 0,
-    }
-}
-
-/// How many records a topic holds, as long as none were deleted.
+/// How many records a topic of the shared cluster holds, as long as none were deleted.
 pub fn stored(topic: &str) -> i64 {
-    let client: BaseConsumer = client().create().unwrap();
-    let end = |partition| client.fetch_watermarks(topic, partition, WITHIN).unwrap().1;
-    (0..partitions(topic)).map(end).sum()
+    Cluster::shared().stored(topic)
 }
 
-pub(super) fn client() -> ClientConfig {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", bootstrap()).set("allow.auto.create.topics", "false");
-    config
+/// A cluster, as a client reaches it. What asks it something blocks its thread.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub bootstrap: String,
+    /// What a client needs beside the address, such as a name and a password.
+    pub properties: Vec<(String, String)>,
+    /// Of how many brokers a new topic has each partition.
+    pub replicas: i32,
 }
 
-fn admin() -> AdminClient<DefaultClientContext> {
-    client().create().unwrap()
+impl Cluster {
+    /// The one that `scripts/services up` started.
+    pub fn shared() -> Self {
+        Self { bootstrap: bootstrap(), properties: Vec::new(), replicas: 1 }
+    }
+
+    /// Creates a topic with these settings and waits until it has its partitions.
+    pub async fn create(&self, topic: &str, partitions: i32, settings: &[(&str, &str)]) {
+        let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(self.replicas));
+        for (name, value) in settings {
+            new = new.set(name, value);
+        }
+        let answers = self.admin().create_topics([&new], &options()).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok), "creating {topic}: {answers:?}");
+        wait_until(&format!("{topic} exists"), WITHIN, async || self.partitions(topic) == partitions).await;
+    }
+
+    /// Deletes a topic and waits until the cluster has forgotten it.
+    pub async fn delete(&self, topic: &str) {
+        let answers = self.admin().delete_topics(&[topic], &options()).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
+        wait_until(&format!("{topic} is gone"), WITHIN, async || self.partitions(topic) == 0).await;
+    }
+
+    /// Gives a topic these settings, and its other ones their defaults.
+    pub async fn alter(&self, topic: &str, settings: &[(&str, &str)]) {
+        let mut altered = AlterConfig::new(ResourceSpecifier::Topic(topic));
+        for (name, value) in settings {
+            altered = altered.set(name, value);
+        }
+        let answers = self.admin().alter_configs([&altered], &options()).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok), "altering {topic}: {answers:?}");
+    }
+
+    /// How many partitions a topic has that have a leader; 0 if it does not exist.
+    pub fn partitions(&self, topic: &str) -> i32 {
+        let client: BaseConsumer = self.client().create().unwrap();
+        let metadata = client.fetch_metadata(Some(topic), WITHIN).unwrap();
+        let topic = &metadata.topics()[0];
+        match topic.error() {
+            None => topic.partitions().iter().filter(|partition| partition.leader() >= 0).count() as i32,
+            Some(_) => 0,
+        }
+    }
+
+    /// How many records a topic holds, as long as none were deleted.
+    pub fn stored(&self, topic: &str) -> i64 {
+        let client: BaseConsumer = self.client().create().unwrap();
+        let end = |partition| client.fetch_watermarks(topic, partition, WITHIN).unwrap().1;
+        (0..self.partitions(topic)).map(end).sum()
+    }
+
+    /// The configuration of a client.
+    pub fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap).set("allow.auto.create.topics", "false");
+        for (name, value) in &self.properties {
+            config.set(name, value);
+        }
+        config
+    }
+
+    /// For what else a test alters.
+    pub fn admin(&self) -> AdminClient<DefaultClientContext> {
+        self.client().create().unwrap()
+    }
 }
 
 fn options() -> AdminOptions {

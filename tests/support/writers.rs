@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
+use super::database::Database;
 use super::outbox::Outbox;
 
 /// Takes the turn: waits for whoever has it. In the order of the keys, so that nobody deadlocks.
@@ -45,11 +47,24 @@ pub struct Load {
     pub events_a_key: usize,
     /// One transaction of so many is rolled back.
     pub rolled_back: usize,
+    /// Whether they go on when the server is back, after it went. Whether a COMMIT without an answer counts, the
+    /// ledger says.
+    pub outlast_the_server: bool,
+    /// From one transaction to the next.
+    pub pause: Duration,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Self { writers: 4, events: usize::MAX, keys_a_transaction: 5, events_a_key: 4, rolled_back: 10 }
+        Self {
+            writers: 4,
+            events: usize::MAX,
+            keys_a_transaction: 5,
+            events_a_key: 4,
+            rolled_back: 10,
+            outlast_the_server: false,
+            pause: Duration::ZERO,
+        }
     }
 }
 
@@ -70,6 +85,7 @@ impl Writers {
         for number in 0..load.writers {
             let writer = Writer {
                 client: outbox.database.connect().await,
+                database: outbox.database.clone(),
                 keys: Arc::clone(&keys),
                 load: load.clone(),
                 random: fastrand::Rng::with_seed(number as u64),
@@ -98,6 +114,7 @@ impl Writers {
 
 struct Writer {
     client: Client,
+    database: Database,
     keys: Arc<[String]>,
     load: Load,
     random: fastrand::Rng,
@@ -107,22 +124,42 @@ struct Writer {
 
 impl Writer {
     async fn write(mut self) {
-        let turn = self.client.prepare(TAKE_TURN).await.unwrap();
-        let write = self.client.prepare(WRITE).await.unwrap();
-        while !self.stop.load(Ordering::Relaxed) && self.committed.load(Ordering::Relaxed) < self.load.events
-        {
-            let keys = self.random.choose_multiple(self.keys.iter(), self.load.keys_a_transaction);
-            self.client.batch_execute("BEGIN").await.unwrap();
-            self.client.query(&turn, &[&keys]).await.unwrap();
-            for _ in 0..self.load.events_a_key {
-                self.client.query(&write, &[&keys]).await.unwrap();
-            }
-            if self.random.usize(..self.load.rolled_back) == 0 {
-                self.client.batch_execute("ROLLBACK").await.unwrap();
-            } else {
-                self.client.batch_execute("COMMIT").await.unwrap();
-                self.committed.fetch_add(keys.len() * self.load.events_a_key, Ordering::Relaxed);
+        while !self.is_done() {
+            match self.transactions().await {
+                Ok(()) => {}
+                Err(_) if self.load.outlast_the_server => {
+                    self.client = self.database.connect_patiently().await;
+                }
+                Err(error) => panic!("{error:?}"),
             }
         }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.committed.load(Ordering::Relaxed) >= self.load.events
+    }
+
+    /// One after the other, on one connection.
+    async fn transactions(&mut self) -> Result<(), tokio_postgres::Error> {
+        let turn = self.client.prepare(TAKE_TURN).await?;
+        let write = self.client.prepare(WRITE).await?;
+        while !self.is_done() {
+            let keys = self.random.choose_multiple(self.keys.iter(), self.load.keys_a_transaction);
+            self.client.batch_execute("BEGIN").await?;
+            self.client.query(&turn, &[&keys]).await?;
+            for _ in 0..self.load.events_a_key {
+                self.client.query(&write, &[&keys]).await?;
+            }
+            if self.random.usize(..self.load.rolled_back) == 0 {
+                self.client.batch_execute("ROLLBACK").await?;
+            } else {
+                self.client.batch_execute("COMMIT").await?;
+                self.committed.fetch_add(keys.len() * self.load.events_a_key, Ordering::Relaxed);
+            }
+            if !self.load.pause.is_zero() {
+                tokio::time::sleep(self.load.pause).await;
+            }
+        }
+        Ok(())
     }
 }

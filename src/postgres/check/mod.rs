@@ -16,6 +16,7 @@ use tokio_postgres::Client;
 pub use columns::PayloadType;
 pub use fault::{CheckError, FaultKind, SchemaFault};
 
+use super::grants::{RELAY_RIGHTS, Right};
 use super::migrate::{self, MigrateError, State};
 use super::table::TableName;
 
@@ -43,7 +44,7 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
     }
 
     let relations = relations::read(client, table).await?;
-    let missing = relations::missing_rights(client, table).await?;
+    let missing = relations::missing_rights(client, table, &RELAY_RIGHTS).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
@@ -64,8 +65,10 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
         faults.extend(index::faults(client, table, outbox).await?);
         faults.extend(sequence::faults(client, table, outbox).await?);
     }
-    if let Some(hold) = relations.oid("{hold}") {
-        faults.extend(rows::trigger_faults(client, table, hold).await?);
+    for counted in ["{hold}", "{blocked_key}"] {
+        if let Some(relation) = relations.oid(counted) {
+            faults.extend(rows::trigger_faults(client, table, counted, relation).await?);
+        }
     }
     if readable("{lane}") {
         faults.extend(rows::lane_faults(client, table).await?);
@@ -84,6 +87,18 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
         }),
         _ => Err(CheckError::Faults(faults)),
     }
+}
+
+/// Whether the role has these rights, which an operator's command needs beyond the relay's. The schema has passed
+/// [`check`].
+pub(crate) async fn check_rights(
+    client: &Client,
+    table: &TableName,
+    wanted: &[Right],
+) -> Result<(), CheckError> {
+    let role: String = client.query_typed_one("SELECT current_user::text", &[]).await?.get(0);
+    let faults = relations::missing_rights(client, table, wanted).await?.faults(table, &role);
+    if faults.is_empty() { Ok(()) } else { Err(CheckError::Faults(faults)) }
 }
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";

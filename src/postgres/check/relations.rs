@@ -4,12 +4,20 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::fault::{FaultKind, SchemaFault};
-use crate::postgres::grants::{RELAY_RIGHTS, Right, schema_grant};
+use crate::postgres::grants::{Right, schema_grant};
 use crate::postgres::table::TableName;
 
-/// Every table that the relay reads or writes, as a placeholder.
-const RELATIONS: [&str; 7] =
-    ["{outbox}", "{lane}", "{dead_letter}", "{hold}", "{blocked_key}", "{hold_version}", "{migration}"];
+/// Every table that the relay or an operator reads or writes, as a placeholder.
+const RELATIONS: [&str; 8] = [
+    "{outbox}",
+    "{lane}",
+    "{dead_letter}",
+    "{hold}",
+    "{blocked_key}",
+    "{act}",
+    "{hold_version}",
+    "{migration}",
+];
 
 /// From the catalogue, which needs no rights; a cast to regclass would need USAGE on the schema.
 const READ: &str = "
@@ -135,12 +143,13 @@ pub(super) struct MissingRights {
 pub(super) async fn missing_rights(
     client: &Client,
     table: &TableName,
+    wanted: &[Right],
 ) -> Result<MissingRights, tokio_postgres::Error> {
     let schema = table.schema();
     let usage = !client.query_typed(MISSING_USAGE, &[(&schema, Type::TEXT)]).await?.is_empty();
-    let relations: Vec<String> = RELAY_RIGHTS.iter().map(|right| table.name_of(right.on)).collect();
-    let privileges: Vec<&str> = RELAY_RIGHTS.iter().map(|right| right.privilege).collect();
-    let columns: Vec<&str> = RELAY_RIGHTS.iter().map(|right| right.column.unwrap_or("")).collect();
+    let relations: Vec<String> = wanted.iter().map(|right| table.name_of(right.on)).collect();
+    let privileges: Vec<&str> = wanted.iter().map(|right| right.privilege).collect();
+    let columns: Vec<&str> = wanted.iter().map(|right| right.column.unwrap_or("")).collect();
     let rows = client
         .query_typed(
             MISSING_RIGHTS,
@@ -153,7 +162,7 @@ pub(super) async fn missing_rights(
         )
         .await?;
     let at = |row: &tokio_postgres::Row| usize::try_from(row.get::<_, i64>(0)).ok();
-    let rights = rows.iter().filter_map(at).filter_map(|at| RELAY_RIGHTS.get(at)).copied().collect();
+    let rights = rows.iter().filter_map(at).filter_map(|at| wanted.get(at)).copied().collect();
     Ok(MissingRights { usage, rights })
 }
 

@@ -68,19 +68,20 @@ WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2";
 pub(super) async fn trigger_faults(
     client: &Client,
     table: &TableName,
-    hold: u32,
+    counted: &str,
+    relation: u32,
 ) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
     let function = table.name_of("{hold_changed}");
-    let rows = client.query_typed(TRIGGER, &[(&hold, Type::OID), (&function, Type::TEXT)]).await?;
+    let rows = client.query_typed(TRIGGER, &[(&relation, Type::OID), (&function, Type::TEXT)]).await?;
     if !rows.is_empty() {
         return Ok(Vec::new());
     }
-    let place = table.hold();
+    let place = table.render(counted);
     let remedy = format!(
         "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or create it again as `outbox-relay migrate --print \
          --config FILE` shows it"
     );
     let problem =
-        "the trigger hold_changed is missing or disabled, so the end of a hold could reorder events";
+        "the trigger hold_changed is missing or disabled, so the end of a hold or block could reorder events";
     Ok(vec![SchemaFault::new(FaultKind::Holds, place, problem, remedy)])
 }

@@ -3,14 +3,11 @@
 use super::{Place, Session, State};
 use crate::relay::batch::{Batch, Fate};
 use crate::relay::event::Event;
-use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::outbox::Held;
 use crate::relay::publisher::Producer;
+use crate::relay::reason::STUCK;
 use std::collections::HashSet;
 use std::time::Duration;
-
-/// The reason of a hold.
-pub const STUCK: &str = "stuck";
 
 impl<P: Producer> Session<P> {
     /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
@@ -56,10 +53,10 @@ impl<P: Producer> Session<P> {
                 "partition {} has acknowledged nothing for {waited}, while others have",
                 place.partition
             );
-            self.hold(place, Rejection { reason: STUCK, error });
+            self.hold(place, STUCK.rejection(error));
         }
         let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
-        self.close(Failure { kind: FailureKind::Topic, reason: STUCK, error });
+        self.close(STUCK.failure(error));
         true
     }
 

@@ -5,6 +5,7 @@ use crate::relay::batch::Batch;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
+use crate::relay::reason::INVALID_TOPIC_NAME;
 use crate::relay::refusals::Refusals;
 use pg_outbox::topic::TopicTemplate;
 
@@ -60,7 +61,7 @@ impl<P: Producer> Session<P> {
 }
 
 fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
-    let invalid = |error: String| Rejection { reason: "invalid-topic-name", error };
+    let invalid = |error: String| INVALID_TOPIC_NAME.rejection(error);
     std::str::from_utf8(aggregate_type)
         .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
     pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))

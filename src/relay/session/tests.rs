@@ -5,11 +5,12 @@ use crate::relay::event::Payload;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::End;
 use crate::relay::publisher::Report;
+use crate::relay::reason::STUCK;
 use std::cell::{Cell, RefCell};
 use uuid::Uuid;
 
 /// Those above 100 are of other types.
-struct Row(i64);
+pub(in crate::relay) struct Row(pub i64);
 
 impl Event for Row {
     fn id(&self) -> i64 {
@@ -24,7 +25,7 @@ impl Event for Row {
     fn aggregate_type(&self) -> &[u8] {
         match self.0 {
             ..100 => b"order",
-            ..200 => b"silent",
+            100..200 => b"silent",
             _ => b"missing",
         }
     }
@@ -50,7 +51,7 @@ impl Event for Row {
 
 /// Once it answers, it reports what is on its way just after the session has taken the reports.
 #[derive(Default)]
-struct LateReporter {
+pub(in crate::relay) struct LateReporter {
     on_their_way: RefCell<Vec<u32>>,
     reported: RefCell<Vec<Report>>,
     answers: Cell<bool>,
@@ -149,7 +150,7 @@ async fn a_topic_that_is_silent_while_others_are_acknowledged_is_stuck_and_only_
             held.iter().map(|held| (held.why.reason, held.witness.0)).collect();
         reasons.sort_unstable();
         let expected =
-            if stuck { &[(STUCK, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
+            if stuck { &[(STUCK.word, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
         assert_eq!(reasons, expected);
         assert_eq!(session.failure().is_some(), stuck, "nothing goes out after it");
     }

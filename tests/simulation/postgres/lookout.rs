@@ -6,10 +6,10 @@ use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Fault;
-use outbox_relay::relay::judge::REJECTS_EVERYTHING;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
+use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use outbox_relay::relay::scout::{Lookout, Sighting};
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ impl Holds for SimConnection {
 
     async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
         self.reach_server(false).await?;
-        let witness = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING);
+        let witness = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word);
         self.hear_server().await?;
         Ok(witness.map(|row| Witness { lane: row.lane(), id: row.id }))
     }

@@ -1,0 +1,89 @@
+//! What `retry` and `dead-letter` share.
+
+use super::{describe, open};
+use crate::cli::exit::Failed;
+use crate::cli::operator::{Total, in_batches};
+use crate::cli::output::counted;
+use crate::cli::selection::Deed;
+use crate::cli::{block_on, one_shot, output};
+use crate::config::Config;
+use crate::postgres::acts::Acted;
+use crate::postgres::blocked_keys::PostgresBlockedKeys;
+use crate::postgres::grants::UNBLOCK_RIGHTS;
+use crate::postgres::selection::Selection;
+use crate::relay::failure::Fault;
+use serde::Serialize;
+
+/// Of what would be done, so many are shown.
+const FORESEEN_SHOWN: i64 = 100;
+
+/// The object of `--json`.
+#[derive(Debug, Serialize)]
+struct Done {
+    act: &'static str,
+    dry_run: bool,
+    /// To whose events it was done.
+    blocked_keys: u64,
+    /// Blocks that were only lifted, since their event is gone.
+    lifted: u64,
+}
+
+/// What is done to blocked keys.
+pub struct Act {
+    /// As the history calls it.
+    pub name: &'static str,
+    /// What became of their events.
+    pub done: &'static str,
+    /// What would become of them.
+    pub foreseen: &'static str,
+}
+
+/// Does it, or shows what would be done, and prints how many it was. `batch` is given the blocked keys, the id to begin
+/// behind, the last id and the number of rows.
+pub fn act(
+    config: &Config,
+    act: &Act,
+    selection: &Selection,
+    deed: &Deed,
+    mut batch: impl AsyncFnMut(&PostgresBlockedKeys, i64, i64, i64) -> Result<Option<Acted>, Fault>,
+) -> Result<(), Failed> {
+    deed.check(!selection.is_all())?;
+    let Total { done, lifted } = block_on(async {
+        let keys = open(config, &UNBLOCK_RIGHTS).await?;
+        let up_to = keys.highest_id().await.map_err(one_shot::fault)?;
+        if deed.dry_run {
+            return foresee(&keys, selection, up_to, deed).await;
+        }
+        in_batches(deed.most(), async |after, rows| batch(&keys, after, up_to, rows).await).await
+    })??;
+    let text = if deed.json {
+        output::json(&Done { act: act.name, dry_run: deed.dry_run, blocked_keys: done, lifted })?
+    } else {
+        let (what, lifted_as) =
+            if deed.dry_run { (act.foreseen, "would be lifted") } else { (act.done, "lifted") };
+        let gone = match lifted {
+            0 => String::new(),
+            _ => format!("; {} {lifted_as} whose event is gone", counted(lifted, "block")),
+        };
+        format!("{}: {} {what}{gone}", config.outbox.table, counted(done, "refused event"))
+    };
+    output::line(&text).map(|_| ())
+}
+
+/// Prints the first of those that it would be done to, and returns how many there are.
+async fn foresee(
+    keys: &PostgresBlockedKeys,
+    selection: &Selection,
+    up_to: i64,
+    deed: &Deed,
+) -> Result<Total, Failed> {
+    let most = i64::try_from(deed.most()).unwrap_or(i64::MAX);
+    if !deed.json {
+        let first = keys.oldest(selection, up_to, most.min(FORESEEN_SHOWN)).await.map_err(one_shot::fault)?;
+        for key in &first {
+            output::line(&describe(key))?;
+        }
+    }
+    let found = keys.count(selection, up_to, most).await.map_err(one_shot::fault)?;
+    Ok(found.map_or(Total::default(), |found| Total { done: found.done, lifted: found.lifted }))
+}

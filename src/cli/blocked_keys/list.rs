@@ -1,0 +1,78 @@
+//! `outbox-relay blocked-keys list`.
+
+use super::{describe, open, remedy};
+use crate::cli::exit::Failed;
+use crate::cli::output::{self, time};
+use crate::cli::selection::{Filters, Shown};
+use crate::cli::{ConfigFile, block_on};
+use crate::postgres::blocked_keys::BlockedKey;
+use clap::Args;
+use serde::Serialize;
+
+/// List blocked keys, newest first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A line: the id of the refused row, since when, the reason, the topic, the key, the event_id; and whether the event is \
+gone, since somebody has sent or deleted it by hand: `retry` lifts such a block.
+
+Fields of --json: id, event_id, aggregate_type, aggregate_id, topic, reason, error, blocked_at, event_gone, remedy.
+
+Examples:
+  outbox-relay blocked-keys list --config config.toml --older-than 1h
+  outbox-relay blocked-keys list --config config.toml --json | jq -r .topic | sort | uniq -c
+
+Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the schema has to be mended.")]
+pub struct List {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// A line of `--json`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    id: i64,
+    event_id: String,
+    aggregate_type: &'a str,
+    aggregate_id: &'a str,
+    topic: &'a str,
+    reason: &'a str,
+    error: &'a str,
+    blocked_at: String,
+    event_gone: bool,
+    remedy: &'static str,
+}
+
+impl List {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        let config = self.config.load()?;
+        let selection = self.filters.selection();
+        let show = |key: &BlockedKey| {
+            Ok((key.outbox_id, if self.shown.json { output::json(&line(key))? } else { describe(key) }))
+        };
+        block_on(async {
+            let keys = open(&config, &[]).await?;
+            let page = async |before, rows| keys.newest(&selection, before, rows).await;
+            output::list(self.shown.limit, page, show).await
+        })?
+    }
+}
+
+fn line(key: &BlockedKey) -> Line<'_> {
+    Line {
+        id: key.outbox_id,
+        event_id: key.event_id.to_string(),
+        aggregate_type: &key.aggregate_type,
+        aggregate_id: &key.aggregate_id,
+        topic: &key.topic,
+        reason: &key.reason,
+        error: &key.error,
+        blocked_at: time(key.blocked_at),
+        event_gone: !key.there,
+        remedy: remedy(&key.reason),
+    }
+}

@@ -1,0 +1,82 @@
+//! What `requeue` and `discard` share.
+
+use super::{describe, open};
+use crate::cli::exit::Failed;
+use crate::cli::operator::in_batches;
+use crate::cli::output::counted;
+use crate::cli::selection::Deed;
+use crate::cli::{block_on, one_shot, output};
+use crate::config::Config;
+use crate::postgres::acts::Acted;
+use crate::postgres::dead_letters::{PostgresDeadLetters, Which};
+use crate::postgres::grants::Right;
+use crate::relay::failure::Fault;
+use serde::Serialize;
+
+/// Of what would be done, so many are shown.
+const FORESEEN_SHOWN: i64 = 100;
+
+/// The object of `--json`.
+#[derive(Debug, Serialize)]
+struct Done {
+    act: &'static str,
+    dry_run: bool,
+    dead_letters: u64,
+}
+
+/// What is done to dead letters.
+pub struct Act {
+    /// As the history calls it.
+    pub name: &'static str,
+    /// What becomes of them: "requeued".
+    pub participle: &'static str,
+    /// What it needs beyond the relay's rights.
+    pub rights: &'static [Right],
+}
+
+/// Does it, or shows what would be done, and prints how many it was. `batch` is given the dead letters, the id to begin
+/// behind, the last id and the number of rows.
+pub fn act(
+    config: &Config,
+    act: &Act,
+    which: &Which,
+    deed: &Deed,
+    mut batch: impl AsyncFnMut(&PostgresDeadLetters, i64, i64, i64) -> Result<Option<Acted>, Fault>,
+) -> Result<(), Failed> {
+    deed.check(!which.selection.is_all() || which.requeued == Some(true))?;
+    let count = block_on(async {
+        let letters = open(config, act.rights).await?;
+        let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
+        if deed.dry_run {
+            return foresee(&letters, which, up_to, deed).await;
+        }
+        let total =
+            in_batches(deed.most(), async |after, rows| batch(&letters, after, up_to, rows).await).await?;
+        Ok(total.done)
+    })??;
+    let done = Done { act: act.name, dry_run: deed.dry_run, dead_letters: count };
+    let text = if deed.json {
+        output::json(&done)?
+    } else {
+        let verb = if deed.dry_run { "would be " } else { "" };
+        format!("{}: {} {verb}{}", config.outbox.table, counted(count, "dead letter"), act.participle)
+    };
+    output::line(&text).map(|_| ())
+}
+
+/// Prints the first of those that it would be done to, and returns how many there are.
+async fn foresee(
+    letters: &PostgresDeadLetters,
+    which: &Which,
+    up_to: i64,
+    deed: &Deed,
+) -> Result<u64, Failed> {
+    let most = i64::try_from(deed.most()).unwrap_or(i64::MAX);
+    if !deed.json {
+        let first = letters.oldest(which, up_to, most.min(FORESEEN_SHOWN)).await.map_err(one_shot::fault)?;
+        for letter in &first {
+            output::line(&describe(letter))?;
+        }
+    }
+    letters.count(which, up_to, most).await.map_err(one_shot::fault)
+}

@@ -1,0 +1,98 @@
+//! `outbox-relay dead-letters list`.
+
+use super::{describe, open};
+use crate::cli::exit::Failed;
+use crate::cli::output::{self, time};
+use crate::cli::selection::{Filters, Shown};
+use crate::cli::{ConfigFile, block_on};
+use crate::postgres::dead_letters::{DeadLetter, Which};
+use clap::Args;
+use serde::Serialize;
+
+/// List dead letters, newest first, without what they hold.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A line: id, when it was refused, the reason, the topic, the key, the event_id, the size of the payload, and when it was \
+requeued, if it was. `show ID` has the rest.
+
+Fields of --json: id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, topic, reason, error, rejected_at, \
+requeued_at (or null), payload_bytes (null for a tombstone).
+
+Examples:
+  outbox-relay dead-letters list --config config.toml --topic events.order --newer-than 1h
+  outbox-relay dead-letters list --config config.toml --json --limit 1000 | jq -r .reason | sort | uniq -c
+
+Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the schema has to be mended.")]
+pub struct List {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    /// Only those that were requeued.
+    #[arg(long, help_heading = "Which ones", conflicts_with = "not_requeued")]
+    requeued: bool,
+    /// Only those that were not requeued.
+    #[arg(long, help_heading = "Which ones")]
+    not_requeued: bool,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// A line of `--json`.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    id: i64,
+    outbox_id: i64,
+    event_id: String,
+    aggregate_type: String,
+    aggregate_id: String,
+    event_type: String,
+    topic: String,
+    reason: String,
+    error: String,
+    rejected_at: String,
+    requeued_at: Option<String>,
+    payload_bytes: Option<i32>,
+}
+
+impl Line {
+    /// Of this dead letter.
+    pub fn new(letter: &DeadLetter) -> Line {
+        Line {
+            id: letter.id,
+            outbox_id: letter.outbox_id,
+            event_id: letter.event_id.to_string(),
+            aggregate_type: letter.aggregate_type.clone(),
+            aggregate_id: letter.aggregate_id.clone(),
+            event_type: letter.event_type.clone(),
+            topic: letter.topic.clone(),
+            reason: letter.reason.clone(),
+            error: letter.error.clone(),
+            rejected_at: time(letter.rejected_at),
+            requeued_at: letter.requeued_at.map(time),
+            payload_bytes: letter.payload_bytes,
+        }
+    }
+}
+
+impl List {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        let config = self.config.load()?;
+        let requeued = match (self.requeued, self.not_requeued) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        };
+        let which = Which { selection: self.filters.selection(), requeued };
+        let show = |letter: &DeadLetter| {
+            let text = if self.shown.json { output::json(&Line::new(letter))? } else { describe(letter) };
+            Ok((letter.id, text))
+        };
+        block_on(async {
+            let letters = open(&config, &[]).await?;
+            let page = async |before, rows| letters.newest(&which, before, rows).await;
+            output::list(self.shown.limit, page, show).await
+        })?
+    }
+}

@@ -1,0 +1,82 @@
+//! `outbox-relay dead-letters`: the events that Kafka refused for good.
+
+mod act;
+mod discard;
+mod history;
+mod list;
+mod requeue;
+mod show;
+
+use super::exit::Failed;
+use super::one_shot;
+use super::output::{in_line, time};
+use crate::config::Config;
+use crate::postgres::dead_letters::{DeadLetter, PostgresDeadLetters};
+use crate::postgres::grants::Right;
+use clap::{Args, Subcommand};
+
+/// Look at the events that Kafka refused for good, send them again, or throw them away.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Requeueing, discarding and what `blocked-keys` does is recorded, with the role, in a table beside the outbox; `history` \
+shows it. What these commands need beyond the relay's own rights is named, as the GRANT to execute, when it is missing.
+
+Examples:
+  outbox-relay dead-letters list --config config.toml
+  outbox-relay dead-letters requeue --config config.toml --topic events.order --dry-run
+
+Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
+grants or the schema have to be mended.")]
+pub struct DeadLetters {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List dead letters, newest first, without what they hold.
+    List(list::List),
+    /// Show a dead letter whole, with its headers and its payload.
+    Show(show::Show),
+    /// Put dead letters back into the outbox, to be published again.
+    Requeue(requeue::Requeue),
+    /// Delete dead letters.
+    Discard(discard::Discard),
+    /// List what was done to dead letters and blocked keys, and by whom.
+    History(history::History),
+}
+
+impl DeadLetters {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        match self.command {
+            Command::List(list) => list.run(),
+            Command::Show(show) => show.run(),
+            Command::Requeue(requeue) => requeue.run(),
+            Command::Discard(discard) => discard.run(),
+            Command::History(history) => history.run(),
+        }
+    }
+}
+
+/// The dead letters of the configured outbox, for somebody who has these rights.
+async fn open(config: &Config, rights: &[Right]) -> Result<PostgresDeadLetters, Failed> {
+    let database = one_shot::database(config)?;
+    let facts = one_shot::checked(config, &database).await?;
+    one_shot::allowed(config, &database, rights).await?;
+    Ok(PostgresDeadLetters::new(database, config.outbox.table.clone(), facts.payload))
+}
+
+/// One line, without what the event holds.
+fn describe(letter: &DeadLetter) -> String {
+    let DeadLetter { id, event_id, .. } = letter;
+    let payload = letter.payload_bytes.map_or("tombstone".to_owned(), |bytes| format!("{bytes} bytes"));
+    let requeued = letter.requeued_at.map(|at| format!("  requeued {}", time(at))).unwrap_or_default();
+    format!(
+        "{id}  {rejected}  {reason}  {topic}  key {key}  event {event_id}  {payload}{requeued}",
+        rejected = time(letter.rejected_at),
+        reason = in_line(&letter.reason, 100),
+        topic = in_line(&letter.topic, 249),
+        key = in_line(&letter.aggregate_id, 100),
+    )
+}

@@ -1,0 +1,127 @@
+//! `outbox-relay dead-letters show`: the one command that prints what an event holds.
+
+use super::list::Line;
+use super::open;
+use crate::cli::exit::Failed;
+use crate::cli::output::{self, in_line, time};
+use crate::cli::{ConfigFile, block_on, one_shot};
+use crate::postgres::dead_letters::WholeDeadLetter;
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Show a dead letter whole, with its headers and its payload.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints what the event holds, to stdout and nowhere else. --payload writes the payload alone, byte for byte: nothing for a \
+tombstone.
+
+Fields of --json: those of `list`, and created_at, headers (an object, or null), payload, payload_encoding (\"utf-8\"; \
+\"hex\" for what is no text; null for a tombstone).
+
+Examples:
+  outbox-relay dead-letters show --config config.toml 17
+  outbox-relay dead-letters show --config config.toml 17 --payload > payload.json
+
+Exit codes: 0 shown, 1 there is no such dead letter, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the \
+schema has to be mended.")]
+pub struct Show {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Its id, the first column of `list`.
+    id: i64,
+    /// Print one JSON object: fields may be added in later versions, none is renamed or removed.
+    #[arg(long)]
+    json: bool,
+    /// Print the payload and nothing else.
+    #[arg(long, conflicts_with = "json")]
+    payload: bool,
+}
+
+/// The object of `--json`.
+#[derive(Debug, Serialize)]
+struct Whole {
+    #[serde(flatten)]
+    line: Line,
+    created_at: String,
+    headers: Value,
+    payload: Option<String>,
+    payload_encoding: Option<&'static str>,
+}
+
+impl Whole {
+    fn new(whole: &WholeDeadLetter) -> Whole {
+        let encoded = whole.payload.as_deref().map(|bytes| match std::str::from_utf8(bytes) {
+            Ok(text) => (text.to_owned(), "utf-8"),
+            Err(_) => (bytes.iter().map(|byte| format!("{byte:02x}")).collect(), "hex"),
+        });
+        let (payload, payload_encoding) = encoded.unzip();
+        Whole {
+            line: Line::new(&whole.letter),
+            created_at: whole.created_at.clone(),
+            headers: whole.headers.as_deref().map_or(Value::Null, headers),
+            payload,
+            payload_encoding,
+        }
+    }
+}
+
+/// Numbers that no f64 holds stay text.
+fn headers(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.to_owned()))
+}
+
+impl Show {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        let config = self.config.load()?;
+        let whole =
+            block_on(async { open(&config, &[]).await?.whole(self.id).await.map_err(one_shot::fault) })??;
+        let Some(whole) = whole else {
+            let (table, id) = (&config.outbox.table, self.id);
+            return Err(Failed::Failure(anyhow::anyhow!(
+                "{table}: there is no dead letter {id}; `outbox-relay dead-letters list` shows which there are"
+            )));
+        };
+        if self.payload {
+            output::print(whole.payload.as_deref().unwrap_or_default())
+        } else if self.json {
+            output::line(&output::json(&Whole::new(&whole))?)
+        } else {
+            output::print(&text(&whole))
+        }
+        .map(|_| ())
+    }
+}
+
+/// The payload comes last, as it is, and ends with a line break of ours.
+fn text(whole: &WholeDeadLetter) -> Vec<u8> {
+    let letter = &whole.letter;
+    let cut = usize::MAX;
+    let mut text = String::new();
+    for (name, value) in [
+        ("dead letter", letter.id.to_string()),
+        ("event", letter.event_id.to_string()),
+        ("aggregate type", in_line(&letter.aggregate_type, cut)),
+        ("key", in_line(&letter.aggregate_id, cut)),
+        ("event type", in_line(&letter.event_type, cut)),
+        ("created", whole.created_at.clone()),
+        ("outbox row", letter.outbox_id.to_string()),
+        ("topic", in_line(&letter.topic, cut)),
+        ("refused", time(letter.rejected_at)),
+        ("reason", in_line(&letter.reason, cut)),
+        ("error", in_line(&letter.error, cut)),
+        ("requeued", letter.requeued_at.map_or("never".to_owned(), time)),
+        ("headers", in_line(whole.headers.as_deref().unwrap_or("none"), cut)),
+        ("payload", letter.payload_bytes.map_or("none, a tombstone".to_owned(), |n| format!("{n} bytes"))),
+    ] {
+        text.push_str(&format!("{name:<15} {value}\n"));
+    }
+    let mut bytes = text.into_bytes();
+    if let Some(payload) = &whole.payload {
+        bytes.push(b'\n');
+        bytes.extend_from_slice(payload);
+        bytes.push(b'\n');
+    }
+    bytes
+}

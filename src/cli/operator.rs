@@ -1,0 +1,91 @@
+//! What the commands share that change dead letters or blocked keys: batch after batch, each its own transaction.
+
+use super::exit::Failed;
+use super::one_shot;
+use crate::postgres::acts::Acted;
+use crate::relay::failure::Fault;
+
+/// Events a transaction. A refused event may be large.
+const BATCH_ROWS: u64 = 100;
+
+/// What was done in all batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// To how many it was done.
+    pub done: u64,
+    /// How many blocks were only lifted.
+    pub lifted: u64,
+}
+
+impl Total {
+    fn all(self) -> u64 {
+        self.done + self.lifted
+    }
+}
+
+/// Repeats `batch`, which takes the id to begin behind and a number of rows, until nothing is left or `most` are done.
+/// If a batch fails, those before it stay done, and the error says how many.
+pub async fn in_batches(
+    most: u64,
+    mut batch: impl AsyncFnMut(i64, i64) -> Result<Option<Acted>, Fault>,
+) -> Result<Total, Failed> {
+    let (mut total, mut after) = (Total::default(), i64::MIN);
+    while total.all() < most {
+        let rows = BATCH_ROWS.min(most - total.all()) as i64;
+        match batch(after, rows).await {
+            Ok(None) => break,
+            Ok(Some(acted)) => {
+                total.done += acted.done;
+                total.lifted += acted.lifted;
+                after = acted.last;
+            }
+            Err(fault) => {
+                let failed = one_shot::fault(fault);
+                return Err(if total.all() == 0 { failed } else { after_some(failed, total.all()) });
+            }
+        }
+    }
+    Ok(total)
+}
+
+fn after_some(failed: Failed, done: u64) -> Failed {
+    let some = format!("after {done} that are done, and recorded in the history");
+    match failed {
+        Failed::Failure(error) => Failed::Failure(error.context(some)),
+        Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),
+        Failed::Configuration(error) => Failed::Configuration(error.context(some)),
+        usage @ Failed::Usage(_) => usage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postgres::fault::unavailable;
+
+    #[tokio::test]
+    async fn batches_go_on_behind_the_last_id_up_to_the_limit() {
+        let mut asked = Vec::new();
+        let batch = async |after: i64, rows: i64| {
+            asked.push((after, rows));
+            let last = after.max(0) + rows;
+            Ok(Some(Acted { done: rows as u64 - 1, lifted: 1, last }))
+        };
+        let total = in_batches(250, batch).await.unwrap();
+        assert_eq!(total, Total { done: 247, lifted: 3 });
+        assert_eq!(asked, [(i64::MIN, 100), (100, 100), (200, 50)]);
+    }
+
+    #[tokio::test]
+    async fn a_failure_says_what_was_done_before() {
+        let batch = async |after: i64, _| match after {
+            i64::MIN => Ok(Some(Acted { done: 7, lifted: 0, last: 7 })),
+            _ => Err(unavailable("requeueing", "gone")),
+        };
+        let Err(Failed::Unavailable(error)) = in_batches(100, batch).await else { panic!() };
+        assert_eq!(
+            format!("{error:#}"),
+            "after 7 that are done, and recorded in the history: requeueing: gone"
+        );
+    }
+}

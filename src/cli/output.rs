@@ -1,0 +1,107 @@
+//! Lines on stdout.
+
+use super::exit::Failed;
+use crate::relay::failure::Fault;
+use humantime::format_rfc3339_seconds;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::time::SystemTime;
+
+/// Rows are read so many at a time, so that a list of any length needs little memory.
+const PAGE_ROWS: i64 = 100;
+
+/// Whether somebody still reads what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Go on.
+    There,
+    /// It has seen enough, as `head` has: no failure.
+    Gone,
+}
+
+/// Prints bytes as they are.
+pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failed::Failure(anyhow::Error::new(error).context("writing to stdout"))),
+    }
+}
+
+/// Prints a line.
+pub fn line(text: &str) -> Result<Reader, Failed> {
+    print(format!("{text}\n").as_bytes())
+}
+
+/// A JSON object in one line.
+pub fn json(object: &impl Serialize) -> Result<String, Failed> {
+    serde_json::to_string(object)
+        .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))
+}
+
+/// Prints a list, page by page: `page` reads so many rows below an id, `show` gives the id of a row and its line. Says
+/// on stderr if there is more.
+pub async fn list<T>(
+    limit: u32,
+    mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, Fault>,
+    show: impl Fn(&T) -> Result<(i64, String), Failed>,
+) -> Result<(), Failed> {
+    let (mut below, mut left) = (i64::MAX, i64::from(limit));
+    loop {
+        // One more than is wanted tells whether there is more.
+        let wanted = (left + 1).min(PAGE_ROWS);
+        let rows = page(below, wanted).await.map_err(super::one_shot::fault)?;
+        let complete = (rows.len() as i64) < wanted;
+        for row in rows {
+            if left == 0 {
+                eprintln!("these are the newest {limit}; --limit shows more, or a filter fewer");
+                return Ok(());
+            }
+            let (id, text) = show(&row)?;
+            if line(&text)? == Reader::Gone {
+                return Ok(());
+            }
+            (below, left) = (id, left - 1);
+        }
+        if complete {
+            return Ok(());
+        }
+    }
+}
+
+/// RFC 3339, in UTC, to the second.
+pub fn time(at: SystemTime) -> String {
+    format_rfc3339_seconds(at).to_string()
+}
+
+/// "1 event", "2 events".
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A text of somebody else as a part of one line: no line break, nothing that a terminal would obey, and not longer
+/// than `most` characters.
+pub fn in_line(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == most {
+            shown.push('…');
+            break;
+        }
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_line;
+
+    #[test]
+    fn a_text_stays_in_its_line_and_says_nothing_to_the_terminal() {
+        assert_eq!(in_line("a\nb\u{1b}[31mä", 100), r"a\nb\u{1b}[31mä");
+        assert_eq!(in_line("äöü", 3), "äöü");
+        assert_eq!(in_line("äöüß", 3), "äöü…");
+    }
+}

@@ -1,0 +1,29 @@
+//! A panic ends the process.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
+use std::process::abort;
+
+/// From now on, a panic of whichever thread or task is logged and aborts the process, in every build: a relay with a dead
+/// task must not stay up looking healthy. Whatever was under way is claimed again.
+pub fn abort_on_panic() {
+    let unlogged = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if tracing::dispatcher::has_been_set() {
+            log(panic);
+        } else {
+            unlogged(panic);
+        }
+        abort();
+    }));
+}
+
+fn log(panic: &PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("of no message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    tracing::error!(place, "a bug, the process ends: {message}");
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!("{backtrace}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Faults as they happen: begin, last, end. What follows from them is for the relays to deal with.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
+
+use crate::application;
+use crate::schedule::{Fault, Kind, Step};
+use crate::support::kafka_proxy::Action;
+use crate::support::kafka_wire::{NOT_ENOUGH_REPLICAS, Produce};
+use crate::support::postgres_proxy::{Act, At, Network};
+use crate::support::postgres_server::Shutdown;
+use crate::world::{LIMIT, Replica, World, settings};
+
+/// Rows fit one by one, and hardly two together.
+const LOWERED_LIMIT: &str = "700";
+/// So many unsent rows are no backlog.
+const CAUGHT_UP: i64 = 1_000;
+const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How often a relay is looked at until it is caught with lanes in its hands, and how long it goes on in between.
+const CATCHES: usize = 100;
+const BETWEEN_CATCHES: Duration = Duration::from_millis(3);
+
+/// Of each lane that a transaction of this relay has locked, the first row that waits to be sent. The lock stands in the
+/// lane's row, with the transaction's number.
+const CLAIMED: &str = "
+SELECT array_agg(first)
+FROM outbox_lane AS l
+JOIN pg_stat_activity AS a ON l.xmax = a.backend_xid
+CROSS JOIN LATERAL (
+    SELECT min(id) AS first
+    FROM outbox
+    WHERE hashtext(aggregate_id) & 63 = lane AND sent_at IS NULL
+      AND 'events.' || aggregate_type <> ALL (ARRAY(SELECT topic FROM outbox_hold))
+) AS row
+WHERE application_name = $1 AND first IS NOT NULL";
+
+/// The relays that have a claim.
+const CLAIMING: &str = "
+SELECT DISTINCT application_name FROM outbox_lane AS l JOIN pg_stat_activity AS a ON l.xmax = a.backend_xid";
+
+const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                         WHERE application_name LIKE 'relay-%'";
+
+/// A fault that happened.
+#[derive(Clone, Debug)]
+pub struct Struck {
+    pub fault: Fault,
+    pub began: SystemTime,
+    /// When everything was given back to the relays that they need.
+    pub ended: SystemTime,
+    /// The first unsent row of each lane that the relay had claimed when it began, if others have to take them over.
+    pub claimed: Vec<i64>,
+    /// Nothing else happened meanwhile, so that what follows is its doing.
+    pub alone: bool,
+    /// How long after its end every relay had been seen at work; none if one never was.
+    pub all_worked: Option<Duration>,
+}
+
+impl World {
+    /// Lets a step's faults happen; returns when they have ended.
+    pub async fn suffer(&self, step: &Step, say: &impl Fn(&str)) -> Vec<Struck> {
+        sleep(step.pause).await;
+        say(&step.fault.to_string());
+        let Some((after, second)) = &step.second else {
+            if step.fault.kind.is_taken_over() {
+                self.wait_until_caught_up().await;
+            }
+            return vec![self.strike(&step.fault, true).await];
+        };
+        let later = async {
+            sleep(*after).await;
+            say(&format!("  meanwhile {second}"));
+            self.strike(second, false).await
+        };
+        let (first, second) = tokio::join!(self.strike(&step.fault, false), later);
+        vec![first, second]
+    }
+
+    async fn strike(&self, fault: &Fault, alone: bool) -> Struck {
+        let relay = &self.relays[fault.relay];
+        let mut began = SystemTime::now();
+        let mut claimed = Vec::new();
+        match fault.kind {
+            Kind::KillRelay => {
+                let mut relay = relay.lock().await;
+                claimed = self.catch(&relay, alone).await;
+                began = SystemTime::now();
+                relay.kill();
+                sleep(fault.lasts).await;
+                relay.start();
+            }
+            Kind::FreezeRelayBriefly | Kind::FreezeRelay => {
+                let relay = relay.lock().await;
+                claimed = self.catch(&relay, alone).await;
+                began = SystemTime::now();
+                relay.running().freeze();
+                sleep(fault.lasts).await;
+                relay.running().thaw();
+            }
+            Kind::RestartPostgres => self.restart_postgres(Shutdown::Fast, fault.lasts).await,
+            Kind::CrashPostgres => self.restart_postgres(Shutdown::Immediate, fault.lasts).await,
+            Kind::KillPostgres => self.restart_postgres(Shutdown::Crash, fault.lasts).await,
+            Kind::TerminateBackends => self.terminate_backends(fault.lasts).await,
+            Kind::KillKafka => {
+                let mut kafka = self.kafka.lock().await;
+                kafka.kill();
+                sleep(fault.lasts).await;
+                kafka.restart().await;
+            }
+            Kind::StopKafka => {
+                let mut kafka = self.kafka.lock().await;
+                kafka.stop().await;
+                sleep(fault.lasts).await;
+                kafka.restart().await;
+            }
+            Kind::FreezeKafka => {
+                let kafka = self.kafka.lock().await;
+                kafka.freeze();
+                sleep(fault.lasts).await;
+                kafka.thaw();
+            }
+            Kind::CutPostgres => {
+                let relay = relay.lock().await;
+                relay.to_postgres.become_network(Network::Refused);
+                relay.to_postgres.cut();
+                sleep(fault.lasts).await;
+                relay.to_postgres.become_network(Network::Open);
+            }
+            Kind::LosePostgres => {
+                let relay = relay.lock().await;
+                claimed = self.catch(&relay, alone).await;
+                began = SystemTime::now();
+                relay.to_postgres.become_network(Network::BlackHole);
+                relay.running().thaw();
+                sleep(fault.lasts).await;
+                relay.to_postgres.become_network(Network::Open);
+            }
+            Kind::LoseCommits => {
+                let relay = relay.lock().await;
+                let until = Instant::now() + fault.lasts;
+                while Instant::now() < until {
+                    let lost = relay.to_postgres.on(At::CommitReply, Act::Cut);
+                    // Whether one came in time or not.
+                    _ = tokio::time::timeout_at(until, lost).await;
+                }
+            }
+            Kind::CutKafka => {
+                let mut relay = relay.lock().await;
+                relay.to_kafka.close().await;
+                sleep(fault.lasts).await;
+                relay.to_kafka.let_through().await;
+            }
+            Kind::HoldUpKafka => {
+                let mut relay = relay.lock().await;
+                relay.to_kafka.hold_up().await;
+                sleep(fault.lasts).await;
+                relay.to_kafka.let_through().await;
+            }
+            Kind::LoseKafka => {
+                let mut relay = relay.lock().await;
+                relay.to_kafka.lose(true, true).await;
+                sleep(fault.lasts).await;
+                relay.to_kafka.let_through().await;
+            }
+            Kind::LowerLimit => self.lower_limit(fault).await,
+            Kind::StarveTopic => self.starve_topic(fault).await,
+        }
+        Struck { fault: fault.clone(), began, ended: SystemTime::now(), claimed, alone, all_worked: None }
+    }
+
+    /// What is measured of a takeover is not to be how long a backlog takes. Gives up on relays that are too slow.
+    async fn wait_until_caught_up(&self) {
+        let client = self.connect().await;
+        let begun = Instant::now();
+        let behind = "SELECT count(*) FROM outbox WHERE sent_at IS NULL";
+        while client.query_one(behind, &[]).await.unwrap().get::<_, i64>(0) > CAUGHT_UP
+            && begun.elapsed() < CATCH_UP_WITHIN
+        {
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    /// The names of the relays that have a claim now.
+    pub async fn claiming(&self, client: &Client) -> Vec<String> {
+        let rows = client.query(CLAIMING, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Stops a relay's process when it has a claim, and returns the first rows of its lanes. Without a database to ask, at
+    /// once, and none.
+    async fn catch(&self, relay: &Replica, ask: bool) -> Vec<i64> {
+        let database = if ask { application::connect(&self.url).await.ok() } else { None };
+        relay.running().freeze();
+        let Some(database) = database else { return Vec::new() };
+        for _ in 0..CATCHES {
+            let row = database.query_one(CLAIMED, &[&relay.name()]).await.unwrap();
+            if let Some(claimed) = row.get::<_, Option<Vec<i64>>>(0) {
+                return claimed;
+            }
+            relay.running().thaw();
+            sleep(BETWEEN_CATCHES).await;
+            relay.running().freeze();
+        }
+        Vec::new()
+    }
+
+    async fn restart_postgres(&self, how: Shutdown, away: Duration) {
+        let mut postgres = Arc::clone(&self.postgres).lock_owned().await;
+        // It waits for the server's end, on a thread of its own: the writers and the proxies go on.
+        let stop = move || {
+            postgres.stop(how);
+            postgres
+        };
+        let mut postgres = tokio::task::spawn_blocking(stop).await.unwrap();
+        sleep(away).await;
+        postgres.start_again().await;
+    }
+
+    /// Again and again, as soon as they are back.
+    async fn terminate_backends(&self, lasts: Duration) {
+        let postgres = self.postgres.lock().await;
+        let client = postgres.connect().await;
+        let until = Instant::now() + lasts;
+        while Instant::now() < until {
+            client.query_one(TERMINATE, &[]).await.unwrap();
+            sleep(AGAIN_AFTER).await;
+        }
+    }
+
+    async fn lower_limit(&self, fault: &Fault) {
+        let topic = fault.topic().expect("a fault of a topic");
+        // Locked, so that no other fault takes the broker away.
+        let _kafka = self.kafka.lock().await;
+        self.cluster.alter(topic, &settings(LOWERED_LIMIT)).await;
+        sleep(fault.lasts).await;
+        self.cluster.alter(topic, &settings(LIMIT)).await;
+    }
+
+    /// Answers to every relay as a broker does that lacks its replicas.
+    async fn starve_topic(&self, fault: &Fault) {
+        for relay in &self.relays {
+            let topic = fault.topic().expect("a fault of a topic").to_owned();
+            let refuse = move |request: &Produce| {
+                if request.topic == topic { Action::Refuse(NOT_ENOUGH_REPLICAS) } else { Action::Pass }
+            };
+            relay.lock().await.to_kafka.act(refuse);
+        }
+        sleep(fault.lasts).await;
+        for relay in &self.relays {
+            relay.lock().await.to_kafka.act(|_| Action::Pass);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The checker's own consumer: every partition from offset 0 to its end, as it is stored.
+
+use openssl::sha::sha256;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+use crate::checker::{Checker, Digest, Stored};
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Gives the checker every record of these topics, partition by partition in the order of the offsets. Blocks its
+/// thread.
+///
+/// # Panics
+///
+/// If a partition does not begin at offset 0, has a gap, or cannot be read to its end.
+pub fn read_all(bootstrap: &str, topics: &[(String, i32)], checker: &mut Checker) {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", bootstrap)
+        .set("group.id", "no-group-is-joined")
+        .set("enable.auto.commit", "false")
+        .create()
+        .unwrap();
+    for (topic, partitions) in topics {
+        for partition in 0..*partitions {
+            read_partition(&consumer, topic, partition, checker);
+        }
+    }
+}
+
+fn read_partition(consumer: &BaseConsumer, topic: &str, partition: i32, checker: &mut Checker) {
+    let (first, end) = consumer.fetch_watermarks(topic, partition, ANSWER_WITHIN).unwrap();
+    assert_eq!(first, 0, "{topic}/{partition} does not begin at offset 0");
+    let mut assignment = TopicPartitionList::new();
+    assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+    consumer.assign(&assignment).unwrap();
+    let mut next = 0;
+    let mut heard = Instant::now();
+    while next < end {
+        assert!(
+            heard.elapsed() < ANSWER_WITHIN,
+            "{topic}/{partition}: nothing comes after offset {next} of {end}"
+        );
+        let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
+        let record = stored(&message.unwrap());
+        assert_eq!(record.offset, next, "a record without a gap before it: {record:?}");
+        checker.record(&record);
+        next += 1;
+        heard = Instant::now();
+    }
+}
+
+fn stored(message: &BorrowedMessage<'_>) -> Stored {
+    Stored {
+        topic: message.topic().to_owned(),
+        partition: message.partition(),
+        offset: message.offset(),
+        appended_ms: message.timestamp().to_millis().expect("the broker's own time"),
+        event_id: event_id(message),
+        // No key of the ledger has a letter that is replaced here.
+        key: message.key().map(|key| String::from_utf8_lossy(key).into_owned()),
+        value: message.payload().map(|value| Digest(sha256(value))),
+    }
+}
+
+/// What consumers de-duplicate by: the first header of this name.
+fn event_id(message: &BorrowedMessage<'_>) -> Option<Uuid> {
+    let header = message.headers()?.iter().find(|header| header.key == "event_id")?;
+    std::str::from_utf8(header.value?).ok()?.parse().ok()
+}

@@ -1,0 +1,83 @@
+//! `docs/failures.md` shows the tables that the code goes by. `UPDATE_DOCS=1` writes them anew.
+
+use outbox_relay::kafka::codes::CODES;
+use outbox_relay::postgres::sqlstates::SQLSTATES;
+use outbox_relay::relay::failure::{FailureKind, FaultKind};
+use outbox_relay::relay::reason::{REASONS, Reason};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::types::RDKafkaRespErr;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/failures.md");
+const END: &str = "<!-- end -->";
+
+fn kind(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Unknown => "unknown",
+        FailureKind::Row => "the row",
+        FailureKind::Topic => "the topic",
+        FailureKind::Cluster => "the cluster",
+        FailureKind::Session => "the session",
+    }
+}
+
+fn reasons() -> String {
+    let mut table = String::from("| Reason | Kind | What it means | What you do |\n|---|---|---|---|\n");
+    for Reason { word, kind: of, means, remedy } in REASONS {
+        table += &format!("| `{word}` | {} | {means} | {remedy} |\n", kind(*of));
+    }
+    table
+}
+
+fn codes() -> String {
+    let mut codes: Vec<(&Reason, RDKafkaErrorCode)> =
+        CODES.iter().flat_map(|(reason, codes)| codes.iter().map(|code| (*reason, *code))).collect();
+    codes.sort_by_key(|(_, code)| *code as i32);
+    let mut table = String::from("| Code | Name | Kind | Reason | In the log |\n|---|---|---|---|---|\n");
+    for (reason, code) in codes {
+        let name = format!("{:?}", RDKafkaRespErr::try_from(code as i32).unwrap());
+        let name = name.trim_start_matches("RD_KAFKA_RESP_ERR_");
+        let number = code as i32;
+        table += &format!("| {number} | `{name}` | {} | `{}` | {code} |\n", kind(reason.kind), reason.word);
+    }
+    table
+}
+
+fn sqlstates() -> String {
+    let mut table = String::from("| SQLSTATE | Kind | What it means | What you do |\n|---|---|---|---|\n");
+    for entry in SQLSTATES {
+        let kind = match entry.kind {
+            FaultKind::Unavailable => "unavailable",
+            FaultKind::Contended => "contended",
+            FaultKind::Refused => "refused",
+        };
+        table += &format!("| {} | {kind} | {} | {} |\n", entry.state, entry.means, entry.remedy);
+    }
+    table
+}
+
+/// Puts what is rendered between the marker that names its source and the next end.
+fn put(page: &str, source: &str, rendered: &str) -> String {
+    let marker = format!("<!-- rendered from {source}");
+    let begin = page.find(&marker).unwrap_or_else(|| panic!("the page has no {marker:?}"));
+    let begin = begin + page[begin..].find('\n').unwrap() + 1;
+    let end = begin + page[begin..].find(END).unwrap();
+    format!("{}{rendered}{}", &page[..begin], &page[end..])
+}
+
+#[test]
+fn the_page_shows_the_tables_of_the_code() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let mut wanted = page.clone();
+    wanted = put(&wanted, "src/relay/reason.rs", &reasons());
+    wanted = put(&wanted, "src/kafka/codes.rs", &codes());
+    wanted = put(&wanted, "src/postgres/sqlstates.rs", &sqlstates());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(PAGE, &wanted).unwrap();
+        return;
+    }
+    let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
+    assert!(
+        page == wanted,
+        "docs/failures.md is not what the code says; UPDATE_DOCS=1 renders it: {differs:#?}"
+    );
+}

@@ -1,0 +1,105 @@
+//! Relays that die, or break, at every stage of the cycle. Needs a build with the feature `fail-points`, which
+//! `scripts/test` makes.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+use crate::world::{self, BATCH_SIZE, STALLED, WORKERS};
+
+const FAIL_POINT: &str = "OUTBOX_RELAY_FAIL_POINT";
+const STAGES: [&str; 8] = [
+    "lanes-locked",
+    "read-sent",
+    "between-slices",
+    "handed-over",
+    "waiting-for-reports",
+    "before-settlement",
+    "before-commit",
+    "committed",
+];
+/// A killed process holds nothing: its sockets close at once. The rest is the time of a busy machine.
+const RELEASED_WITHIN: Duration = Duration::from_secs(2);
+const BATCH_OF_SLICES: usize = 2_000;
+const SIGABRT: i32 = 6;
+
+/// One of three relays under load, which waits at this point the third time that one of its workers comes there.
+async fn relay_at(outbox: &Outbox, point: &str) -> RelayProcess {
+    let relay = world::relay(outbox).set_environment(FAIL_POINT, format!("{point}:3"));
+    // A batch of more than one slice, where the point is between two.
+    let rows = if point == "between-slices" { BATCH_OF_SLICES } else { BATCH_SIZE };
+    let mut relay = relay.set("relay", "batch_size", rows as i64).start().await;
+    relay.wait_for_log(&format!("fail point {point} reached")).await;
+    relay
+}
+
+#[tokio::test]
+async fn a_relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
+    let mut outbox = Outbox::create("stages", 6).await;
+    outbox.create_topic("bulk", 3).await;
+    let writers = world::under_load(&outbox).await;
+    let mut others = [world::relay(&outbox).start().await, world::relay(&outbox).start().await];
+    for stage in STAGES {
+        if stage == "between-slices" {
+            // The others would leave no batch so large.
+            others.iter().for_each(RelayProcess::freeze);
+            rows::insert(&outbox, "bulk", 1_000, 0..8_000, Filling::Nothing).await;
+        }
+        let mut victim = relay_at(&outbox, stage).await;
+        others.iter().for_each(RelayProcess::thaw);
+        let pids = "SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
+                    WHERE application_name = $1 AND relation = 'app.outbox_lane'::regclass";
+        let held: i64 = outbox.client.query_one(pids, &[&victim.name]).await.unwrap().get(0);
+        assert!(held > 0 || stage == "committed", "{stage}: it holds no lane");
+        let highest = outbox.count("SELECT max(id) FROM app.outbox").await;
+        let killed = Instant::now();
+        victim.kill();
+        let released = wait_until("its lanes are free", STALLED, async || {
+            outbox.client.query_one(pids, &[&victim.name]).await.unwrap().get::<_, i64>(0) == 0
+        })
+        .await;
+        let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
+        wait_until("what it held is sent", STALLED, async || outbox.count(&left).await == 0).await;
+        println!(
+            "killed at {stage}: lanes free after {released:.2?}, taken over after {:.2?}",
+            killed.elapsed()
+        );
+        assert!(released < RELEASED_WITHIN, "{released:?}");
+        assert!(killed.elapsed() < world::RESUMED_WITHIN, "{:?}", killed.elapsed());
+    }
+    writers.stop().await;
+    let report = world::verdict(&outbox, &mut others, "killed at every stage").await;
+    let in_flight_most = (STAGES.len() + others.len()) * WORKERS * BATCH_SIZE + WORKERS * BATCH_OF_SLICES;
+    assert!(report.duplicates <= in_flight_most, "{report}");
+    outbox.drop().await;
+}
+
+/// A panic in one task ends the process at once, in every build: nothing half alive stays behind.
+#[tokio::test]
+async fn a_panic_in_any_task_ends_the_process_at_once() {
+    let outbox = Outbox::create("panics", 6).await;
+    let writers = world::under_load(&outbox).await;
+    for point in ["before-settlement", "scouting", "probing-holds", "answering-health"] {
+        let relay = world::relay(&outbox).set_environment(FAIL_POINT, format!("{point}:1:panic"));
+        let mut relay = relay.spawn(&["run"]);
+        if point == "answering-health" {
+            relay.wait_for_log("relaying").await;
+            assert!(relay.try_readiness().await.is_err(), "it answers nobody any more");
+        }
+        let status = relay.ended().await;
+        println!("panic at {point}: {status}");
+        assert_eq!(status.signal(), Some(SIGABRT), "{status}: {}", relay.log());
+        let log = relay.log();
+        let said = log.lines().filter(|line| line.contains("a bug, the process ends"));
+        assert_eq!(said.count(), 1, "{log}");
+        assert!(log.contains(&format!("fail point {point} panics")), "{log}");
+    }
+    writers.stop().await;
+    let sound = world::relay(&outbox).start().await;
+    let report = world::verdict(&outbox, &mut [sound], "after panics").await;
+    assert!(report.duplicates <= WORKERS * BATCH_SIZE * 4, "{report}");
+    outbox.drop().await;
+}

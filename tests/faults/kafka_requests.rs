@@ -1,0 +1,170 @@
+//! Single Produce requests that are refused, held and delivered late, or whose answers are lost.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::kafka_proxy::{Action, Proxy};
+use crate::support::kafka_wire::{NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER, Produce};
+use crate::support::outbox::Outbox;
+use crate::support::relay::Relay;
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+const PARTITIONS: i32 = 6;
+
+fn through(proxy: &Proxy, outbox: &Outbox) -> Relay {
+    outbox.relay().set("kafka", "bootstrap_servers", proxy.address())
+}
+
+/// Sessions whose first request in a partition was refused.
+#[derive(Default)]
+struct Beginnings {
+    refused: HashSet<(i64, i32)>,
+    begun: HashSet<(i64, i32)>,
+    /// Requests that were sent although nothing before them was stored.
+    early: usize,
+}
+
+impl Beginnings {
+    fn refuse_first(&mut self, produce: &Produce) -> Action {
+        let place = (produce.producer_id, produce.partition);
+        let first = produce.first_sequence == 0;
+        if first && self.refused.insert(place) {
+            let odd = self.refused.len() % 2 == 1;
+            return Action::Refuse(if odd { NOT_ENOUGH_REPLICAS } else { NOT_LEADER_OR_FOLLOWER });
+        }
+        if first {
+            self.begun.insert(place);
+        } else if !self.begun.contains(&place) {
+            self.early += 1;
+        }
+        Action::Pass
+    }
+}
+
+/// A broker that does not know a producer yet takes its first request at any sequence number: a second request that
+/// is under way meanwhile would be stored without the first.
+#[tokio::test]
+async fn a_session_whose_first_requests_are_refused_loses_and_repeats_nothing() {
+    const ROUNDS: i64 = 6;
+    let outbox = Outbox::create("first_refused", PARTITIONS).await;
+    let proxy = Proxy::open().await;
+    let beginnings = Arc::new(Mutex::new(Beginnings::default()));
+    let rule = Arc::clone(&beginnings);
+    proxy.act(move |produce| rule.lock().unwrap().refuse_first(produce));
+    for round in 0..ROUNDS {
+        // Enough for every partition of every session to have successors of its first row.
+        rows::insert(&outbox, "order", 100, round * 3_000..(round + 1) * 3_000, Filling::Nothing).await;
+        let mut relay = through(&proxy, &outbox).start().await;
+        outbox.wait_until_drained(STALLED).await;
+        assert!(relay.stop().await.success());
+    }
+    let report = outbox.check().await;
+    let (refused, early) = {
+        let beginnings = beginnings.lock().unwrap();
+        (beginnings.refused.len(), beginnings.early)
+    };
+    print!("{refused} first requests refused, {early} requests early: {report}");
+    assert!(refused >= (ROUNDS * i64::from(PARTITIONS)) as usize, "{refused}");
+    report.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn answers_that_are_lost_with_their_connection_repeat_nothing() {
+    let outbox = Outbox::create("lost_answers", PARTITIONS).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let proxy = Proxy::open().await;
+    let lost = Arc::new(AtomicUsize::new(0));
+    let (counter, mut requests) = (Arc::clone(&lost), 0);
+    proxy.act(move |_| {
+        requests += 1;
+        if requests % 50 != 0 {
+            return Action::Pass;
+        }
+        counter.fetch_add(1, Ordering::Relaxed);
+        Action::LoseAnswer
+    });
+    let mut relay = through(&proxy, &outbox).start().await;
+    Writers::start(&outbox, &keys, Load { events: 10_000, ..Load::default() }).await.finish().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let report = outbox.check().await;
+    let lost = lost.load(Ordering::Relaxed);
+    print!("{lost} answers lost: {report}");
+    assert!(lost >= 5, "{lost}");
+    report.assert_exact();
+    outbox.drop().await;
+}
+
+/// Holds the first request of several records behind the first 20.
+fn hold_one(proxy: &Proxy) -> Arc<Mutex<Option<Produce>>> {
+    let held = Arc::new(Mutex::new(None));
+    let (rule, mut requests) = (Arc::clone(&held), 0);
+    proxy.act(move |produce| {
+        requests += 1;
+        let mut held = rule.lock().unwrap();
+        if requests < 20 || held.is_some() || produce.records < 2 {
+            return Action::Pass;
+        }
+        *held = Some(produce.clone());
+        Action::Hold
+    });
+    held
+}
+
+/// What is held arrives when its rows were sent again long ago.
+async fn assert_only_late_duplicates(outbox: Outbox, proxy: &Proxy, held: &Mutex<Option<Produce>>) {
+    let held = held.lock().unwrap().clone().unwrap();
+    let stored = outbox.cluster.stored(&held.topic);
+    proxy.release();
+    let what = format!("the {} held records are stored", held.records);
+    wait_until(&what, STALLED, async || {
+        outbox.cluster.stored(&held.topic) >= stored + i64::from(held.records)
+    })
+    .await;
+    let report = outbox.check().await;
+    print!("{} records were stored late: {report}", held.records);
+    report.assert_sound();
+    assert!(report.duplicates >= held.records as usize, "{report}");
+    assert_eq!(outbox.dead_letters().await, 0);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_request_delivered_after_its_session_was_given_up_only_repeats() {
+    let outbox = Outbox::create("late_session", PARTITIONS).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let proxy = Proxy::open().await;
+    let held = hold_one(&proxy);
+    let mut relay = through(&proxy, &outbox).set("relay", "publish_timeout", "2s").start().await;
+    let writers = Writers::start(&outbox, &keys, Load::default()).await;
+    wait_until("a request is held", STALLED, async || held.lock().unwrap().is_some()).await;
+    writers.stop().await;
+    relay.wait_for_log("a session ended").await;
+    outbox.wait_until_drained(STALLED).await;
+    assert_only_late_duplicates(outbox, &proxy, &held).await;
+    assert!(relay.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_request_of_a_killed_relay_delivered_after_the_takeover_only_repeats() {
+    let outbox = Outbox::create("late_relay", PARTITIONS).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let proxy = Proxy::open().await;
+    let held = hold_one(&proxy);
+    let mut victim = through(&proxy, &outbox).start().await;
+    let writers = Writers::start(&outbox, &keys, Load::default()).await;
+    wait_until("a request is held", STALLED, async || held.lock().unwrap().is_some()).await;
+    victim.kill();
+    let mut successor = outbox.start_relay().await;
+    outbox.wait_until_settled(2_000, STALLED).await;
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert_only_late_duplicates(outbox, &proxy, &held).await;
+    assert!(successor.stop().await.success());
+}

@@ -1,0 +1,117 @@
+//! Kafka that is killed, stopped, or away: rows wait, and flow again soon after it is back.
+
+use std::time::{Duration, Instant};
+
+use crate::support::kafka_server::KafkaServer;
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(60);
+const RESUMED_WITHIN: Duration = Duration::from_secs(5);
+const MIB: u64 = 1 << 20;
+
+/// Writers that go on whatever Kafka does, and a relay.
+async fn in_flow(kafka: &KafkaServer, test: &str, publish_timeout: &str) -> (Outbox, RelayProcess, Writers) {
+    let mut outbox = Outbox::on(&kafka.cluster(), test).await;
+    outbox.create_topic("order", 6).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let relay = outbox.relay().set("relay", "publish_timeout", publish_timeout).start().await;
+    let writers = Writers::start(
+        &outbox,
+        &keys,
+        Load { writers: 2, pause: Duration::from_millis(20), ..Load::default() },
+    )
+    .await;
+    (outbox, relay, writers)
+}
+
+async fn assert_resumed(outbox: &Outbox, what: &str) {
+    let resumed = outbox.wait_until_resumed(STALLED).await;
+    println!("{what}: rows flow {resumed:.1?} after Kafka answers again");
+    assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
+}
+
+/// Returns how many duplicates there are.
+async fn assert_whole(outbox: Outbox, mut relay: RelayProcess, writers: Writers) -> usize {
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let report = outbox.check().await;
+    let dead = outbox.dead_letters().await;
+    print!("dead letters {dead}, {report}");
+    report.assert_sound();
+    assert_eq!(dead, 0);
+    outbox.drop_database().await;
+    report.duplicates
+}
+
+#[tokio::test]
+async fn kafka_killed_in_mid_batch_loses_and_reorders_nothing() {
+    let mut kafka = KafkaServer::start().await;
+    let (outbox, relay, writers) = in_flow(&kafka, "kafka_killed", "45s").await;
+    for kill in 1..=3 {
+        outbox.wait_until_settled(2_000, STALLED).await;
+        outbox.wait_until_publishing(&relay).await;
+        let gone = Instant::now();
+        kafka.kill();
+        kafka.restart().await;
+        println!("Kafka was away for {:.1?}", gone.elapsed());
+        assert_resumed(&outbox, &format!("kill {kill}")).await;
+    }
+    assert_whole(outbox, relay, writers).await;
+}
+
+#[tokio::test]
+async fn kafka_stopped_and_started_repeats_nothing() {
+    let mut kafka = KafkaServer::start().await;
+    let (outbox, relay, writers) = in_flow(&kafka, "kafka_stopped", "45s").await;
+    for stop in 1..=2 {
+        outbox.wait_until_settled(2_000, STALLED).await;
+        kafka.stop().await;
+        kafka.restart().await;
+        assert_resumed(&outbox, &format!("stop {stop}")).await;
+    }
+    let duplicates = assert_whole(outbox, relay, writers).await;
+    assert_eq!(duplicates, 0);
+}
+
+/// Seconds that Kafka is away: `KAFKA_AWAY_SECONDS`, for a longer look.
+fn away() -> Duration {
+    let seconds = std::env::var("KAFKA_AWAY_SECONDS").map_or(20, |seconds| seconds.parse().unwrap());
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test]
+async fn kafka_away_costs_time_and_nothing_else() {
+    let mut kafka = KafkaServer::start().await;
+    let (outbox, relay, writers) = in_flow(&kafka, "kafka_gone", "5s").await;
+    outbox.wait_until_settled(5_000, STALLED).await;
+    outbox.wait_until_publishing(&relay).await;
+    let resident = relay.resident();
+    kafka.kill();
+    let gone = Instant::now();
+    let what = "the relay has let everything go";
+    let let_go = wait_until(what, Duration::from_secs(15), async || {
+        outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
+    })
+    .await;
+    let (mut looks, mut grown) = (0, 0);
+    while gone.elapsed() < away() {
+        assert_eq!(outbox.held_open(&relay).await, 0, "look {looks}");
+        grown = grown.max(relay.resident().saturating_sub(resident));
+        looks += 1;
+    }
+    let waiting = outbox.unsent().await;
+    println!(
+        "{let_go:.1?} until nothing was open; in {looks} looks until {:.1?} it stayed so",
+        gone.elapsed()
+    );
+    println!("{waiting} rows wait, {} MiB more resident", grown / MIB);
+    assert!(waiting > 1_000, "{waiting}");
+    assert!(grown < 16 * MIB, "{grown}");
+    kafka.restart().await;
+    assert_resumed(&outbox, "away").await;
+    assert_whole(outbox, relay, writers).await;
+}

@@ -1,0 +1,99 @@
+//! Rights that Kafka takes away and gives again, by its own authorizer.
+
+use std::time::Duration;
+
+use crate::support::kafka_server::{KafkaServer, Settings};
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(30);
+/// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
+const RESUMED_WITHIN: Duration = Duration::from_secs(15);
+const USER: &str = "relay";
+
+/// `what` is --add or --remove.
+async fn rights(kafka: &KafkaServer, what: &str, topics: &[String], operations: &[&str]) {
+    let user = format!("User:{USER}");
+    let mut arguments = vec![what, "--allow-principal", &user];
+    topics.iter().for_each(|topic| arguments.extend(["--topic", topic]));
+    operations.iter().for_each(|operation| arguments.extend(["--operation", operation]));
+    if what == "--remove" {
+        arguments.push("--force");
+    }
+    kafka.run_tool("org.apache.kafka.tools.AclCommand", &arguments).await;
+}
+
+/// The forbidden topic's rows wait, the others flow.
+async fn assert_only_its_rows_wait(outbox: &Outbox) {
+    wait_until("more rows wait", STALLED, async || outbox.unsent_of("order").await > 500).await;
+    let waits = outbox.unsent_of("order").await;
+    wait_until("the others flow", STALLED, async || outbox.unsent_of("other").await < 200).await;
+    outbox.wait_until_settled(500, STALLED).await;
+    assert!(outbox.unsent_of("order").await >= waits);
+}
+
+/// Waits until the hold was probed so often more.
+async fn wait_until_probed(outbox: &Outbox, times: i64) {
+    const PROBES: &str = "SELECT coalesce(max(probes), 0)::bigint FROM app.outbox_hold";
+    let enough = outbox.count(PROBES).await + times;
+    wait_until(&format!("{times} more probes"), STALLED, async || {
+        assert_eq!(outbox.holds().await.len(), 1, "the hold stays");
+        outbox.count(PROBES).await >= enough
+    })
+    .await;
+}
+
+fn sessions_ended(relay: &RelayProcess) -> usize {
+    relay.log().matches("a session ended").count()
+}
+
+/// First only the right to write: the topic can be described still, so that a look at it shows nothing.
+#[tokio::test]
+async fn a_right_revoked_and_granted_again_holds_back_one_topic_and_loses_nothing() {
+    let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
+    // The test itself may do everything.
+    let mut outbox = Outbox::on(&kafka.cluster(), "revoked").await;
+    outbox.create_topic("order", 3).await;
+    outbox.create_topic("other", 3).await;
+    let keys = [outbox.add_aggregates("order", 50).await, outbox.add_aggregates("other", 50).await].concat();
+    rights(&kafka, "--add", &outbox.topics(), &["Write", "Describe"]).await;
+    let order = [outbox.topic("order")];
+    let user = kafka.cluster_as(USER).properties;
+    let relay =
+        user.iter().fold(outbox.relay(), |relay, (name, value)| relay.set_kafka_property(name, value));
+    let mut relay = relay.start().await;
+    let load = Load { writers: 2, pause: Duration::from_millis(20), ..Load::default() };
+    let writers = Writers::start(&outbox, &keys, load).await;
+    outbox.wait_until_settled(2_000, STALLED).await;
+
+    rights(&kafka, "--remove", &order, &["Write"]).await;
+    let held = [(outbox.topic("order"), "topic-authorization".to_owned())];
+    wait_until("the forbidden topic is held", STALLED, async || outbox.holds().await == held).await;
+    // Until then other workers may meet the same refusal.
+    wait_until_probed(&outbox, 1).await;
+    let before = sessions_ended(&relay);
+    wait_until_probed(&outbox, 2).await;
+    assert_only_its_rows_wait(&outbox).await;
+    rights(&kafka, "--remove", &order, &["Describe"]).await;
+    wait_until_probed(&outbox, 2).await;
+    assert_only_its_rows_wait(&outbox).await;
+    assert_eq!(outbox.holds().await, held);
+    let disturbed = sessions_ended(&relay) - before;
+
+    writers.stop().await;
+    let waited = outbox.unsent_of("order").await;
+    rights(&kafka, "--add", &order, &["Write", "Describe"]).await;
+    let resumed = outbox.wait_until_sent("order", STALLED).await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let (report, dead) = (outbox.check().await, outbox.dead_letters().await);
+    println!("{before} sessions ended by the refusal, {disturbed} while the topic was held");
+    print!("{waited} rows waited, sent {resumed:.1?} after the grant, dead letters {dead}: {report}");
+    assert_eq!(disturbed, 0, "a probe is nobody else's business");
+    assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
+    report.assert_exact();
+    assert_eq!(dead, 0);
+    outbox.drop_database().await;
+}

@@ -1,0 +1,71 @@
+//! Connections to Kafka that swallow what is sent and never end.
+
+use std::time::Duration;
+
+use crate::support::kafka_proxy::Proxy;
+use crate::support::outbox::Outbox;
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+const STALLED: Duration = Duration::from_secs(60);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(4);
+/// What an attempt takes to give a silent broker up, beside `publish_timeout`.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+const RESUMED_WITHIN: Duration = Duration::from_secs(5);
+const WORKERS: usize = 2;
+const BATCH_SIZE: usize = 1_000;
+
+async fn swallowed(test: &str, requests: bool, answers: bool) {
+    let outbox = Outbox::create(test, 6).await;
+    let keys = outbox.add_aggregates("order", 100).await;
+    let mut kafka = Proxy::open().await;
+    let mut relay = outbox
+        .relay()
+        .set("kafka", "bootstrap_servers", kafka.address())
+        .set("relay", "publish_timeout", format!("{}s", PUBLISH_TIMEOUT.as_secs()))
+        .set("relay", "workers", WORKERS as i64)
+        .set("relay", "batch_size", BATCH_SIZE as i64)
+        .start()
+        .await;
+    let load = Load { writers: 2, pause: Duration::from_millis(20), ..Load::default() };
+    let writers = Writers::start(&outbox, &keys, load).await;
+    let faults = 2;
+    for fault in 1..=faults {
+        outbox.wait_until_settled(2_000, STALLED).await;
+        outbox.wait_until_publishing(&relay).await;
+        kafka.lose(requests, answers).await;
+        let what = "the relay has let everything go";
+        let let_go = wait_until(what, PUBLISH_TIMEOUT + LET_GO_WITHIN, async || {
+            outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
+        })
+        .await;
+        kafka.let_through().await;
+        let resumed = outbox.wait_until_resumed(STALLED).await;
+        println!("{test} {fault}: nothing open after {let_go:.1?}; rows flow {resumed:.1?} after the end");
+        assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
+    }
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let report = outbox.check().await;
+    let dead = outbox.dead_letters().await;
+    print!("{test}: dead letters {dead}, {report}");
+    assert!(report.assert_sound().duplicates <= faults * WORKERS * BATCH_SIZE, "{report}");
+    assert_eq!(dead, 0);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn requests_that_are_swallowed_cost_only_time() {
+    swallowed("requests_swallowed", true, false).await;
+}
+
+#[tokio::test]
+async fn answers_that_are_swallowed_cost_only_time_and_recognisable_duplicates() {
+    swallowed("answers_swallowed", false, true).await;
+}
+
+#[tokio::test]
+async fn silence_both_ways_costs_only_time() {
+    swallowed("both_swallowed", true, true).await;
+}

@@ -1,0 +1,60 @@
+//! PgBouncer in transaction mode between the relays and Postgres: what the server does for a claim works through it.
+
+use crate::support::outbox::Outbox;
+use crate::support::pgbouncer::{self, PgBouncer};
+use crate::support::postgres_server::PostgresServer;
+use crate::world::{self, BATCH_SIZE, STALLED, WORKERS, overtaken};
+
+const KILLS: usize = 3;
+
+async fn through_a_pooler(prepared: bool) {
+    let test = if prepared { "pooler_prepared" } else { "pooler_unprepared" };
+    let server = PostgresServer::start(&[]).await;
+    let outbox = Outbox::create_on(&server, test, 6).await;
+    let writers = world::under_load(&outbox).await;
+    let pooler = PgBouncer::start(&server).await;
+    let url = outbox.database.url().replace(&server.address(), &pooler.address());
+    let relay = || {
+        let relay = world::relay(&outbox).set("postgres", "url", url.clone());
+        relay.set("postgres", "sslmode", "disable").set("postgres", "prepared_statements", prepared)
+    };
+    let mut relays = [relay().start().await, relay().start().await];
+    for kill in 0..KILLS {
+        let victim = kill % 2;
+        outbox.wait_until_publishing(&relays[victim]).await;
+        relays[victim].kill();
+        overtaken(&outbox, &relays[victim], &format!("prepared {prepared}, kill {kill}")).await;
+        relays[victim] = relay().start().await;
+    }
+    // The timeouts of the claim are set in its transaction, so they are those of the pooler's connection.
+    outbox.wait_until_publishing(&relays[0]).await;
+    relays[0].freeze();
+    overtaken(&outbox, &relays[0], &format!("prepared {prepared}, frozen")).await;
+    relays[0].thaw();
+    outbox.wait_until_settled(500, STALLED).await;
+    writers.stop().await;
+    for relay in &relays {
+        assert!(!relay.log().contains("prepared statement"), "{}", relay.log());
+    }
+    let report =
+        world::verdict(&outbox, &mut relays, &format!("through PgBouncer, prepared {prepared}")).await;
+    assert!(report.duplicates <= (KILLS + 1) * WORKERS * BATCH_SIZE, "{report}");
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn relays_behind_pgbouncer_without_prepared_statements_take_over_from_each_other() {
+    match pgbouncer::installed() {
+        Some(_) => through_a_pooler(false).await,
+        None => println!("SKIPPED: PgBouncer is not installed"),
+    }
+}
+
+#[tokio::test]
+async fn relays_behind_pgbouncer_with_prepared_statements_take_over_from_each_other() {
+    match pgbouncer::installed() {
+        Some((_, version)) if pgbouncer::prepares(version) => through_a_pooler(true).await,
+        Some(version) => println!("SKIPPED: {version:?} keeps no prepared statements, 1.21 and newer do"),
+        None => println!("SKIPPED: PgBouncer is not installed"),
+    }
+}

@@ -1,0 +1,33 @@
+//! Connections that end just when a settlement is committed.
+
+use crate::support::outbox::Outbox;
+use crate::support::postgres_proxy::{Act, At, PostgresProxy};
+use crate::world::{self, STALLED};
+
+const TIMES: usize = 40;
+
+/// Loses this message again and again, beside one relay.
+async fn lost(test: &str, at: At) {
+    let outbox = Outbox::create(test, 6).await;
+    let writers = world::under_load(&outbox).await;
+    let url = outbox.database.url();
+    let proxy = PostgresProxy::to(url.split(['@', '/']).nth(3).unwrap()).await;
+    let relay = world::relay(&outbox).set("postgres", "url", proxy.url(&url)).start().await;
+    for _ in 0..TIMES {
+        proxy.on(at, Act::Cut).await.unwrap();
+        outbox.wait_until_settled(1, STALLED).await;
+    }
+    writers.stop().await;
+    world::verdict(&outbox, &mut [relay], &format!("{at:?} lost {TIMES} times")).await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn an_answer_to_commit_that_is_lost_costs_neither_a_row_nor_a_duplicate() {
+    lost("commit_reply", At::CommitReply).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_is_lost_costs_neither_a_row_nor_a_duplicate() {
+    lost("commit", At::Commit).await;
+}

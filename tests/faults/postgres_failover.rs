@@ -1,0 +1,96 @@
+//! A standby takes over that lacks the last commits: what survived is delivered, and ids that are issued again are not
+//! taken for sent.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use crate::support::checker::{Committed, Report};
+use crate::support::consumer;
+use crate::support::outbox::Outbox;
+use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
+use crate::support::postgres_server::{PostgresServer, Shutdown};
+use crate::support::wait::wait_until;
+use crate::support::writers;
+use crate::world::{self, STALLED};
+
+/// Events of the time in which the standby does not follow: many times what a sequence logs ahead.
+const LOST_ROUNDS: usize = 30;
+
+fn ids(events: &[Committed]) -> HashSet<uuid::Uuid> {
+    events.iter().map(|event| event.event_id).collect()
+}
+
+#[tokio::test]
+async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
+    let mut primary = PostgresServer::start(&[]).await;
+    let mut outbox = Outbox::create_on(&primary, "failover", 6).await;
+    let keys = outbox.add_aggregates("order", 50).await;
+    let standby = primary.standby().await;
+    // To the primary through a proxy, which is to hold one COMMIT; to the standby directly.
+    let proxy = PostgresProxy::to(&primary.address()).await;
+    let url = outbox
+        .database
+        .url()
+        .replace(&primary.address(), &format!("{},{}", proxy.address(), standby.address()));
+    let url = format!("{url}?target_session_attrs=read-write&sslmode=disable");
+    let mut relay = world::relay(&outbox)
+        .set("postgres", "url", url)
+        .set("postgres", "connect_timeout", "1s")
+        .start()
+        .await;
+
+    for _ in 0..10 {
+        writers::write(&outbox.client, &keys).await;
+    }
+    outbox.wait_until_drained(STALLED).await;
+    primary.wait_until_replayed(&standby).await;
+    standby.detach().await;
+    // Committed, in Kafka, settled - and not on the standby.
+    let mut lost_ids = Vec::new();
+    for _ in 0..LOST_ROUNDS {
+        lost_ids.extend(writers::write(&outbox.client, &keys).await);
+    }
+    outbox.wait_until_drained(STALLED).await;
+    // In Kafka, and their settlement never reaches the server: the acknowledged set keeps them, by id and event_id.
+    let held = proxy.on(At::Commit, Act::Hold);
+    let unsettled = writers::write(&outbox.client, &keys).await;
+    held.await.unwrap();
+    lost_ids.extend(unsettled);
+    let on_primary = outbox.committed().await;
+
+    // Its host goes on accepting connections, and answers nobody: the first one of the URL.
+    primary.stop(Shutdown::Crash);
+    proxy.become_network(Network::BlackHole);
+    proxy.cut();
+    standby.promote().await;
+    let promoted = Instant::now();
+    outbox.move_to(&standby).await;
+    let survived = outbox.committed().await;
+    let mut new_ids = HashSet::new();
+    while new_ids.len() < 2 * lost_ids.len() {
+        new_ids.extend(writers::write(&outbox.client, &keys).await);
+    }
+    let again = lost_ids.iter().filter(|id| new_ids.contains(id)).count();
+    world::resumed(&outbox, "after the promotion", promoted).await;
+    outbox.wait_until_drained(STALLED).await;
+    wait_until("it is ready", STALLED, async || relay.not_ready().await.is_none()).await;
+    assert!(relay.stop().await.success());
+
+    // The judge knows what was lost from the ledger of the primary: it may be in Kafka, and it may not be.
+    let (lost, known) = (ids(&on_primary), ids(&survived));
+    let lost: HashSet<_> = lost.difference(&known).copied().collect();
+    let records = consumer::read_all(&outbox.topics()).await;
+    let (gone, kept): (Vec<_>, Vec<_>) =
+        records.into_iter().partition(|record| record.event_id().is_some_and(|id| lost.contains(&id)));
+    let report = Report::new(&outbox.committed().await, &kept);
+    println!(
+        "failover: {} commits lost, {} of them in Kafka, {again} of their ids issued again; {report}",
+        lost.len(),
+        gone.len()
+    );
+    report.assert_exact();
+    assert_eq!(lost.len(), lost_ids.len());
+    assert!(again > keys.len(), "ids of the acknowledged set, too, were issued again");
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
+    outbox.drop().await;
+}

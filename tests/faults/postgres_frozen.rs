@@ -1,0 +1,198 @@
+//! Relays that freeze, vanish or are cut off: how long they hold their lanes, and what becomes of their rows.
+
+use std::time::{Duration, Instant};
+
+use crate::support::outbox::Outbox;
+use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+use crate::world::{self, BATCH_SIZE, STALLED, TAKEOVER_TIMEOUT, WORKERS, overtaken};
+
+/// Rows of a size that fills every buffer between the server and a relay that does not read.
+const LARGE: usize = 200_000;
+
+async fn behind(outbox: &Outbox) -> (PostgresProxy, Relay) {
+    let url = outbox.database.url();
+    let proxy = PostgresProxy::to(url.split(['@', '/']).nth(3).unwrap()).await;
+    let relay = world::relay(outbox).set("postgres", "url", proxy.url(&url));
+    (proxy, relay)
+}
+
+#[tokio::test]
+async fn a_relay_frozen_for_less_than_takeover_timeout_keeps_its_lanes_and_repeats_nothing() {
+    let outbox = Outbox::create("short_freeze", 6).await;
+    let writers = world::under_load(&outbox).await;
+    let mut relays = [world::relay(&outbox).start().await, world::relay(&outbox).start().await];
+    for freeze in 0..8 {
+        let victim = &relays[freeze % 2];
+        outbox.wait_until_publishing(victim).await;
+        victim.freeze();
+        tokio::time::sleep(TAKEOVER_TIMEOUT / 3).await; // the freeze
+        victim.thaw();
+        outbox.wait_until_settled(500, STALLED).await;
+    }
+    writers.stop().await;
+    world::verdict(&outbox, &mut relays, "8 short freezes").await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_relay_frozen_for_longer_is_overtaken_and_does_not_settle_after_waking() {
+    let outbox = Outbox::create("long_freeze", 6).await;
+    let writers = world::under_load(&outbox).await;
+    let mut relays = [world::relay(&outbox).start().await, world::relay(&outbox).start().await];
+    let freezes = 3;
+    for freeze in 0..freezes {
+        let victim = &relays[freeze % 2];
+        outbox.wait_until_publishing(victim).await;
+        victim.freeze();
+        overtaken(&outbox, victim, &format!("freeze {freeze}")).await;
+        victim.thaw();
+        outbox.wait_until_settled(500, STALLED).await;
+    }
+    writers.stop().await;
+    let report = world::verdict(&outbox, &mut relays, &format!("{freezes} long freezes")).await;
+    assert!(report.duplicates <= freezes * WORKERS * BATCH_SIZE, "{report}");
+    outbox.drop().await;
+}
+
+/// Whether the server is sending to this relay, which does not read: neither the idle timeout nor the statement timeout
+/// counts then.
+async fn is_sent_to(outbox: &Outbox, relay: &RelayProcess) -> bool {
+    let sql = "SELECT count(*) > 0 FROM pg_stat_activity
+               WHERE application_name = $1 AND state = 'active' AND wait_event = 'ClientWrite'";
+    outbox.client.query_one(sql, &[&relay.name]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_relay_frozen_while_rows_are_sent_to_it_is_overtaken() {
+    let outbox = Outbox::create("frozen_reading", 3).await;
+    let large = |relay: Relay| relay.set("relay", "workers", 1).set("relay", "batch_bytes", "64MiB");
+    let mut victim = large(world::relay(&outbox)).start().await;
+    let mut number = 0;
+    // A freeze hits the middle of a result or does not.
+    let begun = Instant::now();
+    loop {
+        // Of one key, so that one claim reads all of them.
+        rows::insert(&outbox, "order", 1, number..number + 150, Filling::Random(LARGE)).await;
+        number += 150;
+        wait_until("the server sends", STALLED, async || {
+            is_sent_to(&outbox, &victim).await || outbox.unsent().await == 0
+        })
+        .await;
+        victim.freeze();
+        // A backend that is about to fill the buffers gets the time to.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if is_sent_to(&outbox, &victim).await {
+            break;
+        }
+        victim.thaw();
+        outbox.wait_until_drained(STALLED).await;
+        assert!(begun.elapsed() < STALLED, "no freeze hit the middle of a result");
+    }
+    let mut successor = large(world::relay(&outbox)).start().await;
+    overtaken(&outbox, &victim, "frozen in the middle of a result").await;
+    victim.thaw();
+    wait_until("it has noticed", STALLED, async || victim.log().contains("Postgres fails")).await;
+    rows::insert(&outbox, "order", 1, number..number + 100, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(successor.stop().await.success() && victim.is_running());
+    world::verdict(&outbox, &mut [victim], "frozen in the middle of a result").await;
+    outbox.drop().await;
+}
+
+/// No packet passes any more, in either direction: no reset, no end of the connection.
+#[tokio::test]
+async fn a_relay_whose_host_vanished_holds_its_lanes_no_longer_than_takeover_timeout() {
+    let outbox = Outbox::create("vanished", 6).await;
+    let writers = world::under_load(&outbox).await;
+    let (proxy, relay) = behind(&outbox).await;
+    let vanishing = relay.start().await;
+    let other = world::relay(&outbox).start().await;
+    outbox.wait_until_publishing(&vanishing).await;
+    proxy.become_network(Network::BlackHole);
+    vanishing.freeze(); // Kafka hears nothing of it either
+    overtaken(&outbox, &vanishing, "vanished").await;
+    writers.stop().await;
+    let report = world::verdict(&outbox, &mut [other], "a host that vanished").await;
+    assert!(report.duplicates <= WORKERS * BATCH_SIZE, "{report}");
+    drop(vanishing);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_vanished_while_rows_were_sent_to_it_holds_its_lanes_no_longer_either() {
+    let outbox = Outbox::create("vanished_reading", 3).await;
+    rows::insert(&outbox, "order", 1, 0..150, Filling::Random(LARGE)).await;
+    let (proxy, relay) = behind(&outbox).await;
+    let reading = proxy.on(At::Row(LARGE / 2), Act::Hold);
+    let vanishing = relay.set("relay", "workers", 1).set("relay", "batch_bytes", "64MiB").spawn(&["run"]);
+    reading.await.unwrap();
+    vanishing.freeze();
+    proxy.become_network(Network::BlackHole);
+    wait_until("the server waits to send", STALLED, async || is_sent_to(&outbox, &vanishing).await).await;
+    let other = world::relay(&outbox).start().await;
+    overtaken(&outbox, &vanishing, "vanished in the middle of a result").await;
+    world::verdict(&outbox, &mut [other], "vanished in the middle of a result").await.assert_exact();
+    drop(vanishing);
+    outbox.drop().await;
+}
+
+/// It reaches Kafka, and not Postgres: what it publishes meanwhile can only be a repetition.
+#[tokio::test]
+async fn a_relay_cut_off_from_postgres_alone_is_overtaken_and_comes_back() {
+    let outbox = Outbox::create("cut_off", 6).await;
+    let writers = world::under_load(&outbox).await;
+    let (proxy, relay) = behind(&outbox).await;
+    let cut_off = relay.start().await;
+    let other = world::relay(&outbox).start().await;
+    for round in 0..2 {
+        outbox.wait_until_publishing(&cut_off).await;
+        proxy.become_network(Network::BlackHole);
+        overtaken(&outbox, &cut_off, &format!("cut off {round}")).await;
+        proxy.become_network(Network::Open);
+        let back = Instant::now();
+        outbox.wait_until_publishing(&cut_off).await;
+        println!("cut off {round}: publishes again after {:.2?}", back.elapsed());
+        assert!(back.elapsed() < world::RESUMED_WITHIN, "{:?}", back.elapsed());
+    }
+    writers.stop().await;
+    let report = world::verdict(&outbox, &mut [cut_off, other], "cut off from Postgres").await;
+    assert!(report.duplicates <= 2 * WORKERS * BATCH_SIZE, "{report}");
+    outbox.drop().await;
+}
+
+/// The relay sees its connections end, and the server does not: it waits for its own relay's old claim.
+#[tokio::test]
+async fn connections_that_ended_on_the_relays_side_only_hold_lanes_no_longer_than_takeover_timeout() {
+    let outbox = Outbox::create("half_open", 6).await;
+    let writers = world::under_load(&outbox).await;
+    let (proxy, relay) = behind(&outbox).await;
+    let relay = relay.start().await;
+    let rounds = 3;
+    for round in 0..rounds {
+        outbox.wait_until_publishing(&relay).await;
+        proxy.half_open();
+        overtaken(&outbox, &relay, &format!("half open {round}")).await;
+    }
+    writers.stop().await;
+    // It is its own successor, and remembers what Kafka has acknowledged.
+    world::verdict(&outbox, &mut [relay], "half open").await.assert_exact();
+    outbox.drop().await;
+}
+
+/// A slow way to Postgres costs time alone.
+#[tokio::test]
+async fn a_slow_network_is_only_slow() {
+    let outbox = Outbox::create("slow_network", 6).await;
+    let writers = world::under_load(&outbox).await;
+    let (proxy, relay) = behind(&outbox).await;
+    proxy.become_network(Network::Slow(Duration::from_millis(30)));
+    let relay = relay.start().await;
+    outbox.wait_until_settled(4_000, STALLED).await;
+    proxy.become_network(Network::Open);
+    writers.stop().await;
+    world::verdict(&outbox, &mut [relay], "30 ms more a message").await.assert_exact();
+    outbox.drop().await;
+}

@@ -1,0 +1,246 @@
+//! A Postgres that answers, and refuses: each time the relay is not ready and says why, backs off, and goes on by itself.
+
+use outbox_relay::postgres::grants::relay_grants;
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+use crate::support::database::{run, unique};
+use crate::support::outbox::Outbox;
+use crate::support::postgres_server::{PostgresServer, Shutdown};
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::wait::wait_until;
+use crate::support::writers::{self, Writers};
+use crate::world::{self, STALLED};
+
+const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = ";
+
+/// An outbox, and a role for its relay with the documented rights alone.
+struct Setup {
+    outbox: Outbox,
+    role: String,
+    keys: Vec<String>,
+}
+
+impl Setup {
+    async fn create(test: &str) -> Self {
+        Self::of(Outbox::create(test, 3).await).await
+    }
+
+    async fn of(outbox: Outbox) -> Self {
+        let role = unique("relay");
+        run(&outbox.client, &format!("CREATE ROLE {role} LOGIN PASSWORD 'first'")).await;
+        run(&outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
+        let keys = outbox.add_aggregates("order", 20).await;
+        Self { outbox, role, keys }
+    }
+
+    fn url(&self, password: &str) -> String {
+        self.outbox.database.url().replace("postgres@", &format!("{}:{password}@", self.role))
+    }
+
+    fn relay(&self) -> Relay {
+        world::relay(&self.outbox).set("postgres", "url", self.url("first"))
+    }
+
+    /// Ends the connections of the role.
+    async fn terminate(&self) {
+        self.outbox.count(&format!("{TERMINATE} '{}'", self.role)).await;
+    }
+
+    /// Writes a few events, waits until the relay says that it is not ready because of this, and that it waits.
+    async fn wait_until_not_ready(&self, relay: &RelayProcess, says: &str) {
+        writers::write(&self.outbox.client, &self.keys).await;
+        wait_until(&format!("it is not ready: {says}"), STALLED, async || {
+            relay.not_ready().await.is_some_and(|why| why.contains(says))
+        })
+        .await;
+        assert!(self.outbox.unsent().await > 0);
+    }
+
+    /// It is ready again without a restart, everything flows, exactly once, and the log has said it in two lines.
+    async fn assert_resumed(self, mut relay: RelayProcess, what: &str, since: Instant) {
+        writers::write(&self.outbox.client, &self.keys).await;
+        self.outbox.wait_until_drained(STALLED).await;
+        let took = since.elapsed();
+        println!("{what}: drained {took:.2?} after it had ended");
+        assert!(took < world::RESUMED_WITHIN, "{took:?}");
+        wait_until("it is ready", STALLED, async || relay.not_ready().await.is_none()).await;
+        world::wait_for_outages(&relay, 1).await;
+        assert!(relay.is_running());
+        world::verdict(&self.outbox, &mut [relay], what).await.assert_exact();
+        let role = self.role;
+        run(&self.outbox.client, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+        self.outbox.drop().await;
+    }
+}
+
+#[tokio::test]
+async fn rights_that_are_revoked_are_waited_for() {
+    let setup = Setup::create("revoked").await;
+    let role = setup.role.clone();
+    let relay = setup.relay().start().await;
+    run(&setup.outbox.client, &format!("REVOKE ALL ON app.outbox FROM {role}")).await;
+    setup.wait_until_not_ready(&relay, "permission denied").await;
+    run(&setup.outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
+    setup.assert_resumed(relay, "rights revoked", Instant::now()).await;
+}
+
+/// Reading works, and what Kafka has acknowledged cannot be recorded.
+#[tokio::test]
+async fn the_right_to_settle_that_is_revoked_is_waited_for_and_repeats_nothing() {
+    let setup = Setup::create("revoked_settle").await;
+    let role = setup.role.clone();
+    let relay = setup.relay().start().await;
+    run(&setup.outbox.client, &format!("REVOKE UPDATE (sent_at) ON app.outbox FROM {role}")).await;
+    setup.wait_until_not_ready(&relay, "permission denied").await;
+    run(&setup.outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
+    setup.assert_resumed(relay, "the right to settle revoked", Instant::now()).await;
+}
+
+#[tokio::test]
+async fn a_password_that_was_rotated_is_read_again() {
+    let server = PostgresServer::start(&[]).await;
+    let setup = Setup::of(Outbox::create_on(&server, "rotated", 3).await).await;
+    let role = setup.role.clone();
+    let hba = server.data().join("pg_hba.conf");
+    let rules = std::fs::read_to_string(&hba).unwrap();
+    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{rules}")).unwrap();
+    server.reload();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    let write = |password: &str| std::fs::write(&file, setup.url(password)).unwrap();
+    write("first");
+    let relay = world::relay(&setup.outbox).unset("postgres", "url").set(
+        "postgres",
+        "url_file",
+        file.to_str().unwrap(),
+    );
+    let relay = relay.start().await;
+    run(&setup.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'second'")).await;
+    setup.terminate().await;
+    setup.wait_until_not_ready(&relay, "password authentication failed").await;
+    write("second");
+    setup.assert_resumed(relay, "password rotated", Instant::now()).await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_free_connection_is_waited_for() {
+    let server = PostgresServer::start(&[("max_connections", "24")]).await;
+    let setup = Setup::of(Outbox::create_on(&server, "too_many", 3).await).await;
+    let role = setup.role.clone();
+    let relay = setup.relay().start().await;
+    // Somebody else takes whatever is free, until nothing is the relay's any more.
+    run(&setup.outbox.client, "CREATE ROLE greedy LOGIN").await;
+    let mut taken: Vec<Client> = Vec::new();
+    let connected = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'");
+    wait_until("all connections are taken", STALLED, async || {
+        setup.terminate().await;
+        loop {
+            let url = setup.outbox.database.url().replace("postgres@", "greedy@");
+            match tokio_postgres::connect(&url, tokio_postgres::NoTls).await {
+                Ok((client, connection)) => {
+                    tokio::spawn(connection);
+                    taken.push(client);
+                }
+                Err(_) => break,
+            }
+        }
+        setup.outbox.count(&connected).await == 0
+    })
+    .await;
+    setup.wait_until_not_ready(&relay, "SQLSTATE 53300").await;
+    taken.clear();
+    setup.assert_resumed(relay, "too many connections", Instant::now()).await;
+}
+
+/// The relay says READ WRITE itself, so a default that forbids writing does not reach it, but where it asks the server
+/// first.
+#[tokio::test]
+async fn a_default_of_read_only_counts_only_where_the_url_asks_for_it() {
+    let setup = Setup::create("read_only").await;
+    let role = setup.role.clone();
+    let url = format!("{}?target_session_attrs=read-write", setup.url("first"));
+    let asks = setup.relay().set("postgres", "url", url).start().await;
+    run(&setup.outbox.client, &format!("ALTER ROLE {role} SET default_transaction_read_only = on")).await;
+    setup.terminate().await;
+    wait_until("it is not ready", STALLED, async || {
+        asks.not_ready().await.is_some_and(|why| why.contains("database does not allow writes"))
+    })
+    .await;
+    let mut asks_not = setup.relay().start().await;
+    writers::write(&setup.outbox.client, &setup.keys).await;
+    setup.outbox.wait_until_drained(STALLED).await;
+    assert!(asks_not.stop().await.success());
+    run(&setup.outbox.client, &format!("ALTER ROLE {role} RESET default_transaction_read_only")).await;
+    setup.assert_resumed(asks, "read-only by default", Instant::now()).await;
+}
+
+/// A primary that comes back as a standby: read-only, and there is nothing to ask of the relay but patience.
+#[tokio::test]
+async fn a_primary_that_became_a_standby_is_waited_for_until_it_is_promoted() {
+    let mut server = PostgresServer::start(&[]).await;
+    let mut setup = Setup::of(Outbox::create_on(&server, "demoted", 3).await).await;
+    let relay = setup.relay().start().await;
+    writers::write(&setup.outbox.client, &setup.keys).await;
+    server.stop(Shutdown::Fast);
+    server.become_standby();
+    server.start_again().await;
+    wait_until("it is not ready", STALLED, async || {
+        relay.not_ready().await.is_some_and(|why| why.contains("recovery") || why.contains("read-only"))
+    })
+    .await;
+    println!("on a standby: {}", relay.not_ready().await.unwrap_or_default());
+    server.promote().await;
+    let promoted = Instant::now();
+    setup.outbox.reconnect().await;
+    setup.assert_resumed(relay, "read-only standby", promoted).await;
+}
+
+/// A settlement that takes longer than the relay's own statement_timeout, 30 s, is acknowledged all the same.
+#[tokio::test]
+async fn a_statement_that_times_out_repeats_nothing() {
+    const SLOW: &str = "
+        CREATE FUNCTION app.slow() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$;
+        CREATE TRIGGER slow BEFORE UPDATE ON app.outbox FOR EACH STATEMENT EXECUTE FUNCTION app.slow()";
+    let setup = Setup::create("timeout").await;
+    let relay = setup.relay().start().await;
+    run(&setup.outbox.client, SLOW).await;
+    setup.wait_until_not_ready(&relay, "SQLSTATE 57014").await;
+    run(&setup.outbox.client, "DROP TRIGGER slow ON app.outbox").await;
+    setup.assert_resumed(relay, "statement timed out", Instant::now()).await;
+}
+
+/// For good measure: how these tests see an outage that lasts.
+#[tokio::test]
+async fn an_outage_is_two_lines_in_the_log_however_long_it_lasts() {
+    let mut server = PostgresServer::start(&[]).await;
+    let outbox = Outbox::create_on(&server, "two_lines", 3).await;
+    let keys = outbox.add_aggregates("order", 20).await;
+    let relay = world::relay(&outbox).set("log", "level", "info").start().await;
+    let writers = Writers::start(
+        &outbox,
+        &keys,
+        writers::Load {
+            outlast_the_server: true,
+            pause: Duration::from_millis(5),
+            ..writers::Load::default()
+        },
+    )
+    .await;
+    outbox.wait_until_settled(100, STALLED).await;
+    let before = relay.log().lines().count();
+    server.stop(Shutdown::Immediate);
+    wait_until("it is not ready", STALLED, async || relay.not_ready().await.is_some()).await;
+    tokio::time::sleep(Duration::from_secs(6)).await; // the outage
+    server.start_again().await;
+    world::wait_for_outages(&relay, 1).await;
+    let log = relay.log();
+    let lines: Vec<&str> = log.lines().skip(before).collect();
+    println!("{}", lines.join("\n"));
+    assert_eq!(lines.len(), 2, "{}", lines.join("\n"));
+    writers.stop().await;
+    let mut outbox = outbox;
+    outbox.reconnect().await;
+    world::verdict(&outbox, &mut [relay], "a long outage").await;
+}

@@ -1,0 +1,106 @@
+//! Postgres restarts in the middle of everything, beside one relay.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
+
+use crate::support::consumer;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::postgres_server::{PostgresServer, Shutdown};
+use crate::support::wait::wait_until;
+use crate::world::{self, STALLED};
+
+const RESTARTS: usize = 4;
+
+/// Before a restart: what is settled, and on the server's disk.
+struct Flushed {
+    events: HashSet<Uuid>,
+    /// Since 1970.
+    stopped: Duration,
+}
+
+/// Restarts while a batch is in flight, again and again. Returns how many duplicates there are.
+async fn restarted(test: &str, how: Shutdown) -> usize {
+    let (mut server, mut outbox, writers) = world::server_under_load(test, &[("fsync", "on")]).await;
+    let mut relay = world::relay(&outbox).start().await;
+    let mut flushed = Vec::new();
+    for restart in 1..=RESTARTS {
+        outbox.wait_until_settled(500, STALLED).await;
+        let events = settled_and_flushed(&outbox).await;
+        outbox.wait_until_publishing(&relay).await;
+        flushed.push(Flushed { events, stopped: SystemTime::now().duration_since(UNIX_EPOCH).unwrap() });
+        server.restart(how).await;
+        let back = Instant::now();
+        outbox.reconnect().await;
+        world::resumed(&outbox, &format!("{how:?} restart {restart}"), back).await;
+        world::wait_for_outages(&relay, restart).await;
+        assert!(relay.is_running());
+    }
+    writers.stop().await;
+    let report = world::verdict(&outbox, &mut [relay], &format!("{RESTARTS} times {how:?}")).await;
+    let again = sent_again(&outbox, &flushed).await;
+    assert!(again.is_empty(), "sent again, though their settlement was flushed: {again:?}");
+    outbox.drop().await;
+    report.duplicates
+}
+
+/// Settlements are not flushed at once, but soon.
+async fn settled_and_flushed(outbox: &Outbox) -> HashSet<Uuid> {
+    let sql = "SELECT event_id FROM app.outbox WHERE sent_at IS NOT NULL";
+    let events = outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let written = outbox.client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap();
+    let written: String = written.get(0);
+    let sql = format!("SELECT pg_current_wal_flush_lsn() >= '{written}'");
+    wait_until("what is settled is flushed", STALLED, async || {
+        outbox.client.query_one(&sql, &[]).await.unwrap().get(0)
+    })
+    .await;
+    events
+}
+
+/// Events of these that were stored after the restart that they had been flushed before.
+async fn sent_again(outbox: &Outbox, flushed: &[Flushed]) -> Vec<Uuid> {
+    let mut again = Vec::new();
+    for record in consumer::read_all(&outbox.topics()).await {
+        let stored = Duration::from_millis(record.timestamp_ms.unwrap().unsigned_abs());
+        let event = record.event_id().unwrap();
+        if flushed.iter().any(|before| stored > before.stopped && before.events.contains(&event)) {
+            again.push(event);
+        }
+    }
+    again
+}
+
+#[tokio::test]
+async fn a_fast_restart_of_postgres_beside_one_relay_repeats_nothing() {
+    assert_eq!(restarted("fast_restart", Shutdown::Fast).await, 0);
+}
+
+#[tokio::test]
+async fn an_immediate_restart_of_postgres_repeats_at_most_the_last_settlements() {
+    restarted("immediate_restart", Shutdown::Immediate).await;
+}
+
+#[tokio::test]
+async fn a_crash_of_postgres_repeats_at_most_the_last_settlements() {
+    restarted("crash", Shutdown::Crash).await;
+}
+
+/// The tests about failover rely on it.
+#[tokio::test]
+async fn a_promoted_standby_lacks_what_came_after_it_was_detached() {
+    let mut server = PostgresServer::start(&[]).await;
+    run(&server.connect().await, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (1)").await;
+    let standby = server.standby().await;
+    run(&server.connect().await, "INSERT INTO kept VALUES (2)").await;
+    server.wait_until_replayed(&standby).await;
+    standby.detach().await;
+    run(&server.connect().await, "INSERT INTO kept VALUES (3)").await;
+    server.stop(Shutdown::Crash);
+    standby.promote().await;
+    let client = standby.connect().await;
+    let kept: i32 = client.query_one("SELECT max(n) FROM kept", &[]).await.unwrap().get(0);
+    assert_eq!(kept, 2);
+    run(&client, "INSERT INTO kept VALUES (4)").await;
+}

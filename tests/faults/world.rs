@@ -1,0 +1,109 @@
+//! What the tests here have in common: a load that goes on through the fault, relays with short timeouts, and the verdict.
+
+use std::time::{Duration, Instant};
+
+use crate::support::checker::Report;
+use crate::support::outbox::Outbox;
+use crate::support::postgres_server::PostgresServer;
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::wait::wait_until;
+use crate::support::writers::{Load, Writers};
+
+/// No test waits longer for progress.
+pub const STALLED: Duration = Duration::from_secs(40);
+/// After a fault has ended, rows have to flow again.
+pub const RESUMED_WITHIN: Duration = Duration::from_secs(5);
+pub const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
+pub const WORKERS: usize = 3;
+pub const BATCH_SIZE: usize = 500;
+
+/// The timeout, and what a busy machine takes to notice it: TCP looks at its own when it probes a full window, at growing
+/// intervals.
+const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(2));
+/// The successor has to come round, and to send what the other one had.
+const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(RESUMED_WITHIN);
+const KEYS: usize = 100;
+
+/// Few keys, a backlog in front of each, and writers that go on while the server is away: what is in flight has
+/// successors, which could pass it.
+pub async fn under_load(outbox: &Outbox) -> Writers {
+    let keys = outbox.add_aggregates("order", KEYS).await;
+    Writers::start(outbox, &keys, Load { events: 5_000, ..Load::default() }).await.finish().await;
+    let load =
+        Load { writers: 2, outlast_the_server: true, pause: Duration::from_millis(5), ..Load::default() };
+    Writers::start(outbox, &keys, load).await
+}
+
+/// A server of the test's own with an outbox under load.
+pub async fn server_under_load(test: &str, settings: &[(&str, &str)]) -> (PostgresServer, Outbox, Writers) {
+    let server = PostgresServer::start(settings).await;
+    let outbox = Outbox::create_on(&server, test, 6).await;
+    let writers = under_load(&outbox).await;
+    (server, outbox, writers)
+}
+
+pub fn relay(outbox: &Outbox) -> Relay {
+    let takeover_timeout = format!("{}ms", TAKEOVER_TIMEOUT.as_millis());
+    outbox
+        .relay()
+        .set("relay", "takeover_timeout", takeover_timeout)
+        .set("relay", "workers", WORKERS as i64)
+        .set("relay", "batch_size", BATCH_SIZE as i64)
+        .set("admin", "listen", "127.0.0.1:0")
+}
+
+/// Waits until rows are settled again, and says how long that took.
+pub async fn resumed(outbox: &Outbox, what: &str, since: Instant) -> Duration {
+    outbox.wait_until_settled(1, STALLED).await;
+    let took = since.elapsed();
+    println!("{what}: rows are settled again after {took:.2?}");
+    assert!(took < RESUMED_WITHIN, "{what}: {took:?}");
+    took
+}
+
+/// The end of every test: all that was committed is settled, the relays end in order, nothing is lost, invented or out of
+/// order, and nothing became a dead letter.
+pub async fn verdict(outbox: &Outbox, relays: &mut [RelayProcess], what: &str) -> Report {
+    outbox.wait_until_drained(STALLED).await;
+    for relay in relays {
+        let status = relay.stop().await;
+        assert!(status.success(), "{status}");
+    }
+    let report = outbox.check().await;
+    let dead_letters = outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await;
+    println!("{what}: dead letters {dead_letters}, {report}");
+    report.assert_sound();
+    assert_eq!(dead_letters, 0);
+    report
+}
+
+/// Waits until nothing but this is true of the log: an outage of Postgres began once for each time it ended, so often.
+pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
+    let count = |text: &str| relay.log().matches(text).count();
+    wait_until(&format!("{times} outages have begun and ended in the log"), STALLED, async || {
+        count("Postgres works again") == times
+    })
+    .await;
+    assert_eq!(count("Postgres fails, nothing is lost"), times, "{}", relay.log());
+}
+
+/// Waits until this relay holds no lane, and until all that is unsent now is sent by somebody. Fails the test if either
+/// takes too long.
+pub async fn overtaken(outbox: &Outbox, relay: &RelayProcess, what: &str) {
+    let begun = Instant::now();
+    let held = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+                WHERE application_name = $1 AND backend_start < $2 AND relation = 'app.outbox_lane'::regclass";
+    let now = outbox.client.query_one("SELECT now()", &[]).await.unwrap();
+    let now: std::time::SystemTime = now.get(0);
+    let released = wait_until("its lanes are free", STALLED, async || {
+        outbox.client.query_one(held, &[&relay.name, &now]).await.unwrap().get::<_, i64>(0) == 0
+    })
+    .await;
+    let highest = outbox.count("SELECT max(id) FROM app.outbox").await;
+    let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
+    wait_until("another relay has taken over", STALLED, async || outbox.count(&left).await == 0).await;
+    let took = begun.elapsed();
+    println!("{what}: lanes free after {released:.2?}, taken over after {took:.2?}");
+    assert!(released < RELEASED_WITHIN, "{released:?}");
+    assert!(took < TAKEN_OVER_WITHIN, "{took:?}");
+}

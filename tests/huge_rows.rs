@@ -1,0 +1,97 @@
+//! A row of which any part is huge: recognised by its length, never fetched, dead-lettered whole; its neighbours flow.
+
+use std::time::Duration;
+
+use crate::support::consumer;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+
+const STALLED: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+
+/// A row as SQL expressions, with the reason that it has to be dead-lettered for.
+struct Row {
+    kind: &'static str,
+    key: &'static str,
+    event_type: &'static str,
+    headers: &'static str,
+    reason: &'static str,
+}
+
+const PLAIN: Row =
+    Row { kind: "'order'", key: "''", event_type: "'Changed'", headers: "NULL", reason: "record-too-large" };
+
+/// 20 MB without a repetition that Postgres' compression would see, which looks back 4 KiB.
+const RANDOM: &str = "(SELECT repeat(string_agg(md5(n::text), ''), 2000) FROM generate_series(1, 320) AS n)";
+const RANDOM_HEADERS: &str = "(SELECT jsonb_build_object('h', repeat(string_agg(md5(n::text), ''), 6000)) FROM generate_series(1, 320) AS n)";
+const LETTERS: &str = "repeat('x', 20000000)";
+/// Five kilobytes in the table, whose text has 1.3 GB: more than the server can make.
+const DIGITS: &str =
+    "(SELECT jsonb_build_object('n', jsonb_agg('1e131000'::jsonb)) FROM generate_series(1, 10000))";
+
+const ROWS: &[Row] = &[
+    Row { headers: "jsonb_build_object('h', repeat('v', 60000000))", key: "'letters'", ..PLAIN },
+    Row { headers: RANDOM_HEADERS, key: "'random'", ..PLAIN },
+    Row { headers: DIGITS, key: "'digits'", reason: "invalid-headers", ..PLAIN },
+    Row { key: RANDOM, ..PLAIN },
+    Row { key: LETTERS, ..PLAIN },
+    Row { event_type: RANDOM, key: "'random type'", ..PLAIN },
+    Row { event_type: LETTERS, key: "'type of letters'", ..PLAIN },
+    Row { kind: RANDOM, key: "'random kind'", reason: "invalid-topic-name", ..PLAIN },
+    Row { kind: LETTERS, key: "'kind of letters'", reason: "invalid-topic-name", ..PLAIN },
+];
+
+/// Those beside a row have its key, but for a key that is itself huge.
+fn neighbours_key(row: &Row) -> &'static str {
+    if row.key == RANDOM || row.key == LETTERS { "'neighbour'" } else { row.key }
+}
+
+async fn insert(outbox: &Outbox, kind: &str, key: &str, event_type: &str, headers: &str) {
+    let columns = "aggregate_type, aggregate_id, event_type, payload, headers";
+    let values = format!("{kind}, {key}, {event_type}, '{{}}', {headers}");
+    run(&outbox.client, &format!("INSERT INTO app.outbox ({columns}) VALUES ({values})")).await;
+}
+
+#[tokio::test]
+async fn a_row_of_which_any_part_is_huge_is_dead_lettered_unread_and_its_neighbours_flow() {
+    let outbox = Outbox::create("huge", 3).await;
+    for beside in ["'Before'", "", "'After'"] {
+        for row in ROWS {
+            if beside.is_empty() {
+                insert(&outbox, row.kind, row.key, row.event_type, row.headers).await;
+            } else {
+                insert(&outbox, "'order'", neighbours_key(row), beside, "NULL").await;
+            }
+        }
+    }
+    run(&outbox.client, "CREATE TABLE app.before AS TABLE app.outbox").await;
+    let mut relay = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    let resident = relay.resident_max();
+    println!("{} MiB resident at most", resident / MIB);
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    assert!(resident < 48 * MIB, "{} MiB", resident / MIB);
+
+    // By id: keys are huge, too.
+    let sql = "SELECT reason FROM app.outbox_dead_letter ORDER BY outbox_id";
+    let dead = outbox.client.query(sql, &[]).await.unwrap();
+    let dead: Vec<&str> = dead.iter().map(|row| row.get(0)).collect();
+    assert_eq!(dead, ROWS.iter().map(|row| row.reason).collect::<Vec<_>>());
+    let whole = "SELECT count(*) FROM app.outbox_dead_letter AS d JOIN app.before AS b
+                 ON d.outbox_id = b.id AND d.event_id = b.event_id AND d.aggregate_type = b.aggregate_type
+                    AND d.aggregate_id = b.aggregate_id AND d.event_type = b.event_type
+                    AND d.headers IS NOT DISTINCT FROM b.headers AND d.created_at = b.created_at";
+    assert_eq!(outbox.count(whole).await, ROWS.len() as i64, "whole in the dead letters");
+
+    let records = consumer::read_all(&outbox.topics()).await;
+    assert_eq!(records.len(), 2 * ROWS.len());
+    for row in ROWS {
+        let key = neighbours_key(row).trim_matches('\'');
+        let of_key = records.iter().filter(|record| record.key.as_deref() == Some(key.as_bytes()));
+        let types: Vec<&[u8]> = of_key.map(|record| record.header("event_type").unwrap()).collect();
+        let times = ROWS.iter().filter(|other| neighbours_key(other) == neighbours_key(row)).count();
+        let wanted = [vec![&b"Before"[..]; times], vec![&b"After"[..]; times]].concat();
+        assert_eq!(types, wanted, "of {key}");
+    }
+    outbox.drop().await;
+}

@@ -1,0 +1,137 @@
+//! What a search explores: which events are written, how many relays there are, and what may fail.
+
+use super::events::{EVENTS, Set};
+use super::rules::Rules;
+use super::state::{RELAYS, State, TOPICS};
+use std::fmt;
+
+/// A topic, and a key of it, where an event belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    pub topic: usize,
+    pub key: char,
+}
+
+/// What may fail, or what somebody may do at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A relay ends without a word, and starts again with nothing remembered.
+    Crash,
+    /// The server ends a relay's transaction: the relay was frozen for too long, or the connection broke.
+    ClaimEnded,
+    /// The server has committed, and the answer is lost.
+    CommitAnswerLost,
+    /// A produce request fails for good: lost, refused or overdue. It may still arrive later.
+    RequestFailed,
+    /// A producer that the partition does not know has its first request refused, to be tried again, while the second
+    /// one is under way.
+    FirstRequestRefused,
+    /// The standby falls behind; whenever it is promoted, what it has not got is lost.
+    StandbyBehind,
+    /// Somebody holds a topic. The hold is lifted at any later time.
+    TopicHeld,
+    /// An operator's transaction locks an unsent row, until any later time.
+    RowLocked,
+    /// An operator sets `sent_at = NULL`.
+    PutBack,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topic {}, key {}", ["A", "B"][self.topic], self.key)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Configuration {
+    pub name: &'static str,
+    pub events: &'static [Written],
+    /// Events whose transaction stays open for a while. The others insert and commit in one step.
+    pub long: Set,
+    /// Events whose transaction may be prepared, or rolled back, when it is long.
+    pub may_prepare: Set,
+    pub may_roll_back: Set,
+    pub relays: usize,
+    /// Rows a batch.
+    pub limit: usize,
+    /// Whether low-water marks are in use.
+    pub marks: bool,
+    /// Whether the list of writers can be on its way for a while.
+    pub late_answers: bool,
+    /// How many backends a pooler uses; 1 is no pooler.
+    pub backends: usize,
+    /// Whether held topics are probed with a row of theirs before the hold is lifted.
+    pub probes: bool,
+    /// Topics that do not exist at first, and are created at any time.
+    pub missing_topics: Set,
+    pub faults: &'static [Fault],
+    pub faults_max: u8,
+    pub rules: Rules,
+}
+
+impl Configuration {
+    /// Two rows of one key, one relay, no faults: what others are made from.
+    pub const BASE: Configuration = Configuration {
+        name: "base",
+        events: &[A_K, A_K],
+        long: Set::of(&[]),
+        may_prepare: Set::of(&[]),
+        may_roll_back: Set::of(&[]),
+        relays: 1,
+        limit: EVENTS,
+        marks: false,
+        late_answers: false,
+        backends: 1,
+        probes: false,
+        missing_topics: Set::of(&[]),
+        faults: &[],
+        faults_max: 0,
+        rules: Rules::ALL,
+    };
+
+    pub fn initial(&self) -> State {
+        assert!(self.events.len() <= EVENTS && self.relays <= RELAYS);
+        let mut state = State::default();
+        (0..TOPICS)
+            .filter(|topic| !self.missing_topics.contains(*topic))
+            .for_each(|topic| state.topics.insert(topic));
+        state
+    }
+
+    pub fn may_happen(&self, fault: Fault, state: &State) -> bool {
+        self.faults.contains(&fault) && state.history.faults < self.faults_max
+    }
+
+    /// Whether two events have to keep their order in Kafka.
+    pub fn same_place(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (self.events[one], self.events[other]);
+        one.topic == other.topic && one.key == other.key
+    }
+
+    /// The events that have to keep their order with this one, and itself.
+    pub fn of_place(&self, event: usize) -> Set {
+        let mut found = Set::default();
+        (0..self.events.len())
+            .filter(|other| self.same_place(event, *other))
+            .for_each(|other| found.insert(other));
+        found
+    }
+
+    /// The events of this topic.
+    pub fn of_topic(&self, topic: usize) -> Set {
+        let mut found = Set::default();
+        for (event, written) in self.events.iter().enumerate() {
+            if written.topic == topic {
+                found.insert(event);
+            }
+        }
+        found
+    }
+}
+
+/// Topic A, key k.
+pub const A_K: Written = Written { topic: 0, key: 'k' };
+/// Topic A, another key.
+pub const A_L: Written = Written { topic: 0, key: 'l' };
+/// Topic B, key k.
+pub const B_K: Written = Written { topic: 1, key: 'k' };

@@ -1,0 +1,248 @@
+//! The configurations that are searched. The small ones run with every `cargo test`, the large ones by `make model`.
+
+use super::configuration::{A_K, A_L, B_K, Configuration, Fault, Written};
+use super::events::Set;
+
+/// Topic A, a third key.
+const A_M: Written = Written { topic: 0, key: 'm' };
+
+const BASE: Configuration = Configuration::BASE;
+
+/// What breaks a cycle, on either side of it.
+const CYCLE_FAULTS: &[Fault] = &[
+    Fault::Crash,
+    Fault::ClaimEnded,
+    Fault::CommitAnswerLost,
+    Fault::RequestFailed,
+    Fault::FirstRequestRefused,
+];
+
+const ALL_FAULTS: &[Fault] = &[
+    Fault::Crash,
+    Fault::ClaimEnded,
+    Fault::CommitAnswerLost,
+    Fault::RequestFailed,
+    Fault::FirstRequestRefused,
+    Fault::StandbyBehind,
+    Fault::TopicHeld,
+    Fault::RowLocked,
+    Fault::PutBack,
+];
+
+/// Nothing fails: two relays, two topics, a limit that cuts reads off, a writer that stays open or rolls back.
+pub const CALM: Configuration = Configuration {
+    name: "calm",
+    events: &[A_K, B_K, A_L, A_K],
+    long: Set::of(&[0]),
+    may_roll_back: Set::of(&[0]),
+    relays: 2,
+    limit: 2,
+    ..BASE
+};
+
+/// Two faults of the cycle, three rows of one key.
+pub const CYCLE: Configuration = Configuration {
+    name: "cycle",
+    events: &[A_K, A_K, A_K],
+    relays: 2,
+    faults: CYCLE_FAULTS,
+    faults_max: 2,
+    ..BASE
+};
+
+/// A topic that does not exist when its first rows are read.
+pub const LATE_TOPIC: Configuration = Configuration {
+    name: "late topic",
+    events: &[B_K, A_L, B_K],
+    relays: 2,
+    missing_topics: Set::of(&[1]),
+    faults: &[Fault::RequestFailed],
+    faults_max: 1,
+    ..BASE
+};
+
+/// Marks beside a writer that stays open.
+pub const MARKS: Configuration = Configuration {
+    name: "marks",
+    events: &[A_L, A_K, A_L, A_K],
+    long: Set::of(&[1]),
+    may_roll_back: Set::of(&[1]),
+    marks: true,
+    ..BASE
+};
+
+/// Marks beside writers that are prepared.
+pub const PREPARED: Configuration = Configuration {
+    name: "prepared",
+    events: &[A_K, A_L, A_K],
+    long: Set::of(&[0, 1]),
+    may_prepare: Set::of(&[0, 1]),
+    marks: true,
+    ..BASE
+};
+
+/// Marks while reads are cut off.
+pub const CUT: Configuration = Configuration {
+    name: "cut",
+    events: &[A_L, A_K, A_M, A_K],
+    long: Set::of(&[0, 1]),
+    limit: 1,
+    marks: true,
+    ..BASE
+};
+
+/// Marks while batches fail.
+pub const MARKS_CYCLE: Configuration = Configuration {
+    name: "marks, cycle",
+    events: &[A_K, A_K],
+    marks: true,
+    faults: CYCLE_FAULTS,
+    faults_max: 2,
+    ..BASE
+};
+
+/// Marks that pass the rows of a held topic.
+pub const HOLDS: Configuration = Configuration {
+    name: "holds",
+    events: &[B_K, A_L, B_K],
+    marks: true,
+    faults: &[Fault::TopicHeld],
+    faults_max: 2,
+    ..BASE
+};
+
+/// Held topics that are probed with a row, by requests that may arrive late.
+pub const PROBES: Configuration = Configuration {
+    name: "probes",
+    events: &[B_K, B_K, B_K],
+    probes: true,
+    faults: &[Fault::TopicHeld, Fault::RequestFailed, Fault::ClaimEnded],
+    faults_max: 2,
+    ..BASE
+};
+
+/// A failover that loses commits and issues their ids again.
+pub const FAILOVER: Configuration = Configuration {
+    name: "failover",
+    events: &[A_K, A_K, A_K],
+    marks: true,
+    faults: &[Fault::StandbyBehind],
+    faults_max: 1,
+    ..BASE
+};
+
+/// The same behind a pooler, whose connections outlive the failover.
+pub const POOLER: Configuration = Configuration { name: "pooler", backends: 2, ..FAILOVER };
+
+/// An operator's transaction that has locked a row.
+pub const LOCKED_ROW: Configuration = Configuration {
+    name: "locked row",
+    events: &[A_K, A_K],
+    marks: true,
+    faults: &[Fault::RowLocked, Fault::RequestFailed],
+    faults_max: 2,
+    ..BASE
+};
+
+/// An operator who has a row published again.
+pub const REPLAY: Configuration = Configuration {
+    name: "replay",
+    events: &[A_K, A_K],
+    marks: true,
+    faults: &[Fault::PutBack, Fault::CommitAnswerLost, Fault::ClaimEnded],
+    faults_max: 2,
+    ..BASE
+};
+
+pub const SMALL: &[Configuration] = &[
+    CALM,
+    CYCLE,
+    LATE_TOPIC,
+    MARKS,
+    PREPARED,
+    CUT,
+    MARKS_CYCLE,
+    HOLDS,
+    PROBES,
+    FAILOVER,
+    POOLER,
+    LOCKED_ROW,
+    REPLAY,
+];
+
+pub const LARGE: &[Configuration] = &[
+    Configuration { name: "calm, with marks", marks: true, ..CALM },
+    Configuration { name: "cycle, three faults", faults_max: 3, ..CYCLE },
+    Configuration {
+        name: "cycle, four rows of two topics",
+        events: &[A_K, B_K, A_K, B_K],
+        limit: 3,
+        ..CYCLE
+    },
+    Configuration {
+        name: "cycle, two topics, three faults",
+        events: &[A_K, B_K, A_K],
+        faults_max: 3,
+        ..CYCLE
+    },
+    Configuration { name: "late topic, two faults", faults: CYCLE_FAULTS, faults_max: 2, ..LATE_TOPIC },
+    Configuration { name: "late topic, with marks", marks: true, ..LATE_TOPIC },
+    Configuration { name: "marks, two relays", relays: 2, ..MARKS },
+    Configuration {
+        name: "prepared, with a failover",
+        faults: &[Fault::StandbyBehind],
+        faults_max: 1,
+        ..PREPARED
+    },
+    Configuration { name: "cut, two relays", relays: 2, ..CUT },
+    Configuration { name: "marks, cycle, three rows", events: &[A_K, A_L, A_K], ..MARKS_CYCLE },
+    Configuration { name: "marks, cycle, two relays", relays: 2, ..MARKS_CYCLE },
+    Configuration { name: "holds, two relays", relays: 2, ..HOLDS },
+    Configuration { name: "probes, two relays", relays: 2, marks: true, ..PROBES },
+    Configuration { name: "failover, two relays", relays: 2, ..FAILOVER },
+    Configuration {
+        name: "failover, four rows",
+        events: &[A_K, A_L, A_K, A_K],
+        late_answers: true,
+        ..FAILOVER
+    },
+    Configuration {
+        name: "pooler, late answers",
+        late_answers: true,
+        faults: &[Fault::StandbyBehind, Fault::ClaimEnded],
+        faults_max: 2,
+        ..POOLER
+    },
+    Configuration { name: "locked row, two relays", relays: 2, ..LOCKED_ROW },
+    Configuration { name: "replay, two relays", relays: 2, ..REPLAY },
+    Configuration { name: "everything, late topic", faults: ALL_FAULTS, faults_max: 2, ..LATE_TOPIC },
+    Configuration {
+        name: "everything, writers",
+        events: &[A_K, A_L, A_K],
+        long: Set::of(&[0]),
+        may_prepare: Set::of(&[0]),
+        may_roll_back: Set::of(&[0]),
+        faults: ALL_FAULTS,
+        faults_max: 2,
+        marks: true,
+        ..BASE
+    },
+    Configuration { name: "everything, pooler", faults: ALL_FAULTS, faults_max: 2, ..POOLER },
+    Configuration {
+        name: "everything, two rows",
+        events: &[A_K, A_K],
+        relays: 2,
+        faults: ALL_FAULTS,
+        faults_max: 2,
+        marks: true,
+        ..BASE
+    },
+    Configuration {
+        name: "everything, three faults",
+        events: &[A_K, A_K],
+        faults: ALL_FAULTS,
+        faults_max: 3,
+        marks: true,
+        ..BASE
+    },
+];

@@ -1,0 +1,150 @@
+//! Each rule is needed: without it the search finds a state that breaks an invariant. What it finds is a shortest way
+//! there, so its length is a property of the model; it is stated to notice when the model changes.
+
+use super::configuration::Configuration;
+use super::configurations::{
+    CALM, CUT, CYCLE, FAILOVER, HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED, REPLAY,
+};
+use super::invariants::Invariant::{self, *};
+use super::rules::{Rule, Rules};
+use super::search::search;
+
+/// Without the rule this invariant breaks, after so many steps at least.
+fn breaks(rule: Rule, configuration: Configuration, broken: Invariant, steps: usize) {
+    let found = search(&Configuration { rules: Rules::without(rule), ..configuration });
+    let Err(counterexample) = found else {
+        panic!("nothing breaks without {rule:?}: the model does not see it")
+    };
+    println!("Without {rule:?}, {counterexample}");
+    assert_eq!((counterexample.broken, counterexample.steps.len()), (broken, steps), "{counterexample}");
+}
+
+#[test]
+fn without_the_lane_lock_rows_are_published_twice() {
+    breaks(Rule::LaneLock, CALM, NoDuplicateWithoutFault, 9);
+}
+
+#[test]
+fn a_snapshot_older_than_the_lane_lock_publishes_rows_twice() {
+    breaks(Rule::ReadAfterLock, CALM, NoDuplicateWithoutFault, 10);
+}
+
+#[test]
+fn skipping_locked_rows_lets_later_ones_pass() {
+    breaks(Rule::WholePrefix, LOCKED_ROW, Order, 7);
+}
+
+#[test]
+fn reading_open_transactions_publishes_what_nobody_commits() {
+    breaks(Rule::ReadCommitted, CALM, NoPhantom, 5);
+}
+
+#[test]
+fn a_mark_that_lags_by_time_hides_a_row_that_commits_late() {
+    breaks(Rule::Fence, MARKS, Order, 20);
+}
+
+#[test]
+fn listing_the_writers_before_noting_the_highest_id_misses_one() {
+    breaks(Rule::HighestBeforeWriters, MARKS, Order, 23);
+}
+
+#[test]
+fn a_fence_that_goes_by_name_misses_a_transaction_that_is_prepared() {
+    breaks(Rule::FenceCountsPrepared, PREPARED, Order, 23);
+}
+
+#[test]
+fn a_read_from_before_the_fence_passed_says_nothing_about_what_it_fences() {
+    breaks(Rule::ReadAfterFence, MARKS, Order, 16);
+}
+
+#[test]
+fn a_mark_raised_before_the_commit_hides_rows_that_stay_unsent() {
+    breaks(Rule::MarkAfterCommit, MARKS_CYCLE, Order, 20);
+}
+
+#[test]
+fn a_mark_above_an_open_row_hides_it() {
+    breaks(Rule::MarkBelowOpenRow, MARKS_CYCLE, Order, 20);
+}
+
+#[test]
+fn a_mark_behind_the_cut_hides_what_was_not_read() {
+    breaks(Rule::MarkUpToCut, CUT, Order, 24);
+}
+
+#[test]
+fn a_mark_kept_over_a_failover_hides_ids_that_are_issued_again() {
+    breaks(Rule::ForgetOnAnotherServer, FAILOVER, Order, 18);
+}
+
+#[test]
+fn a_mark_kept_over_a_failover_behind_a_pooler_hides_them_too() {
+    breaks(Rule::ForgetOnAnotherServer, POOLER, Order, 18);
+}
+
+#[test]
+fn an_answer_to_an_older_epoch_raises_a_mark_over_ids_that_are_issued_again() {
+    breaks(Rule::Epoch, FAILOVER, Order, 20);
+}
+
+#[test]
+fn a_mark_that_outlives_a_hold_hides_the_rows_that_were_held() {
+    breaks(Rule::HoldVersion, HOLDS, Order, 21);
+}
+
+#[test]
+fn without_a_sweep_a_row_that_is_put_back_stays_below_the_mark() {
+    breaks(Rule::Sweep, REPLAY, NoLoss, 17);
+}
+
+#[test]
+fn knowing_rows_by_id_alone_settles_one_that_was_never_sent() {
+    breaks(Rule::KnownByEvent, FAILOVER, SentOnlyAfterAcknowledgement, 12);
+}
+
+#[test]
+fn an_acknowledged_set_that_keeps_what_a_claim_covered_swallows_a_replay() {
+    breaks(Rule::ForgetCovered, REPLAY, SentOnlyAfterAcknowledgement, 15);
+}
+
+#[test]
+fn an_acknowledged_set_that_keeps_what_a_claim_covered_never_comes_to_rest() {
+    breaks(Rule::ForgetCovered, CYCLE, Progress, 6);
+}
+
+#[test]
+fn a_settlement_outside_the_claim_may_meet_an_id_that_was_issued_again() {
+    breaks(Rule::SettleInClaim, FAILOVER, SentOnlyAfterAcknowledgement, 9);
+}
+
+#[test]
+fn settling_what_was_not_acknowledged_loses_rows() {
+    breaks(Rule::SettleAcknowledged, CYCLE, SentOnlyAfterAcknowledgement, 6);
+}
+
+#[test]
+fn taking_unknown_for_success_loses_rows() {
+    breaks(Rule::UnknownIsNoSuccess, CYCLE, SentOnlyAfterAcknowledgement, 6);
+}
+
+#[test]
+fn a_session_that_goes_on_after_a_failure_leaves_a_gap() {
+    breaks(Rule::CloseAtFirstFailure, CYCLE, Order, 8);
+}
+
+#[test]
+fn sending_again_on_the_same_session_lets_a_later_row_pass() {
+    breaks(Rule::NoResend, CYCLE, Order, 11);
+}
+
+#[test]
+fn a_new_session_that_begins_with_two_rows_may_store_only_the_second() {
+    breaks(Rule::Priming, CYCLE, Order, 7);
+}
+
+#[test]
+fn a_topic_that_is_created_in_mid_batch_lets_a_later_row_pass() {
+    breaks(Rule::ClosedTopicStaysClosed, LATE_TOPIC, Order, 8);
+}

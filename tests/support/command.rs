@@ -1,0 +1,60 @@
+//! The real binary as a person runs it: its arguments, output and exit code.
+
+use std::process::{Command, Output};
+
+/// The binary, and nothing of this environment that would change what it does.
+pub fn binary(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
+    command.args(args);
+    for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Ended {
+    what: String,
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    pub fn of(command: &mut Command) -> Ended {
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ended {
+            what: format!("{command:?}"),
+            code: status.code().unwrap_or(-1),
+            stdout: text(stdout),
+            stderr: text(stderr),
+        }
+    }
+
+    /// Returns what it printed.
+    #[track_caller]
+    pub fn succeeds(&self) -> &str {
+        assert_eq!(self.code, 0, "{self}");
+        &self.stdout
+    }
+
+    /// It ended with this code, and said all of these.
+    #[track_caller]
+    pub fn fails(&self, code: i32, said: &[&str]) {
+        assert_eq!(self.code, code, "{self}");
+        for said in said {
+            let found = self.stderr.contains(said) || self.stdout.contains(said);
+            assert!(found, "{said:?} is missing in {self}");
+        }
+        assert!(!self.stderr.contains("panicked"), "{self}");
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Ended { what, code, stdout, stderr } = self;
+        write!(f, "{what}\nexit code {code}\nstdout:\n{stdout}\nstderr:\n{stderr}")
+    }
+}

@@ -1,0 +1,311 @@
+//! A way to Kafka that a test can close, cut, hold up and make forget, and that acts on single Produce requests.
+//!
+//! Clients bootstrap through it, and stay with it: the broker's own address in each answer is replaced by its.
+
+use std::collections::HashSet;
+use std::io::Result;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::kafka_wire::{Produce, correlation_of_answer};
+use super::topics;
+
+/// A refusal waits so long for a second request to be under way.
+const SECOND_WITHIN: Duration = Duration::from_millis(300);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody listens.
+    Closed,
+    Open,
+    /// Connections stay, and nothing passes.
+    HeldUp,
+    /// Connections stay, and what is sent is gone: requests, answers, or both.
+    Loses {
+        requests: bool,
+        answers: bool,
+    },
+}
+
+/// What becomes of a Produce request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Pass,
+    /// It and all behind it on its connection wait for [`Proxy::release`], even if the client goes away meanwhile.
+    Hold,
+    /// The broker never sees it. The client gets this code, as soon as another request of it is under way if that is
+    /// soon.
+    Refuse(i16),
+    /// The broker gets it; its answer is lost together with the connection.
+    LoseAnswer,
+}
+
+type Rule = Box<dyn FnMut(&Produce) -> Action + Send>;
+
+/// What all connections share.
+#[derive(Clone)]
+struct Shared {
+    here: SocketAddr,
+    broker: SocketAddr,
+    state: watch::Receiver<State>,
+    released: watch::Receiver<bool>,
+    delay: watch::Receiver<Duration>,
+    rule: Arc<Mutex<Option<Rule>>>,
+}
+
+/// Forwards one loopback port to a broker.
+pub struct Proxy {
+    shared: Shared,
+    state: watch::Sender<State>,
+    release: watch::Sender<bool>,
+    delay: watch::Sender<Duration>,
+    /// What the task has made of the state.
+    reached: watch::Receiver<State>,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Before the shared broker. Nobody listens yet. Must be called on a runtime.
+    pub fn closed() -> Self {
+        Self::before(&topics::bootstrap())
+    }
+
+    /// Before the shared broker.
+    pub async fn open() -> Self {
+        let mut proxy = Self::closed();
+        proxy.let_through().await;
+        proxy
+    }
+
+    /// Before the broker of this address. Nobody listens yet. Must be called on a runtime.
+    pub fn before(broker: &str) -> Self {
+        let placeholder = bind("127.0.0.1:0".parse().unwrap());
+        let here = placeholder.local_addr().unwrap();
+        let (state, wanted) = watch::channel(State::Closed);
+        let (reach, reached) = watch::channel(State::Closed);
+        let (release, released) = watch::channel(false);
+        let (delay, delayed) = watch::channel(Duration::ZERO);
+        let rule = Arc::new(Mutex::new(None));
+        let broker = broker.parse().unwrap();
+        let shared = Shared { here, broker, state: wanted, released, delay: delayed, rule };
+        let task = tokio::spawn(serve(placeholder, shared.clone(), reach));
+        Self { shared, state, release, delay, reached, task }
+    }
+
+    /// For `bootstrap_servers`.
+    pub fn address(&self) -> String {
+        self.shared.here.to_string()
+    }
+
+    /// Listens, and passes everything on.
+    pub async fn let_through(&mut self) {
+        self.become_state(State::Open).await;
+    }
+
+    /// Ends every connection, and refuses new ones.
+    pub async fn close(&mut self) {
+        self.become_state(State::Closed).await;
+    }
+
+    /// Passes nothing on, in either direction, and ends nothing. What was held up passes later.
+    pub async fn hold_up(&mut self) {
+        self.become_state(State::HeldUp).await;
+    }
+
+    /// Swallows requests, answers, or both, and ends nothing. A connection that lost something passes nothing more in
+    /// that direction, ever.
+    pub async fn lose(&mut self, requests: bool, answers: bool) {
+        self.become_state(State::Loses { requests, answers }).await;
+    }
+
+    /// Asks this of every Produce request from now on.
+    pub fn act(&self, rule: impl FnMut(&Produce) -> Action + Send + 'static) {
+        *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    /// Lets go of what was held, and of what would be held from now on.
+    pub fn release(&self) {
+        self.release.send_replace(true);
+    }
+
+    /// Takes this long over each request from now on.
+    pub fn delay(&self, delay: Duration) {
+        self.delay.send_replace(delay);
+    }
+
+    async fn become_state(&mut self, state: State) {
+        self.state.send_replace(state);
+        self.reached.wait_for(|reached| *reached == state).await.unwrap();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Holds the port without listening: who connects is refused, and nobody else gets it.
+fn bind(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
+}
+
+async fn serve(placeholder: TcpSocket, mut shared: Shared, reach: watch::Sender<State>) {
+    let mut placeholder = Some(placeholder);
+    let mut listener: Option<TcpListener> = None;
+    let mut connections = JoinSet::new();
+    loop {
+        let state = *shared.state.borrow_and_update();
+        if state == State::Closed {
+            connections.shutdown().await;
+            if listener.take().is_some() {
+                placeholder = Some(bind(shared.here));
+            }
+        } else if let Some(placeholder) = placeholder.take() {
+            listener = Some(placeholder.listen(64).unwrap());
+        }
+        reach.send_replace(state);
+        tokio::select! {
+            changed = shared.state.changed() => if changed.is_err() { return },
+            client = accept(&listener) => {
+                connections.spawn(forward(client, shared.clone()));
+            }
+        }
+    }
+}
+
+async fn accept(listener: &Option<TcpListener>) -> TcpStream {
+    match listener {
+        Some(listener) => listener.accept().await.unwrap().0,
+        None => std::future::pending().await,
+    }
+}
+
+/// The way back to a client.
+struct Client {
+    stream: tokio::sync::Mutex<OwnedWriteHalf>,
+    /// The numbers of answers that end the connection instead.
+    lost: Mutex<HashSet<i32>>,
+}
+
+async fn forward(client: TcpStream, shared: Shared) {
+    let Ok(server) = TcpStream::connect(shared.broker).await else { return };
+    let (client_reads, client_writes) = client.into_split();
+    let (server_reads, server_writes) = server.into_split();
+    let client = Client { stream: client_writes.into(), lost: Mutex::default() };
+    tokio::select! {
+        () = pass_requests(client_reads, server_writes, &client, shared.clone()) => {}
+        _ = pass_answers(server_reads, &client, shared) => {}
+    }
+}
+
+/// One request after the other. When the client has gone, the broker still gets what was sent before; its end of the
+/// connection ends the other direction.
+async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, client: &Client, mut shared: Shared) {
+    _ = pass_each_request(&mut from, &mut to, client, &mut shared).await;
+    _ = to.shutdown().await;
+    std::future::pending::<()>().await;
+}
+
+async fn pass_each_request(
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    client: &Client,
+    shared: &mut Shared,
+) -> Result<()> {
+    let mut refusal: Option<Vec<u8>> = None;
+    loop {
+        if refusal.is_some() && timeout(SECOND_WITHIN, from.readable()).await.is_err() {
+            answer(client, refusal.take()).await?;
+        }
+        let message = read(from).await?;
+        let produce = Produce::parse(&message[4..]);
+        if produce.is_some() {
+            // This is the second one.
+            answer(client, refusal.take()).await?;
+        }
+        passable(&mut shared.state).await;
+        if matches!(*shared.state.borrow(), State::Loses { requests: true, .. }) {
+            return swallow(from).await;
+        }
+        if let Some(produce) = produce {
+            let rule = shared.rule.lock().unwrap().as_mut().map_or(Action::Pass, |rule| rule(&produce));
+            match rule {
+                Action::Pass => {}
+                Action::Hold => _ = shared.released.wait_for(|released| *released).await,
+                Action::LoseAnswer => _ = client.lost.lock().unwrap().insert(produce.correlation),
+                Action::Refuse(code) => {
+                    refusal = Some(produce.refusal(code));
+                    continue;
+                }
+            }
+        }
+        let delay = *shared.delay.borrow();
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        to.write_all(&message).await?;
+    }
+}
+
+/// One answer after the other, also those that no client waits for any more.
+async fn pass_answers(mut from: OwnedReadHalf, client: &Client, mut shared: Shared) -> Result<()> {
+    let (broker, here) = (place(shared.broker), place(shared.here));
+    loop {
+        let mut message = read(&mut from).await?;
+        while let Some(found) = message.windows(broker.len()).position(|bytes| bytes == broker) {
+            message[found..found + here.len()].copy_from_slice(&here);
+        }
+        passable(&mut shared.state).await;
+        if matches!(*shared.state.borrow(), State::Loses { answers: true, .. }) {
+            return swallow(&mut from).await;
+        }
+        if client.lost.lock().unwrap().contains(&correlation_of_answer(&message[4..])) {
+            return Ok(());
+        }
+        _ = answer(client, Some(message)).await;
+    }
+}
+
+async fn answer(client: &Client, message: Option<Vec<u8>>) -> Result<()> {
+    match message {
+        Some(message) => client.stream.lock().await.write_all(&message).await,
+        None => Ok(()),
+    }
+}
+
+/// Waits while everything is held up.
+async fn passable(state: &mut watch::Receiver<State>) {
+    // An error means that the test is over.
+    _ = state.wait_for(|state| *state != State::HeldUp).await;
+}
+
+async fn swallow(from: &mut OwnedReadHalf) -> Result<()> {
+    loop {
+        read(from).await?;
+    }
+}
+
+/// A message with its length.
+async fn read(from: &mut OwnedReadHalf) -> Result<Vec<u8>> {
+    let length = from.read_u32().await?;
+    let mut message = length.to_be_bytes().to_vec();
+    message.resize(4 + length as usize, 0);
+    from.read_exact(&mut message[4..]).await?;
+    Ok(message)
+}
+
+/// How a broker's address stands in an answer: its host, then its port in four bytes.
+fn place(address: SocketAddr) -> Vec<u8> {
+    [address.ip().to_string().as_bytes(), &u32::from(address.port()).to_be_bytes()].concat()
+}

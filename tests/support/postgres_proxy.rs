@@ -1,0 +1,262 @@
+//! A way to Postgres that a test can cut, slow down and black-hole, and that can act on one message of the protocol.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// SSLRequest and GSSENCRequest, which come before the first message; both are answered by one letter.
+const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
+
+/// How the network is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    Open,
+    /// Every message but rows comes so much later, in either direction.
+    Slow(Duration),
+    /// Nothing passes, in either direction: no message, no end of a connection, no reset. As when a host vanished.
+    BlackHole,
+    /// Who connects is turned away. Connections that are open stay.
+    Refused,
+}
+
+/// A message to act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The relay's COMMIT of a settlement, on its way to the server.
+    Commit,
+    /// The server's answer to it.
+    CommitReply,
+    /// The first row of an answer of so many bytes a row at least, on its way to the relay.
+    Row(usize),
+}
+
+/// What becomes of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It is swallowed, and its connection ends, on both sides.
+    Cut,
+    /// It is held, and all that is behind it in its direction, until the connection is cut.
+    Hold,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Cut,
+    HalfOpen,
+}
+
+struct Rule {
+    at: At,
+    act: Act,
+    met: oneshot::Sender<()>,
+}
+
+struct Shared {
+    server: String,
+    network: watch::Receiver<Network>,
+    orders: broadcast::Sender<Order>,
+    rules: Mutex<Vec<Rule>>,
+}
+
+/// Forwards one loopback port to a server. Dropping it cuts everything.
+pub struct PostgresProxy {
+    address: SocketAddr,
+    network: watch::Sender<Network>,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+impl PostgresProxy {
+    /// To host and port of a server.
+    pub async fn to(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (network, watched) = watch::channel(Network::Open);
+        let (orders, _) = broadcast::channel(16);
+        let shared =
+            Arc::new(Shared { server: server.to_owned(), network: watched, orders, rules: Mutex::default() });
+        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
+        Self { address, network, shared, task }
+    }
+
+    /// Host and port.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The URL of a database behind it, given that of the database itself. Without TLS.
+    pub fn url(&self, url: &str) -> String {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        format!("{}{separator}sslmode=disable", url.replace(&self.shared.server, &self.address()))
+    }
+
+    pub fn become_network(&self, network: Network) {
+        self.network.send_replace(network);
+    }
+
+    /// Ends every connection, on both sides. New ones are let through.
+    pub fn cut(&self) {
+        _ = self.shared.orders.send(Order::Cut); // nobody listens: there is no connection
+    }
+
+    /// Ends every connection on the relay's side only: the server hears nothing of it.
+    pub fn half_open(&self) {
+        _ = self.shared.orders.send(Order::HalfOpen);
+    }
+
+    /// Acts on the next such message of any connection, once; the receiver hears when it has come.
+    pub fn on(&self, at: At, act: Act) -> oneshot::Receiver<()> {
+        let (met, hears) = oneshot::channel();
+        self.shared.rules.lock().unwrap().push(Rule { at, act, met });
+        hears
+    }
+}
+
+impl Drop for PostgresProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let client = listener.accept().await.unwrap().0;
+        while connections.try_join_next().is_some() {}
+        let network = *shared.network.borrow();
+        if network != Network::Refused {
+            connections.spawn(forward(client, Arc::clone(&shared)));
+        }
+    }
+}
+
+async fn forward(client: TcpStream, shared: Arc<Shared>) {
+    let mut orders = shared.orders.subscribe();
+    let mut open = shared.network.clone();
+    let connected = async {
+        // An error means that the test is over.
+        _ = open.wait_for(|network| *network != Network::BlackHole).await;
+        TcpStream::connect(&shared.server).await
+    };
+    let server = tokio::select! {
+        server = connected => server,
+        _ = orders.recv() => return,
+    };
+    // The server is not there: who connects through here is turned away too.
+    let Ok(server) = server else { return };
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let (client_reads, client_writes) = client.into_split();
+    let (server_reads, server_writes) = server.into_split();
+    let settled = AtomicBool::new(false);
+    let up = Pump { from: client_reads, shared: &shared, settled: &settled, relays: true };
+    let down = Pump { from: server_reads, shared: &shared, settled: &settled, relays: false };
+    let (mut to_server, mut to_client) = (server_writes, client_writes);
+    let order = {
+        let (up, down) = (Box::pin(up.run(&mut to_server)), Box::pin(down.run(&mut to_client)));
+        tokio::select! {
+            _ = up => Order::Cut,
+            _ = down => Order::Cut,
+            Ok(order) = orders.recv() => order,
+            else => Order::Cut,
+        }
+    };
+    if let Order::HalfOpen = order {
+        drop(to_client);
+        // What the server sends is never read, and the connection stays: until the test is over, or cuts it.
+        while !matches!(orders.recv().await, Ok(Order::Cut) | Err(broadcast::error::RecvError::Closed)) {}
+        drop(to_server);
+    }
+}
+
+/// One direction of a connection.
+struct Pump<'a> {
+    from: OwnedReadHalf,
+    shared: &'a Shared,
+    /// The last command of the connection was that of a settlement.
+    settled: &'a AtomicBool,
+    /// From the relay to the server.
+    relays: bool,
+}
+
+impl Pump<'_> {
+    async fn run(mut self, to: &mut OwnedWriteHalf) -> std::io::Result<()> {
+        let ended = self.pass_all(to).await;
+        // The end of a connection is news too, which a black hole swallows.
+        self.passable().await;
+        ended
+    }
+
+    async fn pass_all(&mut self, to: &mut OwnedWriteHalf) -> std::io::Result<()> {
+        let mut typed = !self.relays;
+        loop {
+            let mut message = Vec::new();
+            if typed {
+                message.push(self.from.read_u8().await?);
+            }
+            let length = self.from.read_u32().await?;
+            message.extend(length.to_be_bytes());
+            let body = message.len();
+            message.resize(body + length as usize - 4, 0);
+            self.from.read_exact(&mut message[body..]).await?;
+            if !typed && message.len() == 8 && ENCRYPTION.map(u32::to_be_bytes).contains(&last_four(&message))
+            {
+                return Err(std::io::Error::other("the way through this proxy has no TLS"));
+            }
+            let kind = typed.then_some(message[0]);
+            typed = true;
+            match self.acted_on(kind, &message[body..]) {
+                Some(Act::Cut) => return Ok(()),
+                Some(Act::Hold) => std::future::pending().await,
+                None => {}
+            }
+            self.passable().await;
+            let network = *self.shared.network.borrow();
+            if let (Network::Slow(time), true) = (network, kind != Some(b'D')) {
+                tokio::time::sleep(time).await;
+            }
+            to.write_all(&message).await?;
+        }
+    }
+
+    async fn passable(&mut self) {
+        // An error means that the test is over.
+        _ = self.shared.network.clone().wait_for(|network| *network != Network::BlackHole).await;
+    }
+
+    /// Follows what the connection is about, and takes the first rule that the message fits.
+    fn acted_on(&mut self, kind: Option<u8>, body: &[u8]) -> Option<Act> {
+        let at = match (self.relays, kind?) {
+            (true, b'Q') if body == b"COMMIT\0" && self.settled.load(Ordering::Relaxed) => At::Commit,
+            (false, b'C') if body == b"COMMIT\0" && self.settled.swap(false, Ordering::Relaxed) => {
+                At::CommitReply
+            }
+            (false, b'C') => {
+                let settles = body.starts_with(b"UPDATE ") || body.starts_with(b"DELETE ");
+                self.settled.store(settles, Ordering::Relaxed);
+                return None;
+            }
+            (false, b'D') => At::Row(body.len()),
+            _ => return None,
+        };
+        let mut rules = self.shared.rules.lock().unwrap();
+        let fits = |rule: &Rule| match (rule.at, at) {
+            (At::Row(least), At::Row(bytes)) => bytes >= least,
+            (wanted, found) => wanted == found,
+        };
+        let rule = rules.iter().position(fits)?;
+        let rule = rules.remove(rule);
+        _ = rule.met.send(()); // nobody may be interested
+        Some(rule.act)
+    }
+}
+
+fn last_four(message: &[u8]) -> [u8; 4] {
+    [message[4], message[5], message[6], message[7]]
+}

@@ -1,0 +1,332 @@
+//! A PostgreSQL server of a test's own, which it may stop, crash, copy and promote.
+//!
+//! The programs are those that `scripts/services` unpacked. A server lives in a temporary folder on a free port of the
+//! loopback, and ends with the value, or with the thread that started it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio_postgres::{Client, NoTls};
+
+use super::database::run;
+use super::wait::wait_until;
+
+const UP_WITHIN: Duration = Duration::from_secs(60);
+const LOG_LINES_SHOWN: usize = 40;
+
+/// Small, and quick rather than durable: what survives a crash of the server but not one of the machine is enough for
+/// most tests. `fsync` makes no difference to a killed process, only to the time that a commit takes.
+const SETTINGS: &[(&str, &str)] = &[
+    ("listen_addresses", "'127.0.0.1'"),
+    ("unix_socket_directories", "''"),
+    ("shared_buffers", "'16MB'"),
+    ("max_connections", "60"),
+    ("max_prepared_transactions", "10"),
+    ("max_wal_size", "'128MB'"),
+    ("wal_keep_size", "'64MB'"),
+    ("fsync", "off"),
+    ("log_line_prefix", "'%m [%p] %a '"),
+];
+
+/// How a server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Ends the sessions, rolls their transactions back, writes everything down.
+    Fast,
+    /// As a crash: recovery at the next start. Sessions are told.
+    Immediate,
+    /// SIGKILL to every process of the server: nobody is told anything but by a closed socket.
+    Crash,
+}
+
+/// A server that runs, or did. Dropping it ends it and deletes what it held.
+pub struct PostgresServer {
+    folder: TempDir,
+    /// Its data, in the folder unless somebody chose another place.
+    data: PathBuf,
+    port: u16,
+    process: Option<Child>,
+}
+
+impl PostgresServer {
+    /// A new server with these settings, as they stand in postgresql.conf; `("fsync", "on")` for tests about commits.
+    pub async fn start(settings: &[(&str, &str)]) -> Self {
+        let folder = folder();
+        let data = folder.path().join("data");
+        Self::start_in(folder, data, settings).await
+    }
+
+    /// With its data in a folder of the test's choice, which must exist and be empty.
+    pub async fn start_at(data: &Path, settings: &[(&str, &str)]) -> Self {
+        Self::start_in(folder(), data.to_owned(), settings).await
+    }
+
+    async fn start_in(folder: TempDir, data: PathBuf, settings: &[(&str, &str)]) -> Self {
+        fs::create_dir_all(&data).unwrap();
+        give_to_server_user(&data).unwrap();
+        let made = as_server_user("initdb")
+            .args(["--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--no-locale"])
+            .args(["--no-sync", "--wal-segsize", "1", "--pgdata"])
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let line = |(name, value): &(&str, &str)| format!("{name} = {value}\n");
+        let mut conf = fs::read_to_string(data.join("postgresql.conf")).unwrap();
+        conf.extend(SETTINGS.iter().chain(settings).map(line));
+        fs::write(data.join("postgresql.conf"), conf).unwrap();
+        let mut server = Self { folder, data, port: free_port(), process: None };
+        server.start_again().await;
+        server
+    }
+
+    /// Its superuser `postgres` and its database `postgres`; no password.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@{}/postgres", self.address())
+    }
+
+    /// Host and port, as they stand in [`PostgresServer::url`]. They stay over restarts.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// A connection to its database `postgres`.
+    pub async fn connect(&self) -> Client {
+        self.try_connect().await.unwrap_or_else(|error| panic!("{}: {error:?}\n{}", self.url(), self.log()))
+    }
+
+    async fn try_connect(&self) -> Result<Client, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// The last lines of its log.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+    }
+
+    /// Ends it, and waits until it has ended.
+    pub fn stop(&mut self, how: Shutdown) {
+        let Some(mut postmaster) = self.process.take() else { return };
+        let pid = Pid::from_child(&postmaster);
+        match how {
+            Shutdown::Fast => kill_process(pid, Signal::INT).unwrap(),
+            Shutdown::Immediate => kill_process(pid, Signal::QUIT).unwrap(),
+            Shutdown::Crash => {
+                // Stopped, it starts no more children while they are listed.
+                kill_process(pid, Signal::STOP).unwrap();
+                let children = children(pid);
+                kill_process(pid, Signal::KILL).unwrap();
+                for child in children {
+                    _ = kill_process(child, Signal::KILL); // it may have ended by itself
+                }
+            }
+        }
+        postmaster.wait().unwrap();
+    }
+
+    /// Starts a stopped server on the same port, and waits until it lets somebody in.
+    pub async fn start_again(&mut self) {
+        self.launch();
+        let begun = std::time::Instant::now();
+        while self.try_connect().await.is_err() {
+            let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
+            assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.log());
+            assert!(begun.elapsed() < UP_WITHIN, "the server does not come up\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Starts a stopped server, and waits for nothing.
+    pub fn launch(&mut self) {
+        assert!(self.process.is_none(), "the server runs");
+        let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
+        let mut command = as_server_user("postgres");
+        command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string()]);
+        self.process = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+    }
+
+    /// Stops and starts it again.
+    pub async fn restart(&mut self, how: Shutdown) {
+        self.stop(how);
+        self.start_again().await;
+    }
+
+    /// Makes the server read its configuration files again.
+    pub fn reload(&self) {
+        let postmaster = self.process.as_ref().expect("a server that runs");
+        kill_process(Pid::from_child(postmaster), Signal::HUP).unwrap();
+    }
+
+    /// A standby: a base backup that follows this server by asynchronous streaming replication.
+    pub async fn standby(&self) -> PostgresServer {
+        let client = self.connect().await;
+        let version: String = client.query_one("SHOW server_version_num", &[]).await.unwrap().get(0);
+        let (start, stop) = if version.parse::<u32>().unwrap() >= 150_000 {
+            ("pg_backup_start('standby', true)", "pg_backup_stop(false)")
+        } else {
+            ("pg_start_backup('standby', true, false)", "pg_stop_backup(false, false)")
+        };
+        run(&client, &format!("SELECT {start}")).await;
+        let folder = folder();
+        let data = folder.path().join("data");
+        copy_data(&self.data, &data).unwrap();
+        let label = client.query_one(&format!("SELECT labelfile FROM {stop}"), &[]).await.unwrap();
+        let follows = format!(
+            "primary_conninfo = 'host=127.0.0.1 port={} user=postgres application_name=standby'\n",
+            self.port
+        );
+        for (file, text) in [
+            ("backup_label", label.get(0)),
+            ("standby.signal", ""),
+            ("postgresql.auto.conf", follows.as_str()),
+        ] {
+            fs::write(data.join(file), text).unwrap();
+            give_to_server_user(&data.join(file)).unwrap();
+        }
+        let mut standby = Self { folder, data, port: free_port(), process: None };
+        standby.start_again().await;
+        standby
+    }
+
+    /// Waits until a standby of this server has replayed everything that is written now.
+    pub async fn wait_until_replayed(&self, standby: &PostgresServer) {
+        let (primary, standby) = (self.connect().await, standby.connect().await);
+        let position = primary.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap();
+        let position: String = position.get(0);
+        let sql = format!("SELECT coalesce(pg_last_wal_replay_lsn() >= '{position}', false)");
+        wait_until("the standby has replayed everything", UP_WITHIN, async || {
+            standby.query_one(&sql, &[]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
+    /// Makes a standby receive nothing more.
+    pub async fn detach(&self) {
+        let client = self.connect().await;
+        run(&client, "ALTER SYSTEM SET primary_conninfo = ''").await;
+        run(&client, "SELECT pg_reload_conf()").await;
+        let sql = "SELECT count(*) = 0 FROM pg_stat_wal_receiver";
+        wait_until("the standby receives nothing", UP_WITHIN, async || {
+            client.query_one(sql, &[]).await.unwrap().get(0)
+        })
+        .await;
+    }
+
+    /// Makes a stopped server a standby that follows nobody, from its next start on.
+    pub fn become_standby(&self) {
+        let signal = self.data.join("standby.signal");
+        fs::write(&signal, "").unwrap();
+        give_to_server_user(&signal).unwrap();
+    }
+
+    /// Makes a standby a primary.
+    pub async fn promote(&self) {
+        let promoted = self.connect().await.query_one("SELECT pg_promote(true, 60)", &[]).await.unwrap();
+        assert!(promoted.get::<_, bool>(0), "it was not promoted\n{}", self.log());
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of the server at {}, its last lines\n{}", self.address(), self.log());
+        }
+        self.stop(Shutdown::Immediate);
+    }
+}
+
+/// Open to the user that runs the server.
+pub fn folder() -> TempDir {
+    let open = fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().prefix("outbox-relay-postgres-").permissions(open).tempdir().unwrap()
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!("{name} is not set: run `scripts/services up`, then `eval \"$(scripts/services env)\"`")
+    })
+}
+
+/// The system user that runs Postgres, which refuses to be root; `None` if the tests run as somebody it accepts.
+fn server_user() -> Option<(u32, u32)> {
+    let user = variable("OUTBOX_RELAY_TEST_PG_USER");
+    let id = |flag: &str| {
+        let said = Command::new("id").args([flag, &user]).output().unwrap();
+        String::from_utf8_lossy(&said.stdout).trim().parse().unwrap()
+    };
+    (!user.is_empty()).then(|| (id("-u"), id("-g")))
+}
+
+pub fn give_to_server_user(path: &Path) -> io::Result<()> {
+    let Some((user, group)) = server_user() else { return Ok(()) };
+    std::os::unix::fs::lchown(path, Some(user), Some(group))
+}
+
+/// One of Postgres' programs, or another one by its whole path, as that user. It gets SIGQUIT, an immediate shutdown, when the thread that starts it ends,
+/// so that a test that is killed leaves no server behind.
+pub fn as_server_user(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "QUIT"]);
+    if let Some((user, group)) = server_user() {
+        command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
+    }
+    command.arg(Path::new(&variable("OUTBOX_RELAY_TEST_PG_BIN")).join(program));
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+/// A port that nobody listens on, below the range from which the kernel picks ports for outgoing connections: it must
+/// still be free when the server comes back.
+pub fn free_port() -> u16 {
+    loop {
+        let port = fastrand::u16(20_000..32_000);
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn children(parent: Pid) -> Vec<Pid> {
+    let pid = parent.as_raw_nonzero();
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    listed.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().unwrap())).collect()
+}
+
+/// Copies the data of a server that runs, but for what belongs to the running one.
+fn copy_data(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
+    give_to_server_user(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, copy) = (entry.path(), to.join(entry.file_name()));
+        let name = entry.file_name();
+        if name == "postmaster.pid" || name == "postmaster.opts" {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            copy_data(&source, &copy)?;
+        } else if from.file_name().is_none_or(|folder| folder != "pg_wal") {
+            match fs::copy(&source, &copy) {
+                Ok(_) => give_to_server_user(&copy)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {} // deleted meanwhile
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
