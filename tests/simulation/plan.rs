@@ -35,6 +35,8 @@ pub struct Plan {
     pub blocks_keys: bool,
     pub rejections_before_hold: u32,
 
+    /// An answer of Postgres takes long, and comes whatever happens to the server meanwhile.
+    pub answer_slow: u32,
     /// A statement fails, and the connection with it, before or after it has run.
     pub postgres_breaks: u32,
     /// COMMIT has run and its answer is lost.
@@ -182,6 +184,7 @@ pub const CALM: Plan = Plan {
     unsendable: 0,
     blocks_keys: false,
     rejections_before_hold: 10,
+    answer_slow: 0,
     postgres_breaks: 0,
     commit_answer_lost: 0,
     request_refused: 0,
@@ -233,6 +236,7 @@ impl Plan {
         Plan {
             poison: perhaps(60),
             unsendable: perhaps(30),
+            answer_slow: perhaps(20),
             postgres_breaks: perhaps(12),
             commit_answer_lost: perhaps(40),
             request_refused: perhaps(100),

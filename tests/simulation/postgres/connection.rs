@@ -66,6 +66,9 @@ impl SimConnection {
         if world.happens(250) {
             world.pass(3).await;
         }
+        if world.fails(world.plan.answer_slow) {
+            world.pass(1_000).await;
+        }
         self.travel().await
     }
 
