@@ -24,6 +24,39 @@ fn what_an_operator_puts_back_is_sent_again() {
 }
 
 #[test]
+fn holds_that_come_and_go_while_claims_are_open_hide_no_row() {
+    let plan = |seed| Plan {
+        relays: 1,
+        workers: 2,
+        topics: 2,
+        keys: 4,
+        lanes: 2,
+        writers: 3,
+        transactions: 8,
+        request_refused: 300,
+        holds_by_hand: 6,
+        answer_slow: 50,
+        ..Plan::calm(seed)
+    };
+    let outcome = explore(plan, 500);
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters");
+}
+
+#[test]
+fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
+    let plan = |seed| Plan {
+        workers: 2,
+        lanes: 2,
+        keys: 4,
+        answer_slow: 100,
+        disasters: 4,
+        kinds: &[Disaster::FailsOver],
+        ..Plan::busy(seed)
+    };
+    explore(plan, 500);
+}
+
+#[test]
 fn stopping_a_relay_costs_no_duplicate() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::Stop]));
 }
