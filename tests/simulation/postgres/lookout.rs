@@ -68,7 +68,8 @@ impl Holds for SimConnection {
     async fn count(&mut self) -> Result<Waiting, Fault> {
         self.reach_server(false).await?;
         let (topics, keys) = self.server.holds();
-        Ok(Waiting { topics: topics as i64, keys: keys as i64 })
+        let hold_version = self.server.hold_version();
+        Ok(Waiting { topics: topics as i64, keys: keys as i64, hold_version })
     }
 
     /// Only shown to people.
