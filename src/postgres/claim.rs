@@ -88,12 +88,14 @@ async fn lock<'a>(
 ) -> Result<(Transaction<'a>, Vec<Lane>, ServerId), Fault> {
     const DOING: &str = "claiming lanes";
     let serial = serial(connection);
+    // Before the transaction: preparing locks the relation, and nothing bounds a transaction before its settings.
+    let prepared =
+        if prepares { Some(answer(DOING, connection.prepare_cached(&statements.lock)).await?) } else { None };
     let begin =
         connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let transaction = answer(DOING, begin.start()).await?;
     let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
-    let rows = if prepares {
-        let statement = answer(DOING, transaction.prepare_cached(&statements.lock)).await?;
+    let rows = if let Some(statement) = prepared {
         let params: [&(dyn ToSql + Sync); 1] = [&numbers];
         let set = transaction.batch_execute(settings);
         let (set, rows) =

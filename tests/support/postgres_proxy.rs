@@ -19,6 +19,8 @@ pub enum Network {
     Open,
     /// Every message but rows comes so much later, in either direction.
     Slow(Duration),
+    /// Every row comes so much later.
+    SlowRows(Duration),
     /// Nothing passes, in either direction: no message, no end of a connection, no reset. As when a host vanished.
     BlackHole,
     /// Who connects is turned away. Connections that are open stay.
@@ -39,6 +41,8 @@ pub enum At {
 /// What becomes of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
+    /// It passes: somebody only wants to know.
+    Pass,
     /// It is swallowed, and its connection ends, on both sides.
     Cut,
     /// It is held, and all that is behind it in its direction, until the connection is cut.
@@ -214,12 +218,14 @@ impl Pump<'_> {
             match self.acted_on(kind, &message[body..]) {
                 Some(Act::Cut) => return Ok(()),
                 Some(Act::Hold) => std::future::pending().await,
-                None => {}
+                Some(Act::Pass) | None => {}
             }
             self.passable().await;
             let network = *self.shared.network.borrow();
-            if let (Network::Slow(time), true) = (network, kind != Some(b'D')) {
-                tokio::time::sleep(time).await;
+            match network {
+                Network::Slow(time) if kind != Some(b'D') => tokio::time::sleep(time).await,
+                Network::SlowRows(time) if kind == Some(b'D') => tokio::time::sleep(time).await,
+                _ => {}
             }
             to.write_all(&message).await?;
         }
