@@ -91,6 +91,8 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     })
     .await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
+    // It is said just after it was committed.
+    wait_until("the second verdict is logged", STALLED, async || verdicts(&relay) >= 2).await;
     assert_eq!(verdicts(&relay), 2);
 
     topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;

@@ -132,8 +132,8 @@ async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Si
 
 fn ended(end: End) -> Result<(), Failed> {
     match end {
-        End::Asked | End::Drained(Waiting { topics: 0, keys: 0 }) => Ok(()),
-        End::Drained(Waiting { topics, keys }) => {
+        End::Asked | End::Drained(Waiting { topics: 0, keys: 0, .. }) => Ok(()),
+        End::Drained(Waiting { topics, keys, .. }) => {
             eprintln!(
                 "everything is published but the events of {topics} held topics and {keys} blocked keys; \
                  `outbox-relay status` names them"

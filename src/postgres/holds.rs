@@ -32,7 +32,8 @@ WHERE topic = $1";
 const AGAIN: &str =
     "UPDATE {hold} SET probe_at = now() + interval '1 second', probes = probes - 1 WHERE topic = $1";
 
-const COUNT: &str = "SELECT (SELECT count(*) FROM {hold}), (SELECT count(*) FROM {blocked_key})";
+const COUNT: &str = "SELECT (SELECT count(*) FROM {hold}), (SELECT count(*) FROM {blocked_key}),
+       (SELECT max(version) FROM {hold_version})";
 
 const HELD: &str = "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1";
 
@@ -64,7 +65,10 @@ impl PostgresHolds {
 impl Holds for PostgresHolds {
     async fn count(&mut self) -> Result<Waiting, Fault> {
         let rows = self.query("counting held topics", COUNT, &[]).await?;
-        Ok(rows.first().map(|row| Waiting { topics: row.get(0), keys: row.get(1) }).unwrap_or_default())
+        Ok(rows
+            .first()
+            .map(|row| Waiting { topics: row.get(0), keys: row.get(1), hold_version: row.get(2) })
+            .unwrap_or_default())
     }
 
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {

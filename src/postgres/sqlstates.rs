@@ -137,7 +137,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "53300",
         "too many connections",
-        "raise max_connections or the role's limit, or look who uses them: a relay needs workers + 4",
+        "raise max_connections or the role's limit, or look who uses them: a relay needs workers + 5",
     ),
     refused("53400", "a configured limit is reached", MEND_SERVER),
     refused(

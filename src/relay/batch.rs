@@ -41,6 +41,7 @@ pub struct Batch<E> {
     blocked_keys: HashSet<Vec<u8>>,
     bytes: usize,
     recovered: usize,
+    hold_version: i64,
     end: End,
 }
 
@@ -75,6 +76,7 @@ impl<E: Event> Batch<E> {
             blocked_keys: HashSet::new(),
             bytes: 0,
             recovered: 0,
+            hold_version: -1,
             end: End::More,
         }
     }
@@ -91,6 +93,16 @@ impl<E: Event> Batch<E> {
         self.fates.resize(self.rows.len(), Fate::Open);
         self.end = end;
         from
+    }
+
+    /// The read saw this set of holds.
+    pub fn saw_holds(&mut self, version: i64) {
+        self.hold_version = version;
+    }
+
+    /// The set of holds that the read saw; -1 if nothing was read.
+    pub fn hold_version(&self) -> i64 {
+        self.hold_version
     }
 
     /// Nothing more is read: what may lie behind is another batch's.

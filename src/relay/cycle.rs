@@ -126,8 +126,9 @@ pub async fn run<O: Outbox, P: Publisher>(
             // What it did not read where it looked, another relay has settled.
             let unsettled: Vec<&O::Event> =
                 batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
-            acknowledged.forget(&batch.reach(&owned));
-            acknowledged.keep(unsettled.into_iter().chain(batch.sent()));
+            let seen = relay.seen(batch.hold_version());
+            acknowledged.forget(&batch.reach(&owned), batch.rows(), seen);
+            acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
             Err(fault)
         }
     }
@@ -163,6 +164,7 @@ async fn publish<C: Claim, P: Publisher>(
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
+        batch.saw_holds(slice.hold_version);
         relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
         let routing = Routing { template: &relay.template, refusals: &relay.refusals };
@@ -304,12 +306,12 @@ fn confirm<E: Event, P: Publisher>(
 ) -> Cycle {
     let reach = batch.reach(owned);
     let mut acknowledged = relay.acknowledged.borrow_mut();
-    acknowledged.forget(&reach);
+    acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
     if all {
         relay.marks.borrow_mut().raise(start, hold_version, &reach);
     } else {
         // Which rows were locked is not known: those that are read again are recognised, the others forgotten.
-        acknowledged.keep(batch.sent());
+        acknowledged.keep(batch.sent(), hold_version);
     }
     Cycle {
         reach,

@@ -37,7 +37,7 @@ pub mod session;
 pub mod stats;
 pub mod worker;
 
-use acknowledged::Acknowledged;
+use acknowledged::{Acknowledged, Seen};
 use batch::{Batch, OnRejected};
 use board::Board;
 use event::Event;
@@ -84,6 +84,8 @@ pub struct Relay<P> {
     row_bytes: Cell<usize>,
     /// When a batch ended of which Kafka had acknowledged rows.
     heard_at: Cell<Option<Instant>>,
+    /// The last set of holds that was seen to be empty.
+    nothing_held_at: Cell<Option<i64>>,
 }
 
 /// What bounds a batch and its waits.
@@ -128,6 +130,7 @@ impl<P> Relay<P> {
             stats,
             row_bytes: Cell::new(16 * 1024),
             heard_at: Cell::new(None),
+            nothing_held_at: Cell::new(None),
         }
     }
 
@@ -189,6 +192,11 @@ impl<P> Relay<P> {
                 self.refusals.accepted(topic, 0);
             }
         }
+    }
+
+    /// What a claim that saw this set of holds says about rows that it did not read.
+    fn seen(&self, hold_version: i64) -> Seen {
+        Seen { hold_version, nothing_held: self.nothing_held_at.get() == Some(hold_version) }
     }
 
     /// Whether a batch has ended since then of which Kafka had acknowledged rows.

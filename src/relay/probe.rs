@@ -93,7 +93,7 @@ async fn publish_first<P: Publisher, O: Outbox>(
     match failure {
         None => {
             if let Err(fault) = kept {
-                relay.acknowledged.borrow_mut().keep(std::iter::once(row));
+                relay.acknowledged.borrow_mut().keep(std::iter::once(row), -1);
                 return Err(fault);
             }
             settle(relay, claim, row).await?;
@@ -121,7 +121,7 @@ async fn settle<C: Claim, P>(relay: &Relay<P>, claim: C, row: &C::Event) -> Resu
     };
     let settled = claim.settle(&settlement).await;
     if !matches!(settled, Ok(Settled { all: true })) {
-        relay.acknowledged.borrow_mut().keep(std::iter::once(row));
+        relay.acknowledged.borrow_mut().keep(std::iter::once(row), -1);
     }
     if settled.is_ok() {
         relay.stats.published.inc();

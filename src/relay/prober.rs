@@ -48,6 +48,8 @@ pub struct Waiting {
     pub topics: i64,
     /// Blocked keys.
     pub keys: i64,
+    /// The version of this set.
+    pub hold_version: i64,
 }
 
 /// A held topic that is to be probed.
@@ -141,6 +143,7 @@ pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
     relay.stats.blocked_keys.set(waiting.keys);
+    relay.nothing_held_at.set((waiting.topics + waiting.keys == 0).then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if waiting.topics == 0 {

@@ -20,7 +20,7 @@ const CAUGHT_UP: i64 = 1_000;
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How often a relay is looked at until it is caught with lanes in its hands, and how long it goes on in between.
-const CATCHES: usize = 100;
+const CATCHES: usize = 500;
 const BETWEEN_CATCHES: Duration = Duration::from_millis(3);
 
 /// Of each lane that a transaction of this relay has locked, the first row that waits to be sent. The lock stands in the
@@ -193,18 +193,26 @@ impl World {
     /// once, and none.
     async fn catch(&self, relay: &Replica, ask: bool) -> Vec<i64> {
         let database = if ask { application::connect(&self.url).await.ok() } else { None };
-        relay.running().freeze();
-        let Some(database) = database else { return Vec::new() };
-        for _ in 0..CATCHES {
-            let row = database.query_one(CLAIMED, &[&relay.name()]).await.unwrap();
-            if let Some(claimed) = row.get::<_, Option<Vec<i64>>>(0) {
-                return claimed;
+        if let Some(database) = database {
+            for _ in 0..CATCHES {
+                if self.claimed(&database, relay).await.is_some() {
+                    relay.running().freeze();
+                    if let Some(claimed) = self.claimed(&database, relay).await {
+                        return claimed;
+                    }
+                    // It has let go meanwhile.
+                    relay.running().thaw();
+                }
+                sleep(BETWEEN_CATCHES).await;
             }
-            relay.running().thaw();
-            sleep(BETWEEN_CATCHES).await;
-            relay.running().freeze();
         }
+        relay.running().freeze();
         Vec::new()
+    }
+
+    /// The first unsent rows of the lanes that this relay has claimed now, if it has.
+    async fn claimed(&self, database: &Client, relay: &Replica) -> Option<Vec<i64>> {
+        database.query_one(CLAIMED, &[&relay.name()]).await.unwrap().get(0)
     }
 
     async fn restart_postgres(&self, how: Shutdown, away: Duration) {

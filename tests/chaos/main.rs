@@ -44,7 +44,8 @@ async fn run(plan: Plan) {
 
 #[tokio::test]
 async fn a_minute_of_faults_loses_and_reorders_nothing() {
-    let seed = variable("SEED").unwrap_or(1);
+    // Of its schedule a minute has some faults of each kind: of a relay, of Postgres, of Kafka, of a topic.
+    let seed = variable("SEED").unwrap_or(51);
     run(Plan { lasts: Duration::from_secs(60), seed, events_a_second: 500 }).await;
 }
 

@@ -11,15 +11,15 @@ use crate::times::{Times, median};
 use crate::world::TAKEOVER_TIMEOUT;
 use crate::writers::Written;
 
-/// How long rows may take to flow again after what the relays need is back. "Within seconds", on a machine on which
-/// everything else runs, too.
-const RESUMED_WITHIN: Duration = Duration::from_secs(10);
+/// How long rows may take to flow again after what the relays need is back. The limits are those of a machine that has
+/// much else to do, which the table's figures tell; the fault tests have closer ones.
+const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 /// A topic that was held is probed every 10 s at the least.
-const TOPIC_RESUMED_WITHIN: Duration = Duration::from_secs(15);
+const TOPIC_RESUMED_WITHIN: Duration = Duration::from_secs(25);
 /// How long until every relay works: one that Kafka is silent to has to wait for `publish_timeout` first.
 const ALL_WORK_WITHIN: Duration = Duration::from_secs(30);
 /// Others may have to judge a poisonous row first.
-const TAKEN_OVER_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(5));
+const TAKEN_OVER_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(10));
 
 /// What a run has shown.
 pub struct Report {

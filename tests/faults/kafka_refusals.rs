@@ -9,7 +9,8 @@ use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
-const STALLED: Duration = Duration::from_secs(30);
+/// Longer than `publish_timeout`: what is judged is settled with its batch.
+const STALLED: Duration = Duration::from_secs(60);
 /// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
@@ -21,11 +22,11 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
     let outbox = Outbox::create("lowered", 3).await;
     let topic = outbox.topic("order");
     let mut relay = outbox.start_relay().await;
-    for round in 0..60 {
+    for round in 0..30 {
         let begin = round * ROUND;
         rows::insert(&outbox, "order", 20, begin..begin + ROUND - 2, Filling::Random(500)).await;
         rows::insert(&outbox, "order", 20, begin + ROUND - 2..begin + ROUND, Filling::Random(20_000)).await;
-        if round == 20 {
+        if round == 10 {
             outbox.wait_until_settled(500, STALLED).await;
             outbox.cluster.alter(&topic, &[("max.message.bytes", &LIMIT.to_string())]).await;
         }
@@ -51,23 +52,21 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
     assert_eq!(report.lost.len(), dead.len(), "each is dead-lettered or delivered, not both");
     report.lost.clear();
     report.assert_sound();
-    // 39 rounds came after, with two large rows each.
-    assert!(dead.len() >= 2 * 39, "{}", dead.len());
+    // 19 rounds came after, with two large rows each.
+    assert!(dead.len() >= 2 * 19, "{}", dead.len());
     outbox.drop().await;
 }
 
-/// Records may not be older than 0 ms, and each is: the way to Kafka is slow.
+/// Records may not be older than 0 ms, and each is: the way to Kafka is slow. That is no row's fault.
 #[tokio::test]
 async fn a_topic_that_refuses_everything_is_held_and_keeps_its_rows() {
-    const WORKERS: i64 = 2;
-    const REJECTIONS_BEFORE_HOLD: i64 = 10;
     const NO_LIMIT: &str = "9223372036854775807";
     let mut outbox = Outbox::create("refuses_all", 3).await;
     outbox.create_topic("other", 3).await;
     let kafka = Proxy::open().await;
     kafka.delay(Duration::from_millis(20));
     let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
-    let mut relay = relay.set("relay", "workers", WORKERS).start().await;
+    let mut relay = relay.start().await;
     for kind in ["order", "other"] {
         rows::insert(&outbox, kind, 50, 0..500, Filling::Nothing).await;
     }
@@ -78,29 +77,25 @@ async fn a_topic_that_refuses_everything_is_held_and_keeps_its_rows() {
     for kind in ["order", "other"] {
         rows::insert(&outbox, kind, 50, 500..2_000, Filling::Nothing).await;
     }
-    let held = [(topic.clone(), "rejects-everything".to_owned())];
+    let held = [(topic.clone(), "invalid-timestamp".to_owned())];
     wait_until("the topic is held", STALLED, async || outbox.holds().await == held).await;
     outbox.wait_until_sent("other", STALLED).await;
     let probes = "SELECT coalesce(max(probes), 0)::bigint FROM app.outbox_hold";
     wait_until("it was probed twice", STALLED, async || outbox.count(probes).await >= 2).await;
     assert_eq!(outbox.holds().await, held);
-    let dead = outbox.dead_letters().await;
-    // A worker that was judging when another one reached the limit may add one.
-    assert!((1..=REJECTIONS_BEFORE_HOLD + WORKERS - 1).contains(&dead), "{dead} dead letters");
-
     let waited = outbox.unsent_of("order").await;
     outbox.cluster.alter(&topic, &[("message.timestamp.before.max.ms", NO_LIMIT)]).await;
     let resumed = outbox.wait_until_sent("order", STALLED).await;
     assert!(relay.stop().await.success());
-    let (mut order, other) = (outbox.check_of("order").await, outbox.check_of("other").await);
+    let (order, other) = (outbox.check_of("order").await, outbox.check_of("other").await);
+    let dead = outbox.dead_letters().await;
     print!(
         "{waited} rows waited, sent {resumed:.1?} after it took records again, dead letters {dead}: {order}"
     );
     print!("the other topic: {other}");
     assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
-    assert_eq!((order.lost.len() as i64, outbox.dead_letters().await), (dead, dead));
-    order.lost.clear();
     order.assert_exact();
     other.assert_sound();
+    assert_eq!(dead, 0);
     outbox.drop().await;
 }

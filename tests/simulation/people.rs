@@ -146,7 +146,7 @@ impl People {
     }
 
     /// An operator mends what was wrong with a row, and lets its key go on.
-    async fn unblock(&self) {
+    fn unblock(&self) {
         let Some(event) = self.server.blocked().first().copied() else { return };
         self.broker.mend_event(event.identity);
         self.server.promises.mended(event.identity);
@@ -157,7 +157,7 @@ impl People {
     async fn requeue(&self) {
         self.some_time().await;
         if self.world.plan.blocks_keys {
-            return self.unblock().await;
+            return self.unblock();
         }
         let dead = self.server.dead();
         let Some(event) = dead.first() else { return };

@@ -35,6 +35,8 @@ pub struct Plan {
     pub blocks_keys: bool,
     pub rejections_before_hold: u32,
 
+    /// An answer of Postgres takes long, and comes whatever happens to the server meanwhile.
+    pub answer_slow: u32,
     /// A statement fails, and the connection with it, before or after it has run.
     pub postgres_breaks: u32,
     /// COMMIT has run and its answer is lost.
@@ -182,6 +184,7 @@ pub const CALM: Plan = Plan {
     unsendable: 0,
     blocks_keys: false,
     rejections_before_hold: 10,
+    answer_slow: 0,
     postgres_breaks: 0,
     commit_answer_lost: 0,
     request_refused: 0,
@@ -219,6 +222,13 @@ impl Plan {
         }
     }
 
+    /// Two busy keys in one lane and large batches: much may go wrong between two rows.
+    pub fn busy(seed: u64) -> Plan {
+        let writing = Duration::from_secs(2);
+        let traffic = Plan { writers: 3, transactions: 5, writing, ..Plan::calm(seed) };
+        Plan { topics: 1, keys: 2, lanes: 1, batch_rows: 8, batch_bytes: 900, blocks_keys: false, ..traffic }
+    }
+
     /// Any of the faults, each in about half of the schedules: some faults hide others.
     pub fn storm(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5707);
@@ -226,6 +236,7 @@ impl Plan {
         Plan {
             poison: perhaps(60),
             unsendable: perhaps(30),
+            answer_slow: perhaps(20),
             postgres_breaks: perhaps(12),
             commit_answer_lost: perhaps(40),
             request_refused: perhaps(100),
@@ -237,7 +248,7 @@ impl Plan {
             requeues: perhaps(2),
             disasters: random.u32(0..=3),
             kinds: ALL,
-            ..Plan::calm(seed)
+            ..if seed.is_multiple_of(3) { Plan::busy(seed) } else { Plan::calm(seed) }
         }
     }
 

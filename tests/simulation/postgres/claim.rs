@@ -18,11 +18,12 @@ impl Outbox for SimConnection {
     type Claim<'a> = SimClaim<'a>;
 
     async fn claim(&mut self, lanes: &[Lane]) -> Result<SimClaim<'_>, Fault> {
-        let early = self.server.world.breaks(Sabotage::SnapshotOlderThanLock).then(|| {
-            let rows = self.server.pending(0, lanes, |_| i64::MIN);
-            rows
-        });
-        self.to_server(false).await?;
+        let early = self
+            .server
+            .world
+            .breaks(Sabotage::SnapshotOlderThanLock)
+            .then(|| self.server.pending(0, lanes, |_| i64::MIN));
+        self.reach_server(false).await?;
         let transaction = self.server.begin(Some(self.process.number));
         let owned = self.server.lock_lanes(transaction, lanes);
         let server = self.server_id();
@@ -38,7 +39,7 @@ impl Outbox for SimConnection {
             early,
             ended: false,
         };
-        claim.connection.from_server().await?;
+        claim.connection.hear_server().await?;
         Ok(claim)
     }
 }
@@ -67,7 +68,7 @@ struct Snapshot {
 
 impl SimClaim<'_> {
     async fn statement(&mut self) -> Result<(), Fault> {
-        self.connection.to_server(true).await?;
+        self.connection.reach_server(true).await?;
         if self.connection.server.hears(self.transaction) { Ok(()) } else { Err(self.connection.breaks()) }
     }
 }
@@ -154,13 +155,13 @@ impl Claim for SimClaim<'_> {
             (false, true) => End::Complete,
             (false, false) => End::More,
         };
-        self.connection.from_server().await?;
+        self.connection.hear_server().await?;
         Ok(Slice { hold_version, end })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         self.statement().await?;
-        self.connection.from_server().await
+        self.connection.hear_server().await
     }
 
     async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, Fault> {
@@ -183,7 +184,7 @@ impl Claim for SimClaim<'_> {
             server.world.note("the answer to COMMIT is lost, to relay", self.connection.process.number);
             return Err(self.connection.breaks());
         }
-        self.connection.from_server().await?;
+        self.connection.hear_server().await?;
         // Another relay may send again what stayed locked.
         self.ended = all;
         Ok(Settled { all })
@@ -192,7 +193,7 @@ impl Claim for SimClaim<'_> {
     async fn release(mut self) -> Result<(), Fault> {
         self.statement().await?;
         self.connection.server.roll_back(self.transaction);
-        self.connection.from_server().await?;
+        self.connection.hear_server().await?;
         self.ended = true;
         Ok(())
     }

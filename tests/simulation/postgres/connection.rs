@@ -41,7 +41,7 @@ impl SimConnection {
     }
 
     /// A statement travels to the server. When this returns it is executed, at this moment.
-    pub(super) async fn to_server(&mut self, in_transaction: bool) -> Result<(), Fault> {
+    pub(super) async fn reach_server(&mut self, in_transaction: bool) -> Result<(), Fault> {
         let server = Rc::clone(&self.server);
         let world = &server.world;
         world.pass(2).await;
@@ -61,10 +61,13 @@ impl SimConnection {
     }
 
     /// The answer travels back.
-    pub(super) async fn from_server(&mut self) -> Result<(), Fault> {
+    pub(super) async fn hear_server(&mut self) -> Result<(), Fault> {
         let world = Rc::clone(&self.server.world);
         if world.happens(250) {
             world.pass(3).await;
+        }
+        if world.fails(world.plan.answer_slow) {
+            world.pass(1_000).await;
         }
         self.travel().await
     }

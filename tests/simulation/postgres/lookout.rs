@@ -18,7 +18,7 @@ const PROBE_LEASE: Duration = Duration::from_secs(30);
 
 impl Lookout for SimConnection {
     async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let server = &self.server;
         let valid = hold_version == server.hold_version() || server.world.breaks(Sabotage::MarkKeptOverHold);
         let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
@@ -33,12 +33,12 @@ impl Lookout for SimConnection {
             self.wrong_marks.found(*lane, *id);
         }
         let server = self.server_id();
-        self.from_server().await?;
+        self.hear_server().await?;
         Ok(Sighting { server, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let world = &self.server.world;
         if world.breaks(Sabotage::MarkRaisedByFence) {
             self.wrong_marks.fence_passed(self.server.fenced());
@@ -49,7 +49,7 @@ impl Lookout for SimConnection {
             writers = vec![format!("time/{}", world.below(1_000_000))];
         }
         let id = self.server_id();
-        self.from_server().await?;
+        self.hear_server().await?;
         Ok((id, writers))
     }
 
@@ -66,9 +66,10 @@ impl Lookout for SimConnection {
 
 impl Holds for SimConnection {
     async fn count(&mut self) -> Result<Waiting, Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let (topics, keys) = self.server.holds();
-        Ok(Waiting { topics: topics as i64, keys: keys as i64 })
+        let hold_version = self.server.hold_version();
+        Ok(Waiting { topics: topics as i64, keys: keys as i64, hold_version })
     }
 
     /// Only shown to people.
@@ -77,27 +78,27 @@ impl Holds for SimConnection {
     }
 
     async fn due(&mut self) -> Result<Option<Due>, Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let due = self.server.due(PROBE_LEASE);
-        self.from_server().await?;
+        self.hear_server().await?;
         let due = due.map(|(topic, reason)| (TOPICS[topic as usize].to_owned(), reason.to_owned()));
         Ok(due.map(|(topic, reason)| Due { topic, reason }))
     }
 
     async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let witness = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word);
-        self.from_server().await?;
+        self.hear_server().await?;
         Ok(witness.map(|row| Witness { lane: row.lane(), id: row.id }))
     }
 
     async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let topic = topic_number(topic);
         if self.server.held(Some(topic)).is_some() {
             self.server.commit_at_once(&[Change::Lift(topic)], false);
         }
-        self.from_server().await
+        self.hear_server().await
     }
 
     async fn postpone(&mut self, topic: &str, _: Option<&str>, _: &str) -> Result<(), Fault> {
@@ -105,9 +106,9 @@ impl Holds for SimConnection {
     }
 
     async fn again(&mut self, topic: &str) -> Result<(), Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let time = self.server.world.up_to(3_000);
         self.server.postpone(topic_number(topic), time);
-        self.from_server().await
+        self.hear_server().await
     }
 }

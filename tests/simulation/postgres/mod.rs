@@ -3,6 +3,7 @@
 pub mod claim;
 pub mod connection;
 pub mod lookout;
+mod queries;
 pub mod reaper;
 pub mod server;
 pub mod tables;

@@ -9,7 +9,7 @@ use outbox_relay::relay::reaper::{Reap, Reaped};
 
 impl Reap for SimConnection {
     async fn reap_once(&mut self) -> Result<Reaped, Fault> {
-        self.to_server(false).await?;
+        self.reach_server(false).await?;
         let world = std::rc::Rc::clone(&self.server.world);
         let Some(retention) = world.plan.retention else { return Ok(Reaped { rows: 0, more: false }) };
         let reaps_unsent = world.breaks(Sabotage::ReapsUnsent);
@@ -27,7 +27,7 @@ impl Reap for SimConnection {
             self.server.change(transaction, Change::Reaped(row.event));
         }
         self.server.commit(transaction, false);
-        self.from_server().await?;
+        self.hear_server().await?;
         Ok(Reaped { rows: reaped.len() as u64, more: reaped.len() == 4 })
     }
 }

@@ -26,16 +26,16 @@ const CLAIM_MAX: Duration = Duration::from_secs(PUBLISH_TIMEOUT.as_secs() + 10);
 pub struct Server {
     pub world: Rc<World>,
     pub promises: Rc<Promises>,
-    state: RefCell<State>,
+    pub(super) state: RefCell<State>,
     unlocked: Notify,
 }
 
-struct State {
-    tables: Tables,
+pub(super) struct State {
+    pub(super) tables: Tables,
     commits: Vec<Commit>,
     transactions: BTreeMap<u64, Transaction>,
     lanes: [u64; LANES],
-    row_locks: BTreeMap<i64, u64>,
+    pub(super) row_locks: BTreeMap<i64, u64>,
     next_transaction: u64,
     next_id: i64,
     next_connection: u64,
@@ -182,52 +182,6 @@ impl Server {
         owned
     }
 
-    /// The unsent rows of these lanes, lane by lane, by id inside a lane: above `low`, and not of a held topic.
-    pub fn pending(&self, reader: u64, lanes: &[Lane], low: impl Fn(usize) -> i64) -> Vec<SimEvent> {
-        let state = self.state.borrow();
-        let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
-        let mut found: Vec<(usize, SimEvent)> = Vec::new();
-        for event in state.tables.waiting() {
-            let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
-            let locked = skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
-            if event.id > low(place) && !state.tables.holds.contains_key(&event.topic) && !locked {
-                found.push((place, event));
-            }
-        }
-        found.sort_by_key(|(place, event)| (*place, event.id));
-        found.into_iter().map(|(_, event)| event).collect()
-    }
-
-    /// The first unsent row of the key that this row belongs to, held or not.
-    pub fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
-        let state = self.state.borrow();
-        let Some(row) = state.tables.rows.get(&id) else { return Vec::new() };
-        let same = |event: &SimEvent| (event.topic, event.key) == (row.event.topic, row.event.key);
-        state.tables.waiting().find(same).into_iter().collect()
-    }
-
-    /// A row to probe a held topic with: of the key that met the failure, or, if there is none or if `any` will do,
-    /// the first one of some lane.
-    pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
-        let state = self.state.borrow();
-        let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
-        let rows = || state.tables.waiting().filter(|event| event.topic == topic);
-        if let Some(row) = rows().find(|event| Some(event.key) == key) {
-            return Some(row);
-        }
-        let mut firsts: BTreeMap<usize, SimEvent> = BTreeMap::new();
-        for row in rows() {
-            firsts.entry(row.lane().index()).or_insert(row);
-        }
-        let place = self.world.below(firsts.len().max(1) as u64) as usize;
-        firsts.into_values().nth(place)
-    }
-
-    /// The version of the set of holds.
-    pub fn hold_version(&self) -> i64 {
-        self.state.borrow().tables.hold_version
-    }
-
     /// A statement that changes rows takes RowExclusiveLock on the table.
     pub fn lock_table(&self, name: u64) {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
@@ -283,49 +237,6 @@ impl Server {
                 }
             }
             timeout_at(deadline, changed).await.ok()?;
-        }
-    }
-
-    /// Any rows that fit, for those who change some by hand.
-    pub fn rows(&self, fits: impl Fn(&Row) -> bool) -> Vec<Row> {
-        self.state.borrow().tables.rows.values().copied().filter(fits).collect()
-    }
-
-    /// The dead letters.
-    pub fn dead(&self) -> Vec<SimEvent> {
-        self.state.borrow().tables.dead.values().copied().collect()
-    }
-
-    /// Whether a topic is held; the first one that is, if none is asked for.
-    pub fn held(&self, topic: Option<u8>) -> Option<u8> {
-        let state = self.state.borrow();
-        state.tables.holds.keys().copied().find(|held| topic.is_none_or(|topic| topic == *held))
-    }
-
-    /// How many topics are held, and how many rows block their keys.
-    pub fn holds(&self) -> (usize, usize) {
-        let state = self.state.borrow();
-        (state.tables.holds.len(), state.tables.blocked.len())
-    }
-
-    /// The rows that block their keys.
-    pub fn blocked(&self) -> Vec<SimEvent> {
-        self.state.borrow().tables.blocked.values().copied().collect()
-    }
-
-    /// A topic whose time for a probe has come; nobody else gets it for so long.
-    pub fn due(&self, lease: Duration) -> Option<(u8, &'static str)> {
-        let mut state = self.state.borrow_mut();
-        let now = Instant::now();
-        let (topic, hold) = state.tables.holds.iter_mut().find(|(_, hold)| hold.probe_at <= now)?;
-        hold.probe_at = now + lease;
-        Some((*topic, hold.reason))
-    }
-
-    /// A topic's probe comes later.
-    pub fn postpone(&self, topic: u8, time: Duration) {
-        if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
-            hold.probe_at = Instant::now() + time;
         }
     }
 
@@ -400,7 +311,7 @@ impl Server {
 
     fn tell(&self, change: &Change, tables: &Tables) {
         let note = |what, event: &SimEvent| {
-            self.world.note(what, (event.id, event.identity, event.topic, event.key))
+            self.world.note(what, (event.id, event.identity, event.topic, event.key));
         };
         match change {
             Change::Insert(event) => {
@@ -495,16 +406,6 @@ impl Server {
         if ids_too {
             state.next_id = state.tables.highest_id + 1;
         }
-    }
-
-    /// Every committed row is sent, or in the dead letters, or waits behind one that blocks its key.
-    pub fn is_settled(&self) -> bool {
-        self.state.borrow().tables.waiting().next().is_none()
-    }
-
-    /// Whether a row's key waits.
-    pub fn is_blocked(&self, event: &SimEvent) -> bool {
-        self.state.borrow().tables.is_blocked(event)
     }
 }
 

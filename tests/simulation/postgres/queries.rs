@@ -1,0 +1,112 @@
+//! What can be asked of the tables.
+
+use super::server::Server;
+use super::tables::Row;
+use crate::event::SimEvent;
+use crate::plan::Sabotage;
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::lane::Lane;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+impl Server {
+    /// The unsent rows of these lanes, lane by lane, by id inside a lane: above `low`, and not of a held topic.
+    pub fn pending(&self, reader: u64, lanes: &[Lane], low: impl Fn(usize) -> i64) -> Vec<SimEvent> {
+        let state = self.state.borrow();
+        let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
+        let mut found: Vec<(usize, SimEvent)> = Vec::new();
+        for event in state.tables.waiting() {
+            let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
+            let locked = skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
+            if event.id > low(place) && !state.tables.holds.contains_key(&event.topic) && !locked {
+                found.push((place, event));
+            }
+        }
+        found.sort_by_key(|(place, event)| (*place, event.id));
+        found.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// The first unsent row of the key that this row belongs to, held or not.
+    pub fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
+        let state = self.state.borrow();
+        let Some(row) = state.tables.rows.get(&id) else { return Vec::new() };
+        let same = |event: &SimEvent| (event.topic, event.key) == (row.event.topic, row.event.key);
+        state.tables.waiting().find(same).into_iter().collect()
+    }
+
+    /// A row to probe a held topic with: of the key that met the failure, or, if there is none or if `any` will do,
+    /// the first one of some lane.
+    pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
+        let state = self.state.borrow();
+        let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
+        let rows = || state.tables.waiting().filter(|event| event.topic == topic);
+        if let Some(row) = rows().find(|event| Some(event.key) == key) {
+            return Some(row);
+        }
+        let mut firsts: BTreeMap<usize, SimEvent> = BTreeMap::new();
+        for row in rows() {
+            firsts.entry(row.lane().index()).or_insert(row);
+        }
+        let place = self.world.below(firsts.len().max(1) as u64) as usize;
+        firsts.into_values().nth(place)
+    }
+
+    /// The version of the set of holds.
+    pub fn hold_version(&self) -> i64 {
+        self.state.borrow().tables.hold_version
+    }
+
+    /// Any rows that fit, for those who change some by hand.
+    pub fn rows(&self, fits: impl Fn(&Row) -> bool) -> Vec<Row> {
+        self.state.borrow().tables.rows.values().copied().filter(fits).collect()
+    }
+
+    /// The dead letters.
+    pub fn dead(&self) -> Vec<SimEvent> {
+        self.state.borrow().tables.dead.values().copied().collect()
+    }
+
+    /// Whether a topic is held; the first one that is, if none is asked for.
+    pub fn held(&self, topic: Option<u8>) -> Option<u8> {
+        let state = self.state.borrow();
+        state.tables.holds.keys().copied().find(|held| topic.is_none_or(|topic| topic == *held))
+    }
+
+    /// How many topics are held, and how many rows block their keys.
+    pub fn holds(&self) -> (usize, usize) {
+        let state = self.state.borrow();
+        (state.tables.holds.len(), state.tables.blocked.len())
+    }
+
+    /// The rows that block their keys.
+    pub fn blocked(&self) -> Vec<SimEvent> {
+        self.state.borrow().tables.blocked.values().copied().collect()
+    }
+
+    /// A topic whose time for a probe has come; nobody else gets it for so long.
+    pub fn due(&self, lease: Duration) -> Option<(u8, &'static str)> {
+        let mut state = self.state.borrow_mut();
+        let now = Instant::now();
+        let (topic, hold) = state.tables.holds.iter_mut().find(|(_, hold)| hold.probe_at <= now)?;
+        hold.probe_at = now + lease;
+        Some((*topic, hold.reason))
+    }
+
+    /// A topic's probe comes later.
+    pub fn postpone(&self, topic: u8, time: Duration) {
+        if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
+            hold.probe_at = Instant::now() + time;
+        }
+    }
+
+    /// Every committed row is sent, or in the dead letters, or waits behind one that blocks its key.
+    pub fn is_settled(&self) -> bool {
+        self.state.borrow().tables.waiting().next().is_none()
+    }
+
+    /// Whether a row's key waits.
+    pub fn is_blocked(&self, event: &SimEvent) -> bool {
+        self.state.borrow().tables.is_blocked(event)
+    }
+}
