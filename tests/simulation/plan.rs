@@ -252,6 +252,15 @@ impl Plan {
         }
     }
 
+    /// Nothing keeps a relay that lives from being heard by Postgres.
+    pub fn is_always_heard(&self) -> bool {
+        let unheard = [D::Kill, D::HostLost, D::FreezeShort, D::FreezeLong, D::CutFromPostgres];
+        let broken = [D::PostgresRestarts, D::PostgresCrashes, D::FailsOver];
+        let silences = |kind: &Disaster| unheard.contains(kind) || broken.contains(kind);
+        let strikes = self.disasters > 0 && self.kinds.iter().any(silences);
+        self.postgres_breaks == 0 && self.commit_answer_lost == 0 && !strikes
+    }
+
     /// The same with this rule broken.
     pub fn breaking(self, rule: Sabotage) -> Plan {
         Plan { sabotage: Some(rule), ..self }

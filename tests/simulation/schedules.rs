@@ -57,6 +57,26 @@ fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
 }
 
 #[test]
+fn a_claim_is_kept_while_kafka_is_waited_for() {
+    const KINDS: &[Disaster] =
+        &[Disaster::KafkaAway, Disaster::LeaderChange, Disaster::PartitionStuck, Disaster::CutFromKafka];
+    let outcome = explore(|seed| Plan { disasters: 3, kinds: KINDS, ..Plan::busy(seed) }, 250);
+    assert!(outcome.interruptions > 0, "nothing was waited for");
+}
+
+#[test]
+fn with_one_relay_rows_that_somebody_locks_cost_no_duplicate() {
+    none_is_duplicated(|seed| Plan { relays: 1, row_locks: 8, ..Plan::busy(seed) });
+}
+
+#[test]
+fn judging_while_kafka_fails_keeps_the_order() {
+    let plan = |seed| Plan { poison: 150, session_fatal: 150, request_refused: 200, ..Plan::busy(seed) };
+    let outcome = explore(plan, 500);
+    assert!(outcome.dead > 0, "nothing was judged");
+}
+
+#[test]
 fn stopping_a_relay_costs_no_duplicate() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::Stop]));
 }

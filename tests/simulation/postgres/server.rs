@@ -162,6 +162,9 @@ impl Server {
         let silent: Vec<u64> = state.transactions.iter().filter_map(silent).collect();
         for name in silent {
             self.world.note("the server ends a silent claim", name);
+            if self.world.plan.is_always_heard() {
+                self.world.violate(|| format!("claim {name} of a relay that lives was not kept"));
+            }
             state.end(name);
             self.unlocked.notify_waiters();
         }
