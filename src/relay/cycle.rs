@@ -192,15 +192,23 @@ async fn finish<C: Claim, P: Publisher>(
     batch: &mut Batch<C::Event>,
     deadline: Instant,
 ) -> Result<(), Fault> {
-    let begun = Instant::now();
     fail_point::reach("waiting-for-reports").await;
+    // The whole wait at once: each wait for itself would begin anew to count when the claim is to be kept alive.
+    alive(relay, claim, hear(relay, session, batch, deadline)).await.1
+}
+
+async fn hear<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    deadline: Instant,
+) {
+    let begun = Instant::now();
     let patience = relay.limits.publish_timeout / STUCK_SHARE;
     let mut look_at = begun + patience;
     while look_at < deadline {
-        let (done, kept) = alive(relay, claim, timeout_at(look_at, session.finish(batch))).await;
-        kept?;
-        if done.is_ok() {
-            return Ok(());
+        if timeout_at(look_at, session.finish(batch)).await.is_ok() {
+            return;
         }
         let silent_since = session.heard_at().unwrap_or(begun).max(begun);
         if silent_since.elapsed() < patience {
@@ -208,15 +216,16 @@ async fn finish<C: Claim, P: Publisher>(
             continue;
         }
         // That others were acknowledged may have been just before Kafka went away altogether.
-        let (answers, kept) = alive(relay, claim, timeout_at(deadline, relay.publisher.probe())).await;
-        kept?;
+        let answers = timeout_at(deadline, relay.publisher.probe()).await;
         session.absorb(batch);
         if matches!(answers, Ok(Ok(_))) && session.hold_stuck(batch, relay.heard_since(begun), patience) {
-            return Ok(());
+            return;
         }
         look_at = Instant::now() + STUCK_LOOK_EVERY;
     }
-    by(deadline, relay, claim, session, async |session| session.finish(batch).await).await
+    if timeout_at(deadline, session.finish(batch)).await.is_err() {
+        session.close(overdue(relay));
+    }
 }
 
 /// Does something with the session until `deadline` while the claim is kept alive. At the deadline the session

@@ -58,9 +58,9 @@ fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
 
 #[test]
 fn a_claim_is_kept_while_kafka_is_waited_for() {
-    let kinds =
+    const KINDS: &[Disaster] =
         &[Disaster::KafkaAway, Disaster::LeaderChange, Disaster::PartitionStuck, Disaster::CutFromKafka];
-    let outcome = explore(|seed| Plan { disasters: 3, kinds, ..Plan::busy(seed) }, 250);
+    let outcome = explore(|seed| Plan { disasters: 3, kinds: KINDS, ..Plan::busy(seed) }, 250);
     assert!(outcome.interruptions > 0, "nothing was waited for");
 }
 

@@ -114,6 +114,8 @@ fn migration(schema: &str) -> String {
         ("{lane}", "outbox_lane"),
         ("{dead_letter}", "outbox_dead_letter"),
         ("{hold}", "outbox_hold"),
+        ("{blocked_key}", "outbox_blocked_key"),
+        ("{act}", "outbox_act"),
         ("{hold_version}", "outbox_hold_version"),
         ("{hold_changed}", "outbox_hold_changed"),
         ("{enqueue}", "outbox_enqueue"),
