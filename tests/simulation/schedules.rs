@@ -65,6 +65,16 @@ fn a_claim_is_kept_while_kafka_is_waited_for() {
 }
 
 #[test]
+fn with_one_relay_a_topic_that_is_denied_while_connections_break_costs_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        relays: 1,
+        postgres_breaks: 40,
+        commit_answer_lost: 200,
+        ..strikes(seed, &[Disaster::TopicDenied])
+    });
+}
+
+#[test]
 fn with_one_relay_rows_that_somebody_locks_cost_no_duplicate() {
     none_is_duplicated(|seed| Plan { relays: 1, row_locks: 8, ..Plan::busy(seed) });
 }
