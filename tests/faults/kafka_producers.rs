@@ -17,7 +17,8 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
-const STALLED: Duration = Duration::from_secs(30);
+/// Longer than `publish_timeout`, which ends a producer that only waits.
+const STALLED: Duration = Duration::from_secs(60);
 
 /// How many producers the broker knows in the topic's first partition.
 async fn producers(kafka: &KafkaServer, topic: &str) -> usize {

@@ -27,7 +27,8 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
         rows::insert(&outbox, "order", 20, begin..begin + ROUND - 2, Filling::Random(500)).await;
         rows::insert(&outbox, "order", 20, begin + ROUND - 2..begin + ROUND, Filling::Random(20_000)).await;
         if round == 10 {
-            outbox.wait_until_settled(500, STALLED).await;
+            let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
+            wait_until("rows flow", STALLED, async || outbox.count(sent).await >= 500).await;
             outbox.cluster.alter(&topic, &[("max.message.bytes", &LIMIT.to_string())]).await;
         }
     }
