@@ -115,42 +115,7 @@ impl Default for Acknowledged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::event::Payload;
-
-    struct Row(i64);
-
-    impl Event for Row {
-        fn id(&self) -> i64 {
-            self.0
-        }
-        fn event_id(&self) -> Uuid {
-            Uuid::from_u128(self.0 as u128)
-        }
-        fn lane(&self) -> Lane {
-            Lane::new(7).unwrap()
-        }
-        fn aggregate_type(&self) -> &[u8] {
-            b"order"
-        }
-        fn key(&self) -> &[u8] {
-            b"42"
-        }
-        fn event_type(&self) -> &[u8] {
-            b"Changed"
-        }
-        fn payload(&self) -> Payload<'_> {
-            Payload::Tombstone
-        }
-        fn headers(&self) -> Option<&[u8]> {
-            None
-        }
-        fn created_at_us(&self) -> i64 {
-            0
-        }
-        fn size(&self) -> usize {
-            1
-        }
-    }
+    use crate::relay::event::fixture::Row;
 
     fn after_claim(read: &[Row], seen: Seen) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();

@@ -42,3 +42,51 @@ pub enum Payload<'a> {
         bytes: i64,
     },
 }
+
+#[cfg(test)]
+pub(crate) mod fixture {
+    //! Rows for unit tests: number n is of one key, in one lane.
+
+    use super::{Event, Lane, Payload};
+    use uuid::Uuid;
+
+    /// Those above 100 are of other types.
+    pub(crate) struct Row(pub(crate) i64);
+
+    impl Event for Row {
+        fn id(&self) -> i64 {
+            self.0
+        }
+        fn event_id(&self) -> Uuid {
+            Uuid::from_u128(self.0 as u128)
+        }
+        fn lane(&self) -> Lane {
+            Lane::new(0).unwrap()
+        }
+        fn aggregate_type(&self) -> &[u8] {
+            match self.0 {
+                ..100 => b"order",
+                100..200 => b"silent",
+                _ => b"missing",
+            }
+        }
+        fn key(&self) -> &[u8] {
+            b"42"
+        }
+        fn event_type(&self) -> &[u8] {
+            b"Changed"
+        }
+        fn payload(&self) -> Payload<'_> {
+            Payload::Tombstone
+        }
+        fn headers(&self) -> Option<&[u8]> {
+            None
+        }
+        fn created_at_us(&self) -> i64 {
+            0
+        }
+        fn size(&self) -> usize {
+            1
+        }
+    }
+}

@@ -3,11 +3,12 @@
 use super::*;
 use crate::relay::Limits;
 use crate::relay::batch::OnRejected;
+use crate::relay::event::fixture::Row;
 use crate::relay::marks::Marks;
 use crate::relay::outbox::End;
 use crate::relay::reason::{INVALID_RECORD, Reason};
 use crate::relay::session::Routing;
-use crate::relay::session::tests::{LateReporter, Row};
+use crate::relay::session::tests::LateReporter;
 use crate::relay::stats::Stats;
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,53 +1,11 @@
 //! A session on a producer that reports when a test says so.
 
 use super::*;
-use crate::relay::event::Payload;
-use crate::relay::lane::Lane;
+use crate::relay::event::fixture::Row;
 use crate::relay::outbox::End;
 use crate::relay::publisher::Report;
 use crate::relay::reason::STUCK;
 use std::cell::{Cell, RefCell};
-use uuid::Uuid;
-
-/// Those above 100 are of other types.
-pub(in crate::relay) struct Row(pub i64);
-
-impl Event for Row {
-    fn id(&self) -> i64 {
-        self.0
-    }
-    fn event_id(&self) -> Uuid {
-        Uuid::from_u128(self.0 as u128)
-    }
-    fn lane(&self) -> Lane {
-        Lane::new(0).unwrap()
-    }
-    fn aggregate_type(&self) -> &[u8] {
-        match self.0 {
-            ..100 => b"order",
-            100..200 => b"silent",
-            _ => b"missing",
-        }
-    }
-    fn key(&self) -> &[u8] {
-        b"42"
-    }
-    fn event_type(&self) -> &[u8] {
-        b"Changed"
-    }
-    fn payload(&self) -> Payload<'_> {
-        Payload::Tombstone
-    }
-    fn headers(&self) -> Option<&[u8]> {
-        None
-    }
-    fn created_at_us(&self) -> i64 {
-        0
-    }
-    fn size(&self) -> usize {
-        1
-    }
-}
 
 /// Once it answers, it reports what is on its way just after the session has taken the reports.
 #[derive(Default)]
