@@ -148,6 +148,11 @@ impl Board {
         }
     }
 
+    /// The prober waits for this lane no longer; a worker has it.
+    pub fn forgo(&self, lane: Lane) {
+        self.state.borrow_mut().lanes[lane.index()].reserved = false;
+    }
+
     /// The prober is done with this lane.
     pub fn give_up(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
@@ -241,5 +246,25 @@ impl State {
 impl Default for Board {
     fn default() -> Self {
         Board::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lane_that_is_waited_for_in_vain_stays_with_its_worker() {
+        let board = Board::new();
+        let lane = Lane::all().next().unwrap();
+        board.put_up([lane]);
+        assert_eq!(board.take().await, Some(vec![lane]));
+        let waited = tokio::time::timeout(Duration::from_millis(1), board.reserve(lane)).await;
+        assert!(waited.is_err(), "it is in hand");
+        board.forgo(lane);
+        board.put_up([lane]);
+        assert!(!board.unknown().contains(&lane) && board.state.borrow().ready.is_empty(), "it still is");
+        board.give_back(&[lane], &[(lane, true)]);
+        assert_eq!(board.take().await, Some(vec![lane]), "nobody waits for it any more");
     }
 }

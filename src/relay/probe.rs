@@ -41,7 +41,7 @@ pub async fn probe<P: Publisher, H: Holds, O: Outbox>(
     };
     let Some(witness) = holds.witness(due).await? else { return Ok(Probe::Works) };
     if timeout(relay.limits.publish_timeout, relay.board.reserve(witness.lane)).await.is_err() {
-        relay.board.give_up(witness.lane);
+        relay.board.forgo(witness.lane);
         return Ok(Probe::Unknown);
     }
     let probed = publish_first(relay, outbox, due, witness, partitions).await;
