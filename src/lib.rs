@@ -4,6 +4,7 @@
 //! puts them together.
 
 pub mod admin;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod fail_point;

@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
+pub mod bench;
 pub mod blocked_keys;
 pub mod check_config;
 pub mod dead_letters;
@@ -40,6 +41,8 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
     Demo(demo::Demo),
+    /// Measure how fast events reach Kafka here, and what limits it: nothing of yours is touched.
+    Bench(bench::Bench),
     /// Check the configuration, and with --connect what it leads to.
     CheckConfig(check_config::CheckConfig),
     /// Show how far behind the outbox is, what it waits for, and why.
@@ -62,6 +65,11 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
+    /// The file, if one was named.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.config.clone()
+    }
+
     /// Reads it, and shows its warnings.
     pub fn load(&self) -> Result<Config, Failed> {
         let config = config::load(self.config.as_deref(), config::environment()).map_err(|findings| {
@@ -81,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Bench(bench) => bench.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Status(status) => status.run(),
         Command::DeadLetters(dead_letters) => dead_letters.run(),

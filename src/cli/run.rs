@@ -40,6 +40,10 @@ pub struct Run {
     /// Publish what is unsent now, then exit.
     #[arg(long)]
     once: bool,
+    /// End as on SIGTERM when stdin is closed: for whoever starts a relay and must not leave it behind, however it ends
+    /// itself.
+    #[arg(long, hide = true)]
+    while_stdin_is_open: bool,
 }
 
 impl Run {
@@ -47,12 +51,13 @@ impl Run {
     pub fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         log::init(&config.log)?;
-        block_on(relay(config, self.once))?
+        let signals = if self.while_stdin_is_open { Signals::or_end_of_stdin } else { Signals::new };
+        block_on(relay(config, self.once, signals))?
     }
 }
 
-async fn relay(config: Config, once: bool) -> Result<(), Failed> {
-    let mut signals = Signals::new()?;
+async fn relay(config: Config, once: bool, signals: fn() -> Result<Signals, Failed>) -> Result<(), Failed> {
+    let mut signals = signals()?;
     supervisor::check_kafka(&config).map_err(|failure| {
         Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
     })?;
@@ -185,6 +190,7 @@ async fn wait_for_schema(
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    end_of_stdin: Option<oneshot::Receiver<()>>,
 }
 
 impl Signals {
@@ -192,14 +198,32 @@ impl Signals {
     pub(super) fn new() -> Result<Signals, Failed> {
         let open =
             |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
-        Ok(Signals { terminate: open(SignalKind::terminate())?, interrupt: open(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
+        Ok(Signals { terminate, interrupt, end_of_stdin: None })
+    }
+
+    /// The end of stdin counts as one, too. It is read from now on, and what comes is thrown away.
+    fn or_end_of_stdin() -> Result<Signals, Failed> {
+        let (ended, end_of_stdin) = oneshot::channel();
+        std::thread::spawn(move || {
+            _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            _ = ended.send(());
+        });
+        Ok(Signals { end_of_stdin: Some(end_of_stdin), ..Signals::new()? })
     }
 
     /// The next one, or one that came meanwhile.
     pub(super) async fn next(&mut self) {
+        let end_of_stdin = async {
+            match &mut self.end_of_stdin {
+                Some(ended) => _ = ended.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            () = end_of_stdin => self.end_of_stdin = None,
         }
     }
 }

@@ -48,7 +48,7 @@ impl KafkaCluster {
             limits: Rc::new(Limits::new(ClientConfig::new(), RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
         };
-        let config = cluster.base_config()?;
+        let config = client_config(&cluster.settings)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
         cluster.limits = Rc::new(Limits::new(config, record_bytes_max));
         Ok(cluster)
@@ -70,33 +70,10 @@ impl KafkaCluster {
         }
     }
 
-    /// What every client of the cluster shares: the user's properties, secrets read anew.
-    fn base_config(&self) -> Result<ClientConfig, Failure> {
-        let unreadable =
-            |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
-        let mut config = ClientConfig::new();
-        // Defaults of ours that the user may override.
-        config.set("client.id", "outbox-relay");
-        config.set("reconnect.backoff.max.ms", "1000");
-        config.set("socket.keepalive.enable", "true");
-        for (name, value) in self.settings.read_properties().map_err(unreadable)? {
-            config.set(name, value.expose());
-        }
-        config.set("bootstrap.servers", &self.settings.bootstrap_servers);
-        config.set("allow.auto.create.topics", "false");
-        // The configured level decides which lines are kept, not librdkafka.
-        config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
-            RDKafkaLogLevel::Info
-        } else {
-            RDKafkaLogLevel::Critical
-        });
-        Ok(config)
-    }
-
     /// An idempotent producer. What the guarantees rest on comes after the user's properties, which
     /// [`super::properties`] has checked already.
     fn producer_config(&self) -> Result<(ClientConfig, usize), Failure> {
-        let mut config = self.base_config()?;
+        let mut config = client_config(&self.settings)?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
             if config.get(name).is_none()
                 && !(name == "linger.ms" && config.get("queue.buffering.max.ms").is_some())
@@ -189,6 +166,28 @@ impl Publisher for KafkaCluster {
         let (producer, _, _) = self.connect().await?;
         metadata(&producer, topic).await.map(|found| found.partitions)
     }
+}
+
+/// What every client of the cluster shares: the user's properties, secrets read anew.
+pub(super) fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> {
+    let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
+    let mut config = ClientConfig::new();
+    // Defaults of ours that the user may override.
+    config.set("client.id", "outbox-relay");
+    config.set("reconnect.backoff.max.ms", "1000");
+    config.set("socket.keepalive.enable", "true");
+    for (name, value) in settings.read_properties().map_err(unreadable)? {
+        config.set(name, value.expose());
+    }
+    config.set("bootstrap.servers", &settings.bootstrap_servers);
+    config.set("allow.auto.create.topics", "false");
+    // The configured level decides which lines are kept, not librdkafka.
+    config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
+        RDKafkaLogLevel::Info
+    } else {
+        RDKafkaLogLevel::Critical
+    });
+    Ok(config)
 }
 
 /// Publishes rows and waits for all of their reports.

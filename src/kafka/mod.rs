@@ -10,3 +10,4 @@ pub mod mock;
 pub mod producer;
 pub mod properties;
 pub mod record;
+pub mod topics;

@@ -1,0 +1,184 @@
+//! A relay under measurement: a process of its own, so that what it uses is told apart from what measuring uses.
+
+use super::error::BenchError;
+use super::place::{Place, Route};
+use super::settings::Settings;
+use super::subject::Subject;
+use super::usage::Party;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// From its start until it relays.
+const START_WITHIN: Duration = Duration::from_secs(60);
+const LOG_LINES_MAX: usize = 200;
+const LOG_LINES_SHOWN: usize = 20;
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A running relay. Dropping it kills the process.
+pub struct Relay<'a> {
+    place: &'a Place,
+    process: Child,
+    log: Arc<Log>,
+}
+
+/// What it said.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Vec<String>>,
+    grown: Notify,
+}
+
+impl<'a> Relay<'a> {
+    /// Starts `outbox-relay run` on the scratch outbox, publishing to these topics, and waits until it relays.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started, or ends; with its log.
+    pub async fn start(place: &'a Place, route: &Route) -> Result<Relay<'a>, BenchError> {
+        Relay::start_with(place, route, |settings| settings).await
+    }
+
+    /// The same with other settings: `change` gets those of the place.
+    ///
+    /// # Errors
+    ///
+    /// As [`Relay::start`].
+    pub async fn start_with(
+        place: &'a Place,
+        route: &Route,
+        change: impl FnOnce(Settings) -> Settings,
+    ) -> Result<Relay<'a>, BenchError> {
+        let settings = change(place.settings().clone().with("outbox", "topic", route.template()));
+        // What it is told is looked at here, where its findings can be shown as they are.
+        settings.load()?;
+        let mut relay = Relay::spawn(place, &settings)?;
+        relay.wait_for(" relaying ").await?;
+        Ok(relay)
+    }
+
+    fn spawn(place: &'a Place, settings: &Settings) -> Result<Relay<'a>, BenchError> {
+        let mut process = Command::new(settings.program())
+            .arg("run")
+            .arg("--while-stdin-is-open")
+            .args(settings.arguments())
+            .envs(settings.overrides().iter().map(|(name, value)| (name, value)))
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("JOURNAL_STREAM")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| BenchError::System { doing: "starting a relay", source })?;
+        let log = Arc::new(Log::default());
+        if let Some(stderr) = process.stderr.take() {
+            let log = Arc::clone(&log);
+            std::thread::spawn(move || log.follow(stderr));
+        }
+        Ok(Relay { place, process, log })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks it to end, and waits until it has settled what is in flight.
+    ///
+    /// # Errors
+    ///
+    /// It ended otherwise; with its log.
+    pub async fn stop(mut self) -> Result<(), BenchError> {
+        drop(self.process.stdin.take());
+        loop {
+            match self.process.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(self.failed(&format!("did not end as it should: {status}"))),
+                Ok(None) => tokio::time::sleep(LOOK_EVERY).await,
+                Err(source) => return Err(BenchError::System { doing: "waiting for a relay", source }),
+            }
+        }
+    }
+
+    /// A value of its metrics by its name as `/metrics` has it; `None` if it has no such.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    pub async fn metrics(&self) -> Result<super::metrics::Metrics, BenchError> {
+        let address = self.log.find("metrics and health at http://");
+        let address = address.as_deref().and_then(|rest| rest.split('/').next()).unwrap_or_default();
+        super::metrics::fetch(address).await
+    }
+
+    async fn wait_for(&mut self, text: &str) -> Result<(), BenchError> {
+        let begun = Instant::now();
+        while self.log.find(text).is_none() {
+            self.check()?;
+            if begun.elapsed() > START_WITHIN {
+                return Err(self.failed(&format!("does not relay after {START_WITHIN:?}")));
+            }
+            // An end without a word is found out by the next look.
+            let _ = tokio::time::timeout(10 * LOOK_EVERY, self.log.grown.notified()).await;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, how: &str) -> BenchError {
+        BenchError::Subject(format!("the relay {how}; its log ends with\n{}", self.log.tail()))
+    }
+}
+
+impl Subject for Relay<'_> {
+    fn party(&self) -> Party {
+        Party::started("relay", self.pid())
+    }
+
+    fn check(&mut self) -> Result<(), BenchError> {
+        match self.process.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failed(&format!("ended: {status}"))),
+            Err(source) => Err(BenchError::System { doing: "looking after a relay", source }),
+        }
+    }
+
+    async fn has_settled(&mut self) -> Result<bool, BenchError> {
+        Ok(self.place.unsent().await? == 0)
+    }
+}
+
+impl Drop for Relay<'_> {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+impl Log {
+    fn follow(&self, stderr: ChildStderr) {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() == LOG_LINES_MAX {
+                // Not the first ones, which say where its metrics are.
+                lines.remove(LOG_LINES_MAX / 2);
+            }
+            lines.push(line);
+            drop(lines);
+            self.grown.notify_one();
+        }
+    }
+
+    /// What follows a text in the first line that has it.
+    fn find(&self, text: &str) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().find_map(|line| Some(line.split_once(text)?.1.to_owned()))
+    }
+
+    fn tail(&self) -> String {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+    }
+}

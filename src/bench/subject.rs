@@ -1,0 +1,25 @@
+//! What is measured, as far as measuring has to know it: processes that move rows from a table to topics.
+
+use super::error::BenchError;
+use super::usage::Party;
+
+/// Something that relays: a relay of ours, or what it is compared with.
+#[allow(async_fn_in_trait, reason = "measuring runs on one thread: no future has to be Send")]
+pub trait Subject {
+    /// Its processes.
+    fn party(&self) -> Party;
+
+    /// Whether it still works.
+    ///
+    /// # Errors
+    ///
+    /// It has ended or failed, so that waiting for it is in vain; with what it said.
+    fn check(&mut self) -> Result<(), BenchError>;
+
+    /// Whether all that it does for the rows that have arrived is done, its bookkeeping included.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be told.
+    async fn has_settled(&mut self) -> Result<bool, BenchError>;
+}

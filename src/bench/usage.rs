@@ -1,0 +1,163 @@
+//! What processes of this machine use: CPU time and memory, as /proc tells it.
+
+use super::proc;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Memory is looked at this often: each look reads a file for each process.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+
+/// Somebody whose use of the machine is of interest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Party {
+    /// What a report calls it.
+    pub name: String,
+    /// Its processes. What one that is missing used counts as nothing.
+    pub processes: Vec<u32>,
+    /// Whether it is these processes alone, or their children too, those included that have ended by now.
+    pub with_children: bool,
+    /// Whether its memory counts from its start: the kernel knows that peak itself, so that no short one is missed.
+    pub whole_life: bool,
+}
+
+/// What a party used.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Usage {
+    /// The party's name.
+    pub party: String,
+    /// CPU time in seconds, user and system. To 10 ms for each process, which is how the kernel tells it.
+    pub cpu_seconds: f64,
+    /// The same in microseconds for each row, if there were rows.
+    pub cpu_us_per_row: Option<f64>,
+    /// CPU time by elapsed time: 1 is a whole core.
+    pub cores: f64,
+    /// The most memory that it had resident, in bytes: what it has for itself, and what its processes share once.
+    pub memory_peak_bytes: u64,
+}
+
+impl Party {
+    /// A process alone.
+    pub fn process(name: &str, process: u32) -> Party {
+        Party { name: name.to_owned(), processes: vec![process], with_children: false, whole_life: false }
+    }
+
+    /// The process that asks.
+    pub fn this_process(name: &str) -> Party {
+        Party::process(name, std::process::id())
+    }
+
+    /// A process that was started to be measured.
+    pub fn started(name: &str, process: u32) -> Party {
+        Party { whole_life: true, ..Party::process(name, process) }
+    }
+
+    /// A process with all of its children, as a server that forks for each connection.
+    pub fn family(name: &str, parent: u32) -> Party {
+        Party { with_children: true, ..Party::process(name, parent) }
+    }
+
+    fn members(&self, children: &[(u32, u32)]) -> Vec<u32> {
+        let mut members = self.processes.clone();
+        if self.with_children {
+            let of_us = children.iter().filter(|(_, parent)| self.processes.contains(parent));
+            members.extend(of_us.map(|(process, _)| *process));
+        }
+        members
+    }
+}
+
+/// CPU times of the parties at a moment.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The moment.
+    pub at: Instant,
+    cpu: Vec<Duration>,
+}
+
+/// Watches parties from its start to its end.
+pub struct Meter {
+    parties: Vec<Party>,
+    peaks: Arc<Mutex<Vec<u64>>>,
+    ending: Arc<AtomicBool>,
+    sampler: Option<JoinHandle<()>>,
+}
+
+impl Meter {
+    /// Begins to watch.
+    pub fn start(parties: Vec<Party>) -> Meter {
+        let peaks = Arc::new(Mutex::new(vec![0; parties.len()]));
+        let ending = Arc::new(AtomicBool::new(false));
+        let sampler = {
+            let (parties, peaks, ending) = (parties.clone(), Arc::clone(&peaks), Arc::clone(&ending));
+            std::thread::spawn(move || {
+                while !ending.load(Ordering::Acquire) {
+                    sample(&parties, &peaks);
+                    std::thread::park_timeout(SAMPLE_EVERY);
+                }
+            })
+        };
+        Meter { parties, peaks, ending, sampler: Some(sampler) }
+    }
+
+    /// The CPU times now.
+    pub fn read(&self) -> Reading {
+        let children =
+            if self.parties.iter().any(|party| party.with_children) { proc::children() } else { Vec::new() };
+        let cpu = self.parties.iter().map(|party| {
+            let times = party.members(&children).into_iter().filter_map(proc::times);
+            times.map(|times| if party.with_children { times.own + times.ended } else { times.own }).sum()
+        });
+        Reading { cpu: cpu.collect(), at: Instant::now() }
+    }
+
+    /// What was used between two readings, in which so many rows were moved.
+    pub fn used(&self, from: &Reading, to: &Reading, rows: u64) -> Vec<Usage> {
+        sample(&self.parties, &self.peaks);
+        let peaks = self.peaks.lock().unwrap_or_else(PoisonError::into_inner);
+        let elapsed = to.at.saturating_duration_since(from.at).as_secs_f64();
+        let each = self.parties.iter().zip(&*peaks).zip(from.cpu.iter().zip(&to.cpu));
+        each.map(|((party, peak), (before, after))| {
+            let seconds = after.saturating_sub(*before).as_secs_f64();
+            Usage {
+                party: party.name.clone(),
+                cpu_seconds: seconds,
+                cpu_us_per_row: (rows > 0).then(|| seconds * 1e6 / rows as f64),
+                cores: if elapsed > 0.0 { seconds / elapsed } else { 0.0 },
+                memory_peak_bytes: *peak,
+            }
+        })
+        .collect()
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        if let Some(sampler) = self.sampler.take() {
+            sampler.thread().unpark();
+            // A panic of that thread has been reported.
+            _ = sampler.join();
+        }
+    }
+}
+
+/// Raises the peaks to what is there now.
+fn sample(parties: &[Party], peaks: &Mutex<Vec<u64>>) {
+    let children =
+        if parties.iter().any(|party| party.with_children) { proc::children() } else { Vec::new() };
+    for (at, party) in parties.iter().enumerate() {
+        let members = party.members(&children).into_iter();
+        let now = if party.whole_life {
+            members.filter_map(proc::memory_peak).sum()
+        } else {
+            let memories: Vec<_> = members.filter_map(proc::memory).collect();
+            let own: u64 = memories.iter().map(|memory| memory.own).sum();
+            own + memories.iter().map(|memory| memory.shared).max().unwrap_or(0)
+        };
+        let mut peaks = peaks.lock().unwrap_or_else(PoisonError::into_inner);
+        peaks[at] = peaks[at].max(now);
+    }
+}
