@@ -1,0 +1,133 @@
+//! `make bench`: measures the relay under the conditions that matter, beside Debezium, and writes `docs/benchmarks.md`.
+#![forbid(unsafe_code)]
+
+mod bars;
+mod database;
+mod debezium;
+mod delay;
+mod figures;
+mod machine;
+mod parts;
+mod report;
+mod results;
+mod size;
+mod world;
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand};
+use parts::Part;
+use results::{Outcome, Store};
+use size::Size;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use world::World;
+
+/// Measures outbox-relay beside Debezium. scripts/bench starts the servers that it needs.
+#[derive(Debug, Parser)]
+#[command(max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure; what was measured before is kept, but for the parts that are measured now.
+    Run(Run),
+    /// Write docs/benchmarks.md and its charts from everything that was measured.
+    Report {
+        /// The folder to write to.
+        #[arg(long, default_value = "docs")]
+        docs: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// The parts to measure; all of them if none is named.
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Leave out the parts that results are there of.
+    #[arg(long)]
+    resume: bool,
+    /// How often each comparison is repeated.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Rows of a drain, which is 2,000,000; other loads change in proportion.
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1_000..))]
+    rows: Option<u64>,
+    /// A twentieth of the rows, and a sixth of the time: shows that everything works.
+    #[arg(long, conflicts_with = "rows")]
+    quick: bool,
+}
+
+/// One thread: what measures shares the machine with what is measured.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    tokio::task::LocalSet::new().run_until(run(Cli::parse().command)).await
+}
+
+async fn run(command: Command) -> ExitCode {
+    let done = match command {
+        Command::Run(run) => tokio::select! {
+            done = measure(&run) => done,
+            _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        },
+        Command::Report { docs } => folder().and_then(|folder| {
+            report::write(&Store::new(&folder).load()?, &docs)?;
+            eprintln!("wrote {}", docs.join("benchmarks.md").display());
+            Ok(())
+        }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("outbox-benchmarks: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where results and logs are kept.
+fn folder() -> anyhow::Result<PathBuf> {
+    let folder = PathBuf::from(world::variable("OUTBOX_BENCHMARKS_FOLDER")?);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Measures part after part, and saves after each. One that fails does not keep the others from being measured.
+async fn measure(run: &Run) -> anyhow::Result<()> {
+    let folder = folder()?;
+    let world = World::from_environment(folder.clone())?;
+    let size = Size::new(run.runs, run.rows, run.quick);
+    let store = Store::new(&folder);
+    let mut failed = Vec::new();
+    for part in Part::chosen(&run.only) {
+        if run.resume && store.load()?.parts.contains_key(part.name()) {
+            eprintln!("{part}: results are there");
+            continue;
+        }
+        let begun = Instant::now();
+        eprintln!("{part}: {}", part.about());
+        let mut outcome = Outcome { quick: size.is_reduced(), ..Outcome::default() };
+        match part.measure(&world, &size, &mut outcome).await {
+            Ok(()) => {
+                outcome.at = machine::now();
+                let mut results = store.load()?;
+                results.setting = world.describe().await?;
+                results.parts.insert(part.name().to_owned(), outcome);
+                store.save(&results)?;
+                eprintln!("{part}: took {:.0} s", begun.elapsed().as_secs_f64());
+            }
+            Err(error) => {
+                eprintln!("{part}: FAILED: {error:#}");
+                failed.push(part.name());
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("not measured: {}", failed.join(", "));
+    }
+    Ok(())
+}

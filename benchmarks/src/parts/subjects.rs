@@ -1,0 +1,164 @@
+//! A drain of either subject, from an empty outbox to the verdict: what most parts are made of.
+
+use crate::debezium::connect::Connect;
+use crate::debezium::{self, Debezium, Tuning};
+use crate::figures::{Figures, Unit};
+use anyhow::bail;
+use outbox_relay::bench::drain::{self, Drain};
+use outbox_relay::bench::place::{Place, Route};
+use outbox_relay::bench::relay::Relay;
+use outbox_relay::bench::settings::Settings;
+use outbox_relay::bench::usage::Usage;
+use outbox_relay::bench::verify::{self, Committed, Verdict};
+use outbox_relay::bench::Shape;
+use outbox_relay::kafka::record::EVENT_ID;
+
+/// Of every topic, if not said otherwise.
+pub const PARTITIONS: i32 = 12;
+pub const MIB: f64 = (1 << 20) as f64;
+
+/// The rows that the bars speak of, if not said otherwise.
+pub fn reference(rows: u64) -> Shape {
+    Shape { rows, keys: 10_000, payload_bytes: 246, topics: 1, hot_share: 0.0 }
+}
+
+/// Fills the outbox, and lets a relay with these settings drain it.
+pub async fn relay_drains(
+    place: &Place,
+    shape: &Shape,
+    change: impl FnOnce(Settings) -> Settings,
+) -> anyhow::Result<Drain> {
+    let route = place.route(shape, PARTITIONS).await?;
+    place.fill(shape).await?;
+    let mut relay = Relay::start_with(place, &route, change).await?;
+    let drain = drain::watch(place, &route, &mut relay, shape.rows).await?;
+    relay.stop().await?;
+    check_all(place, &route, shape, EVENT_ID).await?;
+    place.close(route).await?;
+    Ok(drain)
+}
+
+/// Fills the outbox while Debezium pauses, and lets it drain.
+pub async fn debezium_drains(
+    connect: &mut Connect,
+    postgres: &str,
+    place: &Place,
+    shape: &Shape,
+    tuning: Tuning,
+) -> anyhow::Result<Drain> {
+    let route = place.route(shape, PARTITIONS).await?;
+    let mut debezium = Debezium::attach(connect, postgres, place, &route, tuning).await?;
+    debezium.pause().await?;
+    place.fill(shape).await?;
+    debezium.resume().await?;
+    let drain = drain::watch(place, &route, &mut debezium, shape.rows).await?;
+    check_all(place, &route, shape, debezium::EVENT_ID).await?;
+    debezium.detach().await?;
+    place.close(route).await?;
+    Ok(drain)
+}
+
+/// Consumes everything, and fails unless it is what was filled in: each row once and in order.
+pub async fn check_all(
+    place: &Place,
+    route: &Route,
+    shape: &Shape,
+    header: &'static str,
+) -> anyhow::Result<Verdict> {
+    let committed = Committed(vec![shape.rows]);
+    let verdict = verify::read_as(&place.config().kafka, route, shape, &committed, header).await?;
+    if !verdict.is_good() || verdict.duplicates > 0 {
+        bail!("the records are not what was committed: {verdict:?}");
+    }
+    Ok(verdict)
+}
+
+/// Adds rate, CPU and memory of a drain, and how near it came to what CPU allows.
+pub fn note(figures: &mut Figures, name: &str, drain: &Drain) {
+    figures.push(format!("{name}: rate"), Unit::RowsPerSecond, drain.rows_per_second);
+    for (at, usage) in drain.usage.iter().enumerate() {
+        // The subject comes first.
+        let party = match usage.party.as_str() {
+            "postgres" => "Postgres",
+            "kafka" => "Kafka",
+            "relay" => "the relay",
+            other => other,
+        };
+        if let Some(cost) = usage.cpu_us_per_row {
+            figures.push(format!("{name}: CPU of {party}"), Unit::MicrosecondsPerRow, cost);
+        }
+        if at == 0 {
+            let memory = usage.memory_peak_bytes as f64 / MIB;
+            figures.push(format!("{name}: memory of {party}"), Unit::Mebibytes, memory);
+        }
+    }
+    if let Some(share) = share_of_cpu_limit(drain, cores()) {
+        figures.push(format!("{name}: of the CPU limit"), Unit::Percent, share);
+    }
+}
+
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64)
+}
+
+/// The limit is the rate at which all cores would do nothing but what the subject, Postgres and Kafka do for each row.
+/// Nothing if one of them was not in sight.
+fn share_of_cpu_limit(drain: &Drain, cores: f64) -> Option<f64> {
+    if drain.usage.len() < 3 {
+        return None;
+    }
+    let costs: Option<Vec<f64>> = drain.usage.iter().map(|usage: &Usage| usage.cpu_us_per_row).collect();
+    let limit = cores * 1e6 / costs?.iter().sum::<f64>();
+    Some(drain.rows_per_second / limit * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(party: &str, cost: f64) -> Usage {
+        Usage {
+            party: party.into(),
+            cpu_seconds: 1.0,
+            cpu_us_per_row: Some(cost),
+            cores: 1.0,
+            memory_peak_bytes: 48 << 20,
+        }
+    }
+
+    fn drained(usage: Vec<Usage>) -> Drain {
+        Drain {
+            rows: 1_000,
+            seconds: 0.01,
+            rows_per_second: 120_000.0,
+            first_third_rows_per_second: 0.0,
+            last_third_rows_per_second: 0.0,
+            usage,
+        }
+    }
+
+    #[test]
+    fn the_limit_is_all_cores_by_the_cost_of_a_row() {
+        let drain = drained(vec![usage("relay", 2.5), usage("postgres", 8.5), usage("kafka", 1.5)]);
+        // 2 cores by 12.5 us are 160,000 rows/s.
+        assert_eq!(share_of_cpu_limit(&drain, 2.0), Some(75.0));
+        assert_eq!(share_of_cpu_limit(&drained(vec![usage("relay", 2.5)]), 2.0), None);
+    }
+
+    #[test]
+    fn the_figures_of_a_drain_have_the_names_that_the_bars_ask_for() {
+        let mut figures = Figures::default();
+        note(&mut figures, "mark", &drained(vec![usage("relay", 2.5), usage("postgres", 8.5), usage("kafka", 1.5)]));
+        let names: Vec<&str> = figures.0.keys().map(String::as_str).collect();
+        let wanted = [
+            "mark: CPU of Kafka",
+            "mark: CPU of Postgres",
+            "mark: CPU of the relay",
+            "mark: memory of the relay",
+            "mark: of the CPU limit",
+            "mark: rate",
+        ];
+        assert_eq!(names, wanted);
+        assert_eq!(figures.pick("mark: memory of the relay", crate::figures::Of::Best), Some(48.0));
+    }
+}

@@ -1,0 +1,76 @@
+//! The tables of the page.
+
+use crate::bars::{Check, Target, Verdict, bars};
+use crate::results::{Outcome, Results};
+
+/// Every bar with its target beside the result.
+pub fn bars_table(results: &Results) -> String {
+    let mut text = "\n| # | | asked | median of the runs | |\n|---|---|---|---|---|\n".to_owned();
+    for bar in bars() {
+        for (at, check) in bar.checks.iter().enumerate() {
+            let what = if at == 0 { format!("{}: {}", bar.what, check.what) } else { check.what.to_owned() };
+            let (result, verdict) = judged(check, results);
+            text += &format!("| {} | {what} | {} | {result} | {verdict} |\n", bar.number, asked(check));
+        }
+    }
+    text
+}
+
+fn asked(check: &Check) -> String {
+    match check.target {
+        Target::AtLeast(least) => format!("≥ {}", check.unit.show(least)),
+        Target::AtMost(most) => format!("≤ {}", check.unit.show(most)),
+        Target::AsFast => "100 %".to_owned(),
+        Target::Stated => String::new(),
+    }
+}
+
+/// The result, with that of the best runs if there were several, and the verdict.
+fn judged(check: &Check, results: &Results) -> (String, &'static str) {
+    let figures = results.parts.get(check.part).map(|part| &part.figures);
+    let Some((figures, value)) = figures.and_then(|figures| Some((figures, check.value(figures)?))) else {
+        return ("not measured".to_owned(), "");
+    };
+    let mut result = check.unit.show(value);
+    if figures.runs() > 1 {
+        let best = check.best(figures).map(|best| check.unit.show(best)).unwrap_or_default();
+        result += &format!(" (best {best})");
+    }
+    let verdict = match check.judge(value) {
+        Verdict::Met => "met",
+        Verdict::Equal => "met, within noise",
+        Verdict::Missed => "**missed**",
+        Verdict::Stated => "",
+    };
+    (result, verdict)
+}
+
+/// What it was measured on and with.
+pub fn setting(results: &Results) -> String {
+    let mut text = "\n| | |\n|---|---|\n".to_owned();
+    for (name, value) in &results.setting {
+        text += &format!("| {} | {} |\n", cell(name), cell(value));
+    }
+    text
+}
+
+/// One part: each figure of each run, and what has to be known beside them.
+pub fn part(name: &str, part: &Outcome) -> String {
+    let mut text = format!("\n### {name}\n\nMeasured {}.", part.at);
+    for note in &part.notes {
+        text += &format!(" {note}");
+    }
+    text += "\n\n| | best | median | runs |\n|---|---|---|---|\n";
+    for (name, figure) in &part.figures.0 {
+        let show = |value: Option<f64>| value.map(|value| figure.unit.show(value)).unwrap_or_default();
+        let runs: Vec<String> = figure.values.iter().map(|value| figure.unit.show(*value)).collect();
+        let (best, median) = (show(figure.best()), show(figure.median()));
+        text += &format!("| {} | {best} | {median} | {} |\n", cell(name), runs.join(", "));
+    }
+    text
+}
+
+/// Text that cannot end its cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}

@@ -1,0 +1,73 @@
+//! What is measured with: the servers that scripts/bench has started, the relay's binary, and Debezium's jars.
+
+use crate::database;
+use crate::debezium::connect::{Connect, Jvm};
+use crate::machine;
+use anyhow::Context;
+use outbox_relay::bench::settings::Settings;
+use std::path::PathBuf;
+
+pub struct World {
+    /// URL of the database.
+    pub postgres: String,
+    /// Address of the broker.
+    pub kafka: String,
+    /// A second listener of the broker, and the address that it advertises.
+    pub kafka_behind: String,
+    pub kafka_proxy: String,
+    /// Folder of Debezium's jars.
+    pub jars: PathBuf,
+    /// For logs and results.
+    pub folder: PathBuf,
+    relay: PathBuf,
+}
+
+impl World {
+    pub fn from_environment(folder: PathBuf) -> anyhow::Result<Self> {
+        Ok(Self {
+            postgres: variable("OUTBOX_RELAY_TEST_POSTGRES_URL")?,
+            kafka: variable("OUTBOX_RELAY_TEST_KAFKA")?,
+            kafka_behind: variable("OUTBOX_RELAY_TEST_KAFKA_BEHIND")?,
+            kafka_proxy: variable("OUTBOX_RELAY_TEST_KAFKA_PROXY")?,
+            jars: variable("OUTBOX_BENCHMARKS_JARS")?.into(),
+            relay: variable("OUTBOX_BENCHMARKS_RELAY")?.into(),
+            folder,
+        })
+    }
+
+    /// A relay's settings: the default of all but what it has to be told.
+    pub fn settings(&self) -> Settings {
+        self.settings_at(&self.postgres, &self.kafka)
+    }
+
+    /// The same, of servers that are reached in another way.
+    pub fn settings_at(&self, postgres: &str, kafka: &str) -> Settings {
+        Settings::new(self.relay.clone(), None)
+            .with("postgres", "url", postgres)
+            .with("kafka", "bootstrap_servers", kafka)
+    }
+
+    /// Starts what Debezium runs in.
+    pub async fn start_connect(&self, jvm: &Jvm) -> anyhow::Result<Connect> {
+        let folder = self.folder.join("connect");
+        Connect::start(&self.jars, &folder, &self.kafka, jvm).await
+    }
+
+    /// What the figures are measured on and with.
+    pub async fn describe(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let mut setting = machine::describe(&self.jars);
+        let client = database::connect(&self.postgres).await?;
+        let asked = "SELECT name, current_setting(name) FROM pg_settings WHERE name IN ('server_version', \
+                     'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'wal_level', 'fsync', \
+                     'synchronous_commit', 'full_page_writes', 'logical_decoding_work_mem') ORDER BY name";
+        for row in client.query(asked, &[]).await? {
+            setting.push((format!("PostgreSQL: {}", row.get::<_, &str>(0)), row.get(1)));
+        }
+        Ok(setting)
+    }
+}
+
+/// A variable that scripts/bench sets.
+pub fn variable(name: &str) -> anyhow::Result<String> {
+    std::env::var(name).with_context(|| format!("{name} is not set: run scripts/bench"))
+}
