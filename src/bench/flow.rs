@@ -1,5 +1,6 @@
 //! A flow: writers insert as fast as they can, and the relay works beside them.
 
+use super::checker::Verdict;
 use super::error::BenchError;
 use super::place::{Place, Route};
 use super::subject::Subject;
@@ -34,7 +35,7 @@ pub struct Flow {
     /// What the parties used while there were writers: the subject first, at the end the writers themselves.
     pub usage: Vec<Usage>,
     /// What arrived.
-    pub verdict: verify::Verdict,
+    pub verdict: Verdict,
 }
 
 /// How fast the writers are without a relay, in rows a second. Leaves the outbox empty.

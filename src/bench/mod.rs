@@ -13,6 +13,7 @@
 //! has to be removed.
 
 pub mod advice;
+pub mod checker;
 pub mod drain;
 pub mod error;
 pub mod flow;
@@ -27,6 +28,7 @@ mod proc;
 pub mod relay;
 pub mod report;
 pub mod settings;
+pub mod site;
 pub mod steady;
 pub mod subject;
 pub mod usage;

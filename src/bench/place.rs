@@ -4,11 +4,12 @@
 use super::error::BenchError;
 use super::parties::{self, Parties};
 use super::settings::Settings;
+use super::site::Site;
 use crate::config::{self, Config};
 use crate::kafka::topics::Topics;
-use crate::postgres::bench::about::{self, Server};
+use crate::postgres::bench::about::Server;
 use crate::postgres::bench::load::{self, Prepared, Shape};
-use crate::postgres::bench::schema::{self, Leftover, PREFIX, Schema};
+use crate::postgres::bench::schema::{PREFIX, Schema};
 use crate::postgres::connect::Database;
 use crate::postgres::table::TableName;
 use crate::relay::failure::{Failure, FailureKind};
@@ -16,18 +17,6 @@ use crate::relay::stats::Stats;
 use pg_outbox::topic::TopicTemplate;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-
-/// Connections of the measuring side, beside those of writers.
-const CONNECTIONS: usize = 8;
-
-/// A database and a cluster that can be reached. Nothing is made yet.
-pub struct Site {
-    settings: Settings,
-    config: Config,
-    database: Database,
-    topics: Topics,
-    server: Server,
-}
 
 /// A scratch schema and the topics that were made for it.
 pub struct Place {
@@ -54,49 +43,14 @@ pub struct Route {
     pub partitions: i32,
 }
 
-impl Site {
-    /// Connects to both, and makes nothing.
+impl Place {
+    /// Connects, and makes the schema.
     ///
     /// # Errors
     ///
-    /// The settings are no good, or Postgres or Kafka cannot be reached.
-    pub async fn connect(settings: Settings) -> Result<Site, BenchError> {
-        let config = settings.load()?;
-        let database = open(&config.postgres, CONNECTIONS)?;
-        let topics = Topics::new(&config.kafka)?;
-        topics.names().await?;
-        let server = about::ask(&database).await?;
-        Ok(Site { settings, config, database, topics, server })
-    }
-
-    /// What runs have left behind that were killed.
-    ///
-    /// # Errors
-    ///
-    /// Postgres fails.
-    pub async fn leftovers(&self) -> Result<Vec<Leftover>, BenchError> {
-        Ok(schema::leftovers(&self.database).await?)
-    }
-
-    /// Removes what a killed run has left behind: its topics, as far as they have the name that it gave them, and then
-    /// its schema.
-    ///
-    /// # Errors
-    ///
-    /// Postgres or Kafka fails, or there are topics on another cluster: the schema stays, as it says which.
-    pub async fn remove(&self, leftover: &Leftover) -> Result<(), BenchError> {
-        let here = &self.config.kafka.bootstrap_servers;
-        if let Some((topic, cluster)) = leftover.topics.iter().find(|(_, cluster)| cluster != here) {
-            return Err(BenchError::Configuration(format!(
-                "schema {} has the topic {topic} on {cluster}, which is not the configured cluster: it is left alone",
-                leftover.schema
-            )));
-        }
-        let ours = |topic: &&String| topic.contains(&leftover.schema);
-        let topics: Vec<String> =
-            leftover.topics.iter().map(|(topic, _)| topic).filter(ours).cloned().collect();
-        self.topics.delete(&topics).await?;
-        Ok(schema::drop_leftover(&self.database, leftover).await?)
+    /// As [`Site::connect`] and [`Place::make`].
+    pub async fn create(settings: Settings) -> Result<Place, BenchError> {
+        Place::make(Site::connect(settings).await?).await
     }
 
     /// Makes the schema; topics are made when they are needed. To be waited for to its end: a schema that is made when
@@ -105,8 +59,8 @@ impl Site {
     /// # Errors
     ///
     /// The role may not make a schema, or Postgres fails.
-    pub async fn make(self) -> Result<Place, BenchError> {
-        let Site { settings, config, database, topics, server } = self;
+    pub async fn make(site: Site) -> Result<Place, BenchError> {
+        let Site { settings, config, database, topics, server } = site;
         let name = format!("{PREFIX}{:08x}", fastrand::u32(..));
         let schema = Schema::create(database.clone(), name).await?;
         let settings = settings
@@ -118,17 +72,6 @@ impl Site {
         let parties = parties::find(&server, &config.kafka.bootstrap_servers);
         let (made, routes) = (RefCell::default(), Cell::new(0));
         Ok(Place { settings, config, database, schema, topics, made, routes, server, parties })
-    }
-}
-
-impl Place {
-    /// Connects, and makes the schema.
-    ///
-    /// # Errors
-    ///
-    /// As [`Site::connect`] and [`Site::make`].
-    pub async fn create(settings: Settings) -> Result<Place, BenchError> {
-        Site::connect(settings).await?.make().await
     }
 
     /// The user's configuration.
@@ -264,7 +207,7 @@ fn refused(failure: Failure) -> BenchError {
     }
 }
 
-fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
+pub(super) fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
     Ok(Database::new(settings, connections, Arc::new(Stats::new()))?)
 }
 

@@ -1,6 +1,7 @@
 //! What `outbox-relay bench` measures, part by part.
 
 use super::advice;
+use super::checker::Committed;
 use super::drain;
 use super::error::BenchError;
 use super::flow;
@@ -10,7 +11,7 @@ use super::place::{Place, Route};
 use super::relay::Relay;
 use super::report::{MeasuredDrain, MeasuredFlow, Report, word};
 use super::steady::{self, Pace};
-use super::verify::{self, Committed};
+use super::verify;
 use super::writers::Work;
 use crate::config::OnSent;
 use crate::postgres::bench::load::{self, Shape};

@@ -2,6 +2,7 @@
 //! long as `format` stays.
 
 use super::advice::Finding;
+use super::checker::Verdict;
 use super::drain::Drain;
 use super::flow::Flow;
 use super::idle::Idle;
@@ -10,7 +11,6 @@ use super::metrics::Batches;
 use super::place::Place;
 use super::steady::Steady;
 use super::usage::Usage;
-use super::verify::Verdict;
 use crate::config::OnSent;
 use crate::postgres::bench::load::Shape;
 use serde::Serialize;

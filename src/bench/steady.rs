@@ -3,6 +3,7 @@
 //! Writers and consumer are threads of this process, so that one clock measures both ends. The pace is a schedule: what
 //! arrives late does not delay the next row, and a writer that cannot keep it is reported, not hidden.
 
+use super::checker::{self, Verdict};
 use super::error::BenchError;
 use super::latency::Latency;
 use super::place::{Place, Route};
@@ -58,7 +59,7 @@ pub struct Steady {
     /// What the parties used: the subject first, at the end the measuring itself, writers and consumer.
     pub usage: Vec<Usage>,
     /// What arrived.
-    pub verdict: verify::Verdict,
+    pub verdict: Verdict,
 }
 
 impl Pace {
@@ -110,7 +111,7 @@ fn summary(
     written: &Written,
     arrived: &[(u64, Instant)],
     usage: Vec<Usage>,
-    verdict: verify::Verdict,
+    verdict: Verdict,
 ) -> Steady {
     let streams = written.committed.0.len() as u64;
     let most = written.committed.0.iter().copied().max().unwrap_or(0);
@@ -169,7 +170,7 @@ impl Consuming {
                 while !stopped.load(Ordering::Acquire) {
                     let Some(record) = consumer.view(WAIT)? else { continue };
                     let at = Instant::now();
-                    if let Some(number) = record.payload().and_then(verify::number) {
+                    if let Some(number) = record.payload().and_then(checker::number) {
                         _ = tell.send((number, at));
                     }
                 }

@@ -2,8 +2,9 @@
 //!
 //! Each writer has keys of its own, so the events of a key are committed in the order of their numbers.
 
+use super::checker::Committed;
 use super::error::BenchError;
-use super::verify::{Committed, StopOnDrop};
+use super::verify::StopOnDrop;
 use crate::config;
 use crate::postgres::bench::load::Shape;
 use crate::postgres::bench::writer::Writer;

@@ -5,11 +5,12 @@ mod table;
 use super::exit::Failed;
 use super::run::Signals;
 use super::{ConfigFile, block_on, output};
-use crate::bench::place::Site;
+use crate::bench::checker::Verdict;
+use crate::bench::place::Place;
 use crate::bench::plan::{self, PARTS, Part, Plan};
 use crate::bench::report::Report;
 use crate::bench::settings::Settings;
-use crate::bench::verify::Verdict;
+use crate::bench::site::Site;
 use crate::bench::{BYTES_LEAST, BenchError, Shape};
 use crate::relay::failure::{FailureKind, FaultKind};
 use anyhow::anyhow;
@@ -152,7 +153,7 @@ async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
         site = arrive(settings) => site?,
         () = signals.next() => return Err(interrupted()),
     };
-    let place = site.make().await?;
+    let place = Place::make(site).await?;
     let measured = tokio::select! {
         measured = plan::run(&place, plan, &say) => measured.map_err(Failed::from),
         () = signals.next() => Err(interrupted()),

@@ -1,6 +1,7 @@
 //! The report as text.
 
 use super::super::output::thousands;
+use crate::bench::checker::Verdict;
 use crate::bench::drain::Drain;
 use crate::bench::limits::Limit;
 use crate::bench::report::{MeasuredFlow, Report, Share};
@@ -200,8 +201,7 @@ fn idle(report: &Report, text: &mut String) {
 }
 
 fn verdict(report: &Report, text: &mut String) {
-    let sum =
-        |of: fn(&crate::bench::verify::Verdict) -> u64| number(report.verdicts().map(of).sum::<u64>() as f64);
+    let sum = |of: fn(&Verdict) -> u64| number(report.verdicts().map(of).sum::<u64>() as f64);
     if report.verdicts().next().is_some() {
         _ = writeln!(
             text,
