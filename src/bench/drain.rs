@@ -28,6 +28,8 @@ pub struct Drain {
     pub first_third_rows_per_second: f64,
     /// The same of the last third.
     pub last_third_rows_per_second: f64,
+    /// The share of all cores of the machine that was in use, by whomever; from 0 to 1.
+    pub machine_busy: Option<f64>,
     /// What the parties used in that time and until the bookkeeping was done: the subject first.
     pub usage: Vec<Usage>,
 }
@@ -67,14 +69,14 @@ pub async fn watch(
         }
         tokio::time::sleep(LOOK_EVERY.saturating_sub(looked.elapsed())).await;
     }
-    let ended = settled(subject, &meter).await?;
-    Ok(course.drain(meter.used(&began, &ended, rows)))
+    let ended = settled(subject, rows, &meter).await?;
+    Ok(Drain { machine_busy: meter.busy(&began, &ended), ..course.drain(meter.used(&began, &ended, rows)) })
 }
 
 /// Waits until the subject has done its bookkeeping.
-async fn settled(subject: &mut impl Subject, meter: &Meter) -> Result<Reading, BenchError> {
+async fn settled(subject: &mut impl Subject, rows: u64, meter: &Meter) -> Result<Reading, BenchError> {
     let begun = Instant::now();
-    while !subject.has_settled().await? {
+    while !subject.has_settled(rows).await? {
         subject.check()?;
         if begun.elapsed() > SILENCE_MAX {
             let text = format!("all rows have arrived, but are not settled after {SILENCE_MAX:?}");
@@ -83,6 +85,11 @@ async fn settled(subject: &mut impl Subject, meter: &Meter) -> Result<Reading, B
         tokio::time::sleep(LOOK_EVERY).await;
     }
     Ok(meter.read())
+}
+
+/// Rows a second; 0 if there was no time.
+pub(super) fn rate(rows: f64, seconds: f64) -> f64 {
+    if seconds > 0.0 { rows / seconds } else { 0.0 }
 }
 
 /// When how many rows had arrived.
@@ -129,13 +136,13 @@ impl Course {
     fn drain(&self, usage: Vec<Usage>) -> Drain {
         let third = self.rows as f64 / 3.0;
         let seconds = self.when(self.rows as f64);
-        let rate = |rows: f64, seconds: f64| if seconds > 0.0 { rows / seconds } else { 0.0 };
         Drain {
             rows: self.rows,
             seconds,
             rows_per_second: rate(self.rows as f64, seconds),
             first_third_rows_per_second: rate(third, self.when(third)),
             last_third_rows_per_second: rate(third, seconds - self.when(2.0 * third)),
+            machine_busy: None,
             usage,
         }
     }

@@ -12,17 +12,28 @@
 //! [`crate::cli::block_on`] makes it. Whoever drops a future here gives the measurement up; the [`place::Place`] stays, and
 //! has to be removed.
 
+pub mod advice;
+pub mod checker;
 pub mod drain;
 pub mod error;
+pub mod flow;
+pub mod idle;
+pub mod latency;
+pub mod limits;
 pub mod metrics;
 pub mod parties;
 pub mod place;
+pub mod plan;
 mod proc;
 pub mod relay;
+pub mod report;
 pub mod settings;
+pub mod site;
+pub mod steady;
 pub mod subject;
 pub mod usage;
 pub mod verify;
+pub mod writers;
 
 pub use crate::postgres::bench::load::{BYTES_LEAST, Prepared, Shape};
 pub use error::BenchError;

@@ -4,20 +4,19 @@
 use super::error::BenchError;
 use super::parties::{self, Parties};
 use super::settings::Settings;
+use super::site::Site;
 use crate::config::{self, Config};
 use crate::kafka::topics::Topics;
-use crate::postgres::bench::about::{self, Server};
+use crate::postgres::bench::about::Server;
 use crate::postgres::bench::load::{self, Prepared, Shape};
-use crate::postgres::bench::schema::{self, Leftover, PREFIX, Schema};
+use crate::postgres::bench::schema::{PREFIX, Schema};
 use crate::postgres::connect::Database;
 use crate::postgres::table::TableName;
+use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::stats::Stats;
 use pg_outbox::topic::TopicTemplate;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-
-/// Connections of the measuring side, beside those of writers.
-const CONNECTIONS: usize = 8;
 
 /// A scratch schema and the topics that were made for it.
 pub struct Place {
@@ -45,18 +44,23 @@ pub struct Route {
 }
 
 impl Place {
-    /// Makes the schema; topics are made when they are needed.
+    /// Connects, and makes the schema.
     ///
     /// # Errors
     ///
-    /// The settings are no good, Postgres or Kafka cannot be reached, or the role may not make a schema.
+    /// As [`Site::connect`] and [`Place::make`].
     pub async fn create(settings: Settings) -> Result<Place, BenchError> {
-        let config = settings.load()?;
-        let database = open(&config.postgres, CONNECTIONS)?;
-        let topics = Topics::new(&config.kafka)?;
-        // A cluster that does not answer is found out before anything is made.
-        topics.names().await?;
-        let server = about::ask(&database).await?;
+        Place::make(Site::connect(settings).await?).await
+    }
+
+    /// Makes the schema; topics are made when they are needed. To be waited for to its end: a schema that is made when
+    /// the future is dropped is left behind.
+    ///
+    /// # Errors
+    ///
+    /// The role may not make a schema, or Postgres fails.
+    pub async fn make(site: Site) -> Result<Place, BenchError> {
+        let Site { settings, config, database, topics, server } = site;
         let name = format!("{PREFIX}{:08x}", fastrand::u32(..));
         let schema = Schema::create(database.clone(), name).await?;
         let settings = settings
@@ -123,7 +127,7 @@ impl Place {
             self.schema.note_topic(topic, &self.config.kafka.bootstrap_servers).await?;
             self.made.borrow_mut().push(topic.clone());
         }
-        self.topics.create(&topics, partitions).await?;
+        self.topics.create(&topics, partitions).await.map_err(refused)?;
         Ok(Route { template, topics, partitions })
     }
 
@@ -181,37 +185,6 @@ impl Place {
     }
 }
 
-/// What runs have left behind that were killed.
-///
-/// # Errors
-///
-/// The settings are no good, or Postgres cannot be reached.
-pub async fn leftovers(settings: &Settings) -> Result<Vec<Leftover>, BenchError> {
-    let config = settings.load()?;
-    Ok(schema::leftovers(&open(&config.postgres, 2)?).await?)
-}
-
-/// Removes what a killed run has left behind: its topics, as far as they are on this cluster and have the name that it
-/// gave them, and then its schema.
-///
-/// # Errors
-///
-/// Postgres or Kafka fails, or there are topics on another cluster: the schema stays, as it says which.
-pub async fn remove_leftover(settings: &Settings, leftover: &Leftover) -> Result<(), BenchError> {
-    let config = settings.load()?;
-    let is_here = |cluster: &String| *cluster == config.kafka.bootstrap_servers;
-    if let Some((topic, cluster)) = leftover.topics.iter().find(|(_, cluster)| !is_here(cluster)) {
-        return Err(BenchError::Configuration(format!(
-            "schema {} has the topic {topic} on {cluster}, which is not the configured cluster: it is left alone",
-            leftover.schema
-        )));
-    }
-    let ours = |topic: &&String| topic.contains(&leftover.schema);
-    let topics: Vec<String> = leftover.topics.iter().map(|(topic, _)| topic).filter(ours).cloned().collect();
-    Topics::new(&config.kafka)?.delete(&topics).await?;
-    Ok(schema::drop_leftover(&open(&config.postgres, 2)?, leftover).await?)
-}
-
 impl Route {
     /// A relay's `[outbox] topic`.
     pub fn template(&self) -> String {
@@ -224,7 +197,17 @@ impl Route {
     }
 }
 
-fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
+/// A cluster that refuses a topic wants something else of the user than one that does not answer.
+fn refused(failure: Failure) -> BenchError {
+    match failure.kind {
+        FailureKind::Topic => BenchError::Configuration(format!(
+            "{failure}: the Kafka user needs the rights to create, write, read and delete the scratch topics"
+        )),
+        _ => BenchError::Kafka(failure),
+    }
+}
+
+pub(super) fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
     Ok(Database::new(settings, connections, Arc::new(Stats::new()))?)
 }
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// The unit of times in /proc, USER_HZ: 100 on every platform that the relay is built for.
-const TICK: Duration = Duration::from_millis(10);
+/// The unit of times in /proc: a second by USER_HZ, which is 100 on every platform that the relay is built for.
+const TICK_MS: u64 = 10;
 const STATE_LISTEN: &str = "0A";
 
 /// CPU time of a process, user and system.
@@ -25,6 +25,14 @@ pub(super) struct Memory {
     pub(super) shared: u64,
 }
 
+/// Time of all cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Machine {
+    pub(super) all: Duration,
+    /// In which nobody wanted a core; waiting for a disk is no use of one.
+    pub(super) idle: Duration,
+}
+
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listener {
@@ -39,6 +47,10 @@ pub(super) fn times(process: u32) -> Option<Times> {
 
 pub(super) fn parent(process: u32) -> Option<u32> {
     parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?).map(|(parent, _)| parent)
+}
+
+pub(super) fn machine() -> Option<Machine> {
+    parse_machine(&fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// Every process with its parent.
@@ -97,10 +109,21 @@ pub(super) fn owner(inode: u64) -> Option<u32> {
 fn parse_stat(line: &str) -> Option<(u32, Times)> {
     let (_, rest) = line.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| Some(TICK * fields.get(at)?.parse::<u32>().ok()?);
+    let ticks = |at: usize| Some(duration(fields.get(at)?.parse().ok()?));
     let own = ticks(11)? + ticks(12)?;
     let ended = ticks(13)? + ticks(14)?;
     Some((fields.get(1)?.parse().ok()?, Times { own, ended }))
+}
+
+fn duration(ticks: u64) -> Duration {
+    Duration::from_millis(TICK_MS * ticks)
+}
+
+/// The first line: user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of these.
+fn parse_machine(stat: &str) -> Option<Machine> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+    let times: Vec<Duration> = fields.map(|field| field.parse().ok().map(duration)).collect::<Option<_>>()?;
+    Some(Machine { all: times.iter().sum(), idle: *times.get(3)? + *times.get(4)? })
 }
 
 fn parse_status(status: &str) -> Option<Memory> {
@@ -163,6 +186,13 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_waits_for_its_disk_is_idle() {
+        let stat = "cpu  100 20 30 400 50 6 7 8 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
+        let ms = Duration::from_millis;
+        assert_eq!(parse_machine(stat), Some(Machine { all: ms(6_210), idle: ms(4_500) }));
+    }
+
+    #[test]
     fn a_listener_is_found_by_its_address_or_by_all_addresses() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000   999        0 12345 1 0 100 0 0 10 0
@@ -188,7 +218,7 @@ mod tests {
         assert!(children().contains(&(process, parent)));
         let begun = times(process).unwrap().own;
         let mut sum = 0_u64;
-        while times(process).unwrap().own < begun + 3 * TICK {
+        while times(process).unwrap().own < begun + duration(3) {
             sum = std::hint::black_box(sum + 1);
         }
     }

@@ -18,8 +18,7 @@ const LOG_LINES_SHOWN: usize = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A running relay. Dropping it kills the process.
-pub struct Relay<'a> {
-    place: &'a Place,
+pub struct Relay {
     process: Child,
     log: Arc<Log>,
 }
@@ -31,13 +30,13 @@ struct Log {
     grown: Notify,
 }
 
-impl<'a> Relay<'a> {
+impl Relay {
     /// Starts `outbox-relay run` on the scratch outbox, publishing to these topics, and waits until it relays.
     ///
     /// # Errors
     ///
     /// It cannot be started, or ends; with its log.
-    pub async fn start(place: &'a Place, route: &Route) -> Result<Relay<'a>, BenchError> {
+    pub async fn start(place: &Place, route: &Route) -> Result<Relay, BenchError> {
         Relay::start_with(place, route, |settings| settings).await
     }
 
@@ -47,19 +46,19 @@ impl<'a> Relay<'a> {
     ///
     /// As [`Relay::start`].
     pub async fn start_with(
-        place: &'a Place,
+        place: &Place,
         route: &Route,
         change: impl FnOnce(Settings) -> Settings,
-    ) -> Result<Relay<'a>, BenchError> {
+    ) -> Result<Relay, BenchError> {
         let settings = change(place.settings().clone().with("outbox", "topic", route.template()));
         // What it is told is looked at here, where its findings can be shown as they are.
         settings.load()?;
-        let mut relay = Relay::spawn(place, &settings)?;
+        let mut relay = Relay::spawn(&settings)?;
         relay.wait_for(" relaying ").await?;
         Ok(relay)
     }
 
-    fn spawn(place: &'a Place, settings: &Settings) -> Result<Relay<'a>, BenchError> {
+    fn spawn(settings: &Settings) -> Result<Relay, BenchError> {
         let mut process = Command::new(settings.program())
             .arg("run")
             .arg("--while-stdin-is-open")
@@ -77,7 +76,7 @@ impl<'a> Relay<'a> {
             let log = Arc::clone(&log);
             std::thread::spawn(move || log.follow(stderr));
         }
-        Ok(Relay { place, process, log })
+        Ok(Relay { process, log })
     }
 
     /// Its process.
@@ -102,7 +101,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// A value of its metrics by its name as `/metrics` has it; `None` if it has no such.
+    /// What it says of itself.
     ///
     /// # Errors
     ///
@@ -131,7 +130,7 @@ impl<'a> Relay<'a> {
     }
 }
 
-impl Subject for Relay<'_> {
+impl Subject for Relay {
     fn party(&self) -> Party {
         Party::started("relay", self.pid())
     }
@@ -144,12 +143,12 @@ impl Subject for Relay<'_> {
         }
     }
 
-    async fn has_settled(&mut self) -> Result<bool, BenchError> {
-        Ok(self.place.unsent().await? == 0)
+    async fn has_settled(&mut self, rows: u64) -> Result<bool, BenchError> {
+        Ok(self.metrics().await?.value("outbox_relay_published_total") as u64 >= rows)
     }
 }
 
-impl Drop for Relay<'_> {
+impl Drop for Relay {
     fn drop(&mut self) {
         // An error means that it has ended already.
         _ = self.process.kill();

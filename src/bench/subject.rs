@@ -16,10 +16,11 @@ pub trait Subject {
     /// It has ended or failed, so that waiting for it is in vain; with what it said.
     fn check(&mut self) -> Result<(), BenchError>;
 
-    /// Whether all that it does for the rows that have arrived is done, its bookkeeping included.
+    /// Whether all that it does for so many rows, all that it has moved since its start, is done: its bookkeeping
+    /// included. To be asked without making its database work.
     ///
     /// # Errors
     ///
     /// It cannot be told.
-    async fn has_settled(&mut self) -> Result<bool, BenchError>;
+    async fn has_settled(&mut self, rows: u64) -> Result<bool, BenchError>;
 }

@@ -75,6 +75,7 @@ pub struct Reading {
     /// The moment.
     pub at: Instant,
     cpu: Vec<Duration>,
+    machine: Option<proc::Machine>,
 }
 
 /// Watches parties from its start to its end.
@@ -110,7 +111,14 @@ impl Meter {
             let times = party.members(&children).into_iter().filter_map(proc::times);
             times.map(|times| if party.with_children { times.own + times.ended } else { times.own }).sum()
         });
-        Reading { cpu: cpu.collect(), at: Instant::now() }
+        Reading { cpu: cpu.collect(), machine: proc::machine(), at: Instant::now() }
+    }
+
+    /// The share of all cores of the machine that was in use between two readings, by whomever; from 0 to 1.
+    pub fn busy(&self, from: &Reading, to: &Reading) -> Option<f64> {
+        let (from, to) = (from.machine?, to.machine?);
+        let all = to.all.saturating_sub(from.all).as_secs_f64();
+        (all > 0.0).then(|| 1.0 - to.idle.saturating_sub(from.idle).as_secs_f64() / all)
     }
 
     /// What was used between two readings, in which so many rows were moved.

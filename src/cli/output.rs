@@ -80,6 +80,19 @@ pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// `1,234,567`.
+pub fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// A text of somebody else as a part of one line: no line break, nothing that a terminal would obey, and not longer
 /// than `most` characters.
 pub fn in_line(text: &str, most: usize) -> String {
@@ -96,12 +109,19 @@ pub fn in_line(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::in_line;
+    use super::{in_line, thousands};
 
     #[test]
     fn a_text_stays_in_its_line_and_says_nothing_to_the_terminal() {
         assert_eq!(in_line("a\nb\u{1b}[31mä", 100), r"a\nb\u{1b}[31mä");
         assert_eq!(in_line("äöü", 3), "äöü");
         assert_eq!(in_line("äöüß", 3), "äöü…");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(thousands(number), text);
+        }
     }
 }

@@ -1,73 +1,208 @@
 //! `outbox-relay bench`: how fast the relay is here, and what keeps it from being faster.
 
+mod table;
+
 use super::exit::Failed;
 use super::run::Signals;
-use super::{ConfigFile, block_on};
-use crate::bench::drain;
-use crate::bench::place::{self, Place};
-use crate::bench::relay::Relay;
+use super::{ConfigFile, block_on, output};
+use crate::bench::checker::Verdict;
+use crate::bench::place::Place;
+use crate::bench::plan::{self, PARTS, Part, Plan};
+use crate::bench::report::Report;
 use crate::bench::settings::Settings;
-use crate::bench::verify::{self, Committed};
-use crate::bench::{BenchError, Shape};
+use crate::bench::site::Site;
+use crate::bench::{BYTES_LEAST, BenchError, Shape};
+use crate::relay::failure::{FailureKind, FaultKind};
 use anyhow::anyhow;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use std::time::Duration;
 
 /// Measure how fast events reach Kafka here, and what limits it.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+It works in a schema that it makes for itself in the configured database, outbox_bench_ and eight digits, and on topics \
+of its own, named after it behind the fixed beginning of [outbox] topic. The configured outbox and its topics are neither \
+read nor written. Schema and topics are removed at the end, on Ctrl-C and after an error too; what a run leaves behind that \
+was killed is named and removed by the next one. The role needs CREATE on the database, and the Kafka user the rights to \
+create, write, read and delete these topics; OUTBOX_RELAY__POSTGRES__URL names another role. It loads both servers fully \
+for a minute or two: not for production at its busiest hour.
+
+What is measured, with --only some of it:
+  idle     CPU of a relay that has nothing to do, and of Postgres beside it
+  limits   each half of the relay alone: claim and settle without Kafka, produce without Postgres
+  drain    --rows rows that wait, marked and deleted
+  flow     8 writers at full speed for --seconds, without and with a relay
+  steady   100, 1,000 and 5,000 rows/s for --seconds: from the answer to COMMIT until a consumer has the record
+  held     the drain while a transaction holds a snapshot open, as a backup does
+  hot-key  the drain with all rows of one key, and with half of them
+
+Units: rows/s; CPU in microseconds a row (user and system), or in % of one core; memory in MiB, the most that was resident; \
+latency in milliseconds, p99.9 being what one row in a thousand exceeds. `of limit` compares a drain with the lowest of: \
+claim and settle alone, produce alone, and the CPU of all cores by what a row costs relay, Postgres and Kafka together. CPU \
+and memory of Postgres and Kafka are those of their processes on this machine, if they are to be seen; what else the \
+machine does slows everything.
+
+Every record is read again, and compared with what was committed. --json prints the same as one object: its `format` \
+is 1 as long as no field changes its meaning; fields may be added.
+
+Examples:
+  outbox-relay bench --config config.toml
+  outbox-relay bench --config config.toml --only drain,steady --rows 2000000 --payload 1024
+  OUTBOX_RELAY__RELAY__WORKERS=6 outbox-relay bench --config config.toml --only drain --json
+
+Exit codes: 0 measured, everything arrived and in order; 1 it did not, or the measurement failed; 2 usage, 69 Postgres or \
+Kafka cannot be reached, 78 the configuration or a right has to be mended.")]
 pub struct Bench {
     #[command(flatten)]
     config: ConfigFile,
+    /// Measure only these, separated by commas.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    only: Vec<Chosen>,
     /// Rows of each drain.
-    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     rows: u64,
+    /// Different keys; each row has one of them by chance.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    keys: u64,
+    /// Bytes of each payload, exactly: JSON, about half of it random.
+    #[arg(long, value_name = "BYTES", default_value_t = 246, value_parser = payload)]
+    payload: usize,
+    /// Partitions of each scratch topic.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(i32).range(1..=1_000))]
+    partitions: i32,
+    /// How long a steady rate, a flow and an idle relay are measured.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Chosen {
+    Idle,
+    Limits,
+    Drain,
+    Flow,
+    Steady,
+    Held,
+    HotKey,
 }
 
 impl Bench {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        self.config.load()?;
         let settings = Settings::of_this_program(self.config.path())?;
-        drop(config);
-        block_on(bench(settings, self.rows))?
+        let report = block_on(bench(settings, &self.plan()))??;
+        let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };
+        output::print(text.as_bytes())?;
+        if report.verdicts().all(Verdict::is_good) {
+            Ok(())
+        } else {
+            Err(Failed::Failure(anyhow!("what arrived is not what was committed")))
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        let only: Vec<Part> = self.only.iter().map(|chosen| chosen.part()).collect();
+        Plan {
+            parts: if only.is_empty() { PARTS.to_vec() } else { only },
+            shape: Shape {
+                rows: self.rows,
+                keys: self.keys,
+                payload_bytes: self.payload,
+                topics: 1,
+                hot_share: 0.0,
+            },
+            partitions: self.partitions,
+            time: Duration::from_secs(self.seconds),
+        }
     }
 }
 
-async fn bench(settings: Settings, rows: u64) -> Result<(), Failed> {
+impl Chosen {
+    fn part(self) -> Part {
+        match self {
+            Chosen::Idle => Part::Idle,
+            Chosen::Limits => Part::Limits,
+            Chosen::Drain => Part::Drain,
+            Chosen::Flow => Part::Flow,
+            Chosen::Steady => Part::Steady,
+            Chosen::Held => Part::Held,
+            Chosen::HotKey => Part::HotKey,
+        }
+    }
+}
+
+/// What a record may hold at librdkafka's default, with room for the rest of it.
+fn payload(text: &str) -> Result<usize, String> {
+    const MOST: usize = 990_000;
+    let bytes: usize = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    if (BYTES_LEAST..=MOST).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("{bytes} is not from {BYTES_LEAST} to {MOST}"))
+    }
+}
+
+async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
     let mut signals = Signals::new()?;
-    for leftover in place::leftovers(&settings).await? {
-        eprintln!("removing what a killed run has left: schema {}", leftover.schema);
-        place::remove_leftover(&settings, &leftover).await?;
-    }
-    let place = Place::create(settings).await?;
-    let measured = tokio::select! {
-        measured = measure(&place, rows) => measured.map_err(Failed::from),
-        () = signals.next() => Err(Failed::Failure(anyhow!("interrupted"))),
+    let site = tokio::select! {
+        site = arrive(settings) => site?,
+        () = signals.next() => return Err(interrupted()),
     };
-    let removed = place.remove().await.map_err(Failed::from);
-    measured.and(removed)
+    let place = Place::make(site).await?;
+    let measured = tokio::select! {
+        measured = plan::run(&place, plan, &say) => measured.map_err(Failed::from),
+        () = signals.next() => Err(interrupted()),
+    };
+    // However it ended. A second signal is taken for what it is.
+    let removed = tokio::select! {
+        removed = place.remove() => removed.map_err(Failed::from),
+        () = signals.next() => Err(Failed::Failure(anyhow!(
+            "interrupted while the schema and the topics were being removed: the next run names and removes what is left"
+        ))),
+    };
+    match (measured, removed) {
+        (Ok(report), Ok(())) => Ok(report),
+        (Err(failed), Ok(())) | (Ok(_), Err(failed)) => Err(failed),
+        (Err(failed), Err(left)) => {
+            left.report();
+            Err(failed)
+        }
+    }
 }
 
-async fn measure(place: &Place, rows: u64) -> Result<(), BenchError> {
-    eprintln!("{:?} {:?}", place.server(), place.parties());
-    let shape = Shape { rows, keys: 1_000, payload_bytes: 246, topics: 1, hot_share: 0.0 };
-    let route = place.route(&shape, 12).await?;
-    eprintln!("{:?}", place.fill(&shape).await?);
-    let mut relay = Relay::start(place, &route).await?;
-    let drain = drain::watch(place, &route, &mut relay, rows).await?;
-    let batches = relay.metrics().await?.batches();
-    relay.stop().await?;
-    println!("{drain:#?} {batches:?}");
-    let verdict = verify::read(&place.config().kafka, &route, &shape, &Committed(vec![rows])).await?;
-    println!("{verdict:?}");
-    place.close(route).await
+/// Connects, and clears away what was left behind.
+async fn arrive(settings: Settings) -> Result<Site, BenchError> {
+    let site = Site::connect(settings).await?;
+    for leftover in site.leftovers().await? {
+        let topics = output::counted(leftover.topics.len() as u64, "topic");
+        say(&format!("a run that was killed has left the schema {} and {topics}: removing", leftover.schema));
+        if let Err(error) = site.remove(&leftover).await {
+            say(&format!("not removed: {error}"));
+        }
+    }
+    Ok(site)
+}
+
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+fn interrupted() -> Failed {
+    Failed::Failure(anyhow!("interrupted: nothing is left behind"))
 }
 
 impl From<BenchError> for Failed {
     fn from(error: BenchError) -> Failed {
-        use crate::relay::failure::{FailureKind, FaultKind};
         let unavailable = match &error {
             BenchError::Postgres(fault) => fault.kind == FaultKind::Unavailable,
-            BenchError::Kafka(failure) => matches!(failure.kind, FailureKind::Cluster | FailureKind::Unknown),
+            BenchError::Kafka(failure) => {
+                matches!(failure.kind, FailureKind::Cluster | FailureKind::Unknown)
+            }
             _ => false,
         };
         match error {
@@ -75,5 +210,16 @@ impl From<BenchError> for Failed {
             _ if unavailable => Failed::Unavailable(error.into()),
             _ => Failed::Failure(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_can_be_chosen() {
+        let chosen: Vec<Part> = Chosen::value_variants().iter().map(|chosen| chosen.part()).collect();
+        assert_eq!(chosen, PARTS);
     }
 }

@@ -1,5 +1,6 @@
 //! The terminal: a panel that is redrawn in place, or a line a second where stdout is none.
 
+use super::super::output::thousands;
 use super::ledger::Figures;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -160,19 +161,6 @@ fn put(text: &str) {
     _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// `1,234,567`.
-pub(super) fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// `4.2 ms`.
 pub(super) fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
@@ -190,13 +178,6 @@ mod tests {
 
     fn screen(has_colours: bool) -> Screen {
         Screen { is_terminal: true, has_colours, drawn: 0, seen: VecDeque::new() }
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(thousands(number), text);
-        }
     }
 
     #[test]

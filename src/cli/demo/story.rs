@@ -1,8 +1,9 @@
 //! What the demo says before and after the figures.
 
+use super::super::output::thousands;
 use super::ledger::{Figures, Latency};
 use super::schema::SCHEMA;
-use super::screen::{Screen, milliseconds, thousands};
+use super::screen::{Screen, milliseconds};
 use super::shop::WRITERS;
 use super::verdict::Verdict;
 use std::time::Duration;

@@ -13,8 +13,9 @@ FROM pg_settings
 WHERE name IN ('shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'wal_level', 'fsync', 'synchronous_commit',
                'full_page_writes', 'wal_compression', 'autovacuum')";
 
-const SESSION: &str =
-    "SELECT current_setting('server_version'), pg_backend_pid(), coalesce(inet_client_port(), -1)";
+const SESSION: &str = "
+SELECT current_setting('server_version'), pg_backend_pid(), coalesce(inet_client_port(), -1),
+       pg_size_bytes(current_setting('max_wal_size'))";
 
 const ROUND_TRIPS: usize = 50;
 
@@ -25,6 +26,8 @@ pub struct Server {
     pub version: String,
     /// The settings that matter.
     pub settings: BTreeMap<String, String>,
+    /// How much WAL it writes between two checkpoints at the most, in bytes.
+    pub max_wal_bytes: u64,
     /// The process that served a connection of ours, by its own count.
     pub backend: u32,
     /// The port at our end of that connection; `None` over a socket.
@@ -54,6 +57,7 @@ pub async fn ask(database: &Database) -> Result<Server, Fault> {
     Ok(Server {
         version: session.get(0),
         settings: settings.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        max_wal_bytes: session.get::<_, i64>(3).unsigned_abs(),
         backend: session.get::<_, i32>(1).unsigned_abs(),
         client_port: u16::try_from(port).ok(),
         round_trip: times[ROUND_TRIPS / 2],

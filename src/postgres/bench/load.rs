@@ -4,6 +4,7 @@
 //! the keys whose numbers leave the same remainder. So each stream may have a writer of its own, and the events of a key
 //! have one writer, who commits them in the order of their numbers.
 
+use super::schema::PREFIX;
 use crate::postgres::connect::Database;
 use crate::postgres::fault::fault;
 use crate::postgres::table::TableName;
@@ -25,6 +26,7 @@ pub const HEAD: &str = r#"{"number":""#;
 const KEY: &str = r#"","key":""#;
 const NOTE: &str = r#"","note":""#;
 const END: &str = r#""}"#;
+const FILLER: &str = " is what the shop has noted of it; ";
 
 /// A transaction of a load has at most so many rows and bytes, which bounds the time for which a cancelled one goes on.
 const FILL_ROWS_MAX: u64 = 100_000;
@@ -72,7 +74,7 @@ impl Shape {
         } else {
             format!("'order-' || (r.key % {})", self.topics)
         };
-        let any = format!("$3 + $4 * floor(random() * {}::bigint / $4)::bigint", self.keys);
+        let any = format!("$3 + $4 * floor(random() * ({}::bigint / $4))::bigint", self.keys);
         let key = if self.hot_share > 0.0 {
             format!("CASE WHEN random() < {} THEN 0 ELSE {any} END", self.hot_share)
         } else {
@@ -95,16 +97,30 @@ FROM (
     /// half of the note, is what an event's own values are to a compressor; the rest is what its field names are.
     fn payload(&self) -> String {
         let Some(note_bytes) = self.payload_bytes.checked_sub(OBJECT_BYTES_LEAST) else {
-            let digits = self.payload_bytes.max(BYTES_LEAST) - 2;
-            return format!("'\"' || lpad(r.number::text, {digits}, '0') || '\"'");
+            return format!("'\"' || lpad(r.number::text, {}, '0') || '\"'", self.digits());
         };
-        let piece = 72;
         format!(
             "'{HEAD}' || lpad(r.number::text, {NUMBER_DIGITS}, '0') || '{KEY}' || lpad(r.key::text, {KEY_DIGITS}, '0') || \
-             '{NOTE}' || left(repeat(gen_random_uuid()::text || ' is what the shop has noted of it; ', {pieces}), \
-             {note_bytes}) || '{END}'",
-            pieces = note_bytes / piece + 2,
+             '{NOTE}' || left(repeat(gen_random_uuid()::text || '{FILLER}', {pieces}), {note_bytes}) || '{END}'",
+            pieces = note_bytes / FILLER.len() + 1,
         )
+    }
+
+    /// A payload as the statement makes it, of a row that is in no table.
+    pub fn sample(&self, number: u64) -> String {
+        let Some(note_bytes) = self.payload_bytes.checked_sub(OBJECT_BYTES_LEAST) else {
+            return format!("\"{number:0width$}\"", width = self.digits());
+        };
+        let random = uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid();
+        let mut note = format!("{random}{FILLER}").repeat(note_bytes / FILLER.len() + 1);
+        note.truncate(note_bytes);
+        let key = fastrand::u64(..self.keys);
+        format!("{HEAD}{number:0NUMBER_DIGITS$}{KEY}{key:0KEY_DIGITS$}{NOTE}{note}{END}")
+    }
+
+    /// Digits of a number that is the whole payload.
+    fn digits(&self) -> usize {
+        self.payload_bytes.max(BYTES_LEAST) - 2
     }
 }
 
@@ -115,6 +131,7 @@ FROM (
 /// The server fails, or somebody holds a lock on it for long.
 pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> {
     const DOING: &str = "emptying the scratch outbox";
+    assert_scratch(table);
     let client = database.get().await?;
     let sql = table.render(
         "BEGIN; SET LOCAL lock_timeout = '10s'; TRUNCATE {outbox} RESTART IDENTITY; DELETE FROM {dead_letter};
@@ -130,6 +147,7 @@ pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> 
 /// The server fails; what was committed by then stays.
 pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Result<(), Fault> {
     const DOING: &str = "filling the scratch outbox";
+    assert_scratch(table);
     let insert = shape.insert(table);
     let rows = (FILL_BYTES_MAX / shape.payload_bytes.max(1) as u64).clamp(1, FILL_ROWS_MAX);
     for first in (0..shape.rows).step_by(rows as usize) {
@@ -176,6 +194,11 @@ pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, Fault
     Ok(row.get(0))
 }
 
+/// Nobody else's table is ever filled or emptied, whoever calls.
+fn assert_scratch(table: &TableName) {
+    assert!(table.schema().starts_with(PREFIX), "{table} is in no scratch schema");
+}
+
 /// Whether a statement succeeded that the server may refuse.
 async fn attempt(client: &Object, sql: &str) -> Result<bool, Fault> {
     match client.batch_execute(sql).await {
@@ -202,6 +225,16 @@ async fn finish(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_has_exactly_the_bytes_that_were_asked_for() {
+        for payload_bytes in [BYTES_LEAST, 11, OBJECT_BYTES_LEAST - 1, OBJECT_BYTES_LEAST, 60, 246, 100_000] {
+            let shape = Shape { rows: 1, keys: 10, payload_bytes, topics: 1, hot_share: 0.0 };
+            let sample = shape.sample(7);
+            assert_eq!(sample.len(), payload_bytes, "{sample}");
+            serde_json::from_str::<serde_json::Value>(&sample).unwrap();
+        }
+    }
 
     #[test]
     fn a_key_is_always_in_the_same_of_several_topics() {
