@@ -11,6 +11,9 @@ pub struct Bar {
     pub checks: Vec<Check>,
 }
 
+/// How a check is computed from the figures of its part; nothing if they are not there.
+type Value = Box<dyn Fn(&Figures, Of) -> Option<f64>>;
+
 /// One thing that a bar asks for.
 pub struct Check {
     /// The part that measures it.
@@ -18,7 +21,7 @@ pub struct Check {
     pub what: &'static str,
     pub unit: Unit,
     pub target: Target,
-    value: Box<dyn Fn(&Figures, Of) -> Option<f64>>,
+    value: Value,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,13 +70,7 @@ impl Check {
 }
 
 /// A check of the median of one figure.
-fn median(
-    part: &'static str,
-    what: &'static str,
-    unit: Unit,
-    target: Target,
-    figure: &'static str,
-) -> Check {
+fn median(part: &'static str, what: &'static str, unit: Unit, target: Target, figure: &'static str) -> Check {
     Check { part, what, unit, target, value: Box::new(move |figures, of| figures.pick(figure, of)) }
 }
 
@@ -86,7 +83,8 @@ fn ratio(
     [figure, of]: [&'static str; 2],
 ) -> Check {
     let scale = if unit == Unit::Percent { 100.0 } else { 1.0 };
-    let value = move |figures: &Figures, pick| Some(figures.pick(figure, pick)? / figures.pick(of, pick)? * scale);
+    let value =
+        move |figures: &Figures, pick| Some(figures.pick(figure, pick)? / figures.pick(of, pick)? * scale);
     Check { part, what, unit, target, value: Box::new(value) }
 }
 
@@ -94,7 +92,8 @@ fn ratio(
 pub fn bars() -> Vec<Bar> {
     use Target::{AsFast, AtLeast, AtMost, Stated};
     use Unit::{
-        Mebibytes, MicrosecondsPerRow, Milliseconds, Percent, Rows, RowsPerSecond, Seconds, Times,
+        CorePercent, Mebibytes, MicrosecondsPerRow, Milliseconds, Percent, Rows, RowsPerSecond, Seconds,
+        SharePercent, Times,
     };
     let bar = |number, what, checks| Bar { number, what, checks };
     vec![
@@ -103,7 +102,13 @@ pub fn bars() -> Vec<Bar> {
             "drain of a backlog, `on_sent = \"mark\"`",
             vec![
                 median("drain", "rate", RowsPerSecond, Stated, "mark: rate"),
-                ratio("drain", "tuned Debezium's rate", Times, AtLeast(1.4), ["mark: rate", "Debezium: rate"]),
+                ratio(
+                    "drain",
+                    "tuned Debezium's rate",
+                    Times,
+                    AtLeast(1.4),
+                    ["mark: rate", "Debezium: rate"],
+                ),
                 median("drain", "of the limit set by CPU", Percent, AtLeast(85.0), "mark: of the CPU limit"),
             ],
         ),
@@ -158,8 +163,14 @@ pub fn bars() -> Vec<Bar> {
                 median("steady", "5,000 rows/s, p99", Milliseconds, Stated, "5,000 rows/s: p99"),
                 median("steady", "Debezium, 1,000 rows/s, p50", Milliseconds, Stated, "Debezium: p50"),
                 median("steady", "Debezium, 1,000 rows/s, p99", Milliseconds, Stated, "Debezium: p99"),
-                median("steady", "relay idle, of a core", Percent, AtMost(2.5), "idle: CPU of the relay"),
-                median("steady", "Postgres idle, of a core", Percent, AtMost(1.5), "idle: CPU of Postgres"),
+                median("steady", "relay idle, of a core", CorePercent, AtMost(2.5), "idle: CPU of the relay"),
+                median(
+                    "steady",
+                    "Postgres idle, of a core",
+                    CorePercent,
+                    AtMost(1.5),
+                    "idle: CPU of Postgres",
+                ),
             ],
         ),
         bar(
@@ -180,8 +191,15 @@ pub fn bars() -> Vec<Bar> {
                     AsFast,
                     ["relay: delivered", "Debezium: delivered"],
                 ),
-                median("flow", "longest lag", Seconds, Stated, "relay: longest lag"),
-                ratio("flow", "writers, of their speed alone", Percent, Stated, ["relay: written", "alone: written"]),
+                median("flow", "rows waiting in the middle", Rows, Stated, "relay: waiting in the middle"),
+                median("flow", "rows waiting at the end", Rows, Stated, "relay: waiting at the end"),
+                ratio(
+                    "flow",
+                    "writers, of their speed alone",
+                    Percent,
+                    Stated,
+                    ["relay: written", "alone: written"],
+                ),
                 ratio(
                     "flow",
                     "writers beside Debezium, of their speed alone",
@@ -195,7 +213,13 @@ pub fn bars() -> Vec<Bar> {
             7,
             "a snapshot held open during the drain",
             vec![
-                ratio("held-snapshot", "of the free rate", Percent, AtLeast(75.0), ["held: rate", "free: rate"]),
+                ratio(
+                    "held-snapshot",
+                    "of the free rate",
+                    Percent,
+                    AtLeast(75.0),
+                    ["held: rate", "free: rate"],
+                ),
                 ratio(
                     "held-snapshot",
                     "the last third beside the first",
@@ -249,11 +273,35 @@ pub fn bars() -> Vec<Bar> {
             12,
             "several relays on one table",
             vec![
-                ratio("replicas", "2 relays, of one's rate", Percent, AsFast, ["2 relays: rate", "1 relay: rate"]),
-                ratio("replicas", "4 relays, of one's rate", Percent, AsFast, ["4 relays: rate", "1 relay: rate"]),
+                ratio(
+                    "replicas",
+                    "2 relays, of one's rate",
+                    Percent,
+                    AsFast,
+                    ["2 relays: rate", "1 relay: rate"],
+                ),
+                ratio(
+                    "replicas",
+                    "4 relays, of one's rate",
+                    Percent,
+                    AsFast,
+                    ["4 relays: rate", "1 relay: rate"],
+                ),
                 median("replicas", "until a second one publishes", Seconds, AtMost(1.0), "joins: first row"),
-                median("replicas", "the busier one of 2", Percent, AtMost(75.0), "2 relays: largest share"),
-                median("replicas", "the busiest one of 4", Percent, AtMost(37.5), "4 relays: largest share"),
+                median(
+                    "replicas",
+                    "the busier one's share of 2",
+                    SharePercent,
+                    AtMost(75.0),
+                    "2 relays: largest share",
+                ),
+                median(
+                    "replicas",
+                    "the busiest one's share of 4",
+                    SharePercent,
+                    AtMost(37.5),
+                    "4 relays: largest share",
+                ),
             ],
         ),
         bar(

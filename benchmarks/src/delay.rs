@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 const CHUNK_BYTES: usize = 64 * 1_024;
@@ -33,7 +33,8 @@ impl Proxy {
     /// Passes what comes to `listen` (port 0: any free one) on to `to`, `one_way` later, and the answers alike.
     pub fn start(listen: &str, to: &str, one_way: Duration) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let listener = std::net::TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
+        let listener =
+            std::net::TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let to = to.to_owned();

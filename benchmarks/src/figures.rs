@@ -13,8 +13,12 @@ pub enum Unit {
     Milliseconds,
     Seconds,
     Mebibytes,
-    /// Of what the figure's name says.
+    /// Of what the figure's name says; more is better.
     Percent,
+    /// Of one core.
+    CorePercent,
+    /// Of a whole, of which nobody should have much.
+    SharePercent,
     /// So many times as much.
     Times,
     /// Rows or records; fewer are better.
@@ -39,7 +43,7 @@ impl Unit {
             Self::Milliseconds => format!("{value:.1} ms"),
             Self::Seconds => format!("{value:.2} s"),
             Self::Mebibytes => format!("{value:.0} MiB"),
-            Self::Percent => format!("{value:.1} %"),
+            Self::Percent | Self::CorePercent | Self::SharePercent => format!("{value:.1} %"),
             Self::Times => format!("{value:.2} x"),
             Self::Rows => thousands(value),
         }
@@ -89,8 +93,7 @@ pub struct Figures(pub BTreeMap<String, Figure>);
 impl Figures {
     /// Adds the value of one run.
     pub fn push(&mut self, name: impl Into<String>, unit: Unit, value: f64) {
-        let figure =
-            self.0.entry(name.into()).or_insert_with(|| Figure { unit, values: Vec::new() });
+        let figure = self.0.entry(name.into()).or_insert_with(|| Figure { unit, values: Vec::new() });
         figure.values.push(value);
     }
 

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn versions_are_read_from_the_names_of_jars() {
-        let names = || ["a-1.jar", "debezium-connector-postgres-3.7.0.Final.jar"].map(str::to_owned).into_iter();
+        let names =
+            || ["a-1.jar", "debezium-connector-postgres-3.7.0.Final.jar"].map(str::to_owned).into_iter();
         assert_eq!(version_in(names(), "debezium-connector-postgres-").as_deref(), Some("3.7.0.Final"));
         assert_eq!(version_in(names(), "connect-runtime-"), None);
     }

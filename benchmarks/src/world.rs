@@ -42,9 +42,11 @@ impl World {
 
     /// The same, of servers that are reached in another way.
     pub fn settings_at(&self, postgres: &str, kafka: &str) -> Settings {
-        Settings::new(self.relay.clone(), None)
-            .with("postgres", "url", postgres)
-            .with("kafka", "bootstrap_servers", kafka)
+        Settings::new(self.relay.clone(), None).with("postgres", "url", postgres).with(
+            "kafka",
+            "bootstrap_servers",
+            kafka,
+        )
     }
 
     /// Starts what Debezium runs in.

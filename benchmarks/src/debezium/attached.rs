@@ -35,8 +35,7 @@ impl<'a> Debezium<'a> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("debezium_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let client = database::connect(postgres).await?;
-        let source =
-            Source { postgres, schema: place.schema(), table: "outbox", topic: &route.template() };
+        let source = Source { postgres, schema: place.schema(), table: "outbox", topic: &route.template() };
         client.batch_execute(&connector::create_publication(&name, &source)).await?;
         connect.add(&name, &connector::settings(&name, &source, tuning)?).await?;
         let debezium = Self { connect, client, name };
@@ -68,10 +67,8 @@ impl<'a> Debezium<'a> {
     }
 
     async fn wait_until_slot_is(&self, state: &str) -> anyhow::Result<()> {
-        let asked = format!(
-            "SELECT 1 FROM pg_replication_slots WHERE {state} AND slot_name = '{}'",
-            self.name
-        );
+        let asked =
+            format!("SELECT 1 FROM pg_replication_slots WHERE {state} AND slot_name = '{}'", self.name);
         let begun = Instant::now();
         while self.client.query_opt(&asked, &[]).await?.is_none() {
             if begun.elapsed() > CHANGES_WITHIN {
@@ -85,7 +82,7 @@ impl<'a> Debezium<'a> {
 
 impl Subject for Debezium<'_> {
     fn party(&self) -> Party {
-        Party::process("Debezium", self.connect.pid())
+        Party::started("Debezium", self.connect.pid())
     }
 
     fn check(&mut self) -> Result<(), BenchError> {
@@ -93,7 +90,7 @@ impl Subject for Debezium<'_> {
     }
 
     /// It keeps its place in the log, and writes it down now and then; no row waits for that.
-    async fn has_settled(&mut self) -> Result<bool, BenchError> {
+    async fn has_settled(&mut self, _rows: u64) -> Result<bool, BenchError> {
         Ok(true)
     }
 }

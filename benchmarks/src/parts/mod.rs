@@ -1,6 +1,17 @@
 //! The parts that can be measured, each on its own. A file a part.
 
 mod drain;
+mod flow;
+mod held_snapshot;
+mod held_topic;
+mod hot_key;
+mod memory;
+mod network;
+mod outage;
+mod replicas;
+mod retained;
+mod shapes;
+mod steady;
 mod subjects;
 
 use crate::database;
@@ -14,6 +25,17 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     Drain,
+    Memory,
+    Steady,
+    Flow,
+    HeldSnapshot,
+    HotKey,
+    HeldTopic,
+    Retained,
+    Outage,
+    Replicas,
+    Shapes,
+    Network,
 }
 
 impl Part {
@@ -26,6 +48,17 @@ impl Part {
     pub fn name(self) -> &'static str {
         match self {
             Part::Drain => "drain",
+            Part::Memory => "memory",
+            Part::Steady => "steady",
+            Part::Flow => "flow",
+            Part::HeldSnapshot => "held-snapshot",
+            Part::HotKey => "hot-key",
+            Part::HeldTopic => "held-topic",
+            Part::Retained => "retained",
+            Part::Outage => "outage",
+            Part::Replicas => "replicas",
+            Part::Shapes => "shapes",
+            Part::Network => "network",
         }
     }
 
@@ -33,6 +66,17 @@ impl Part {
     pub fn about(self) -> &'static str {
         match self {
             Part::Drain => "bars 1 to 3: a backlog, marked, deleted, and by Debezium",
+            Part::Memory => "bar 4: memory while larger rows are drained",
+            Part::Steady => "bar 5: latency at a steady pace, and what idling costs",
+            Part::Flow => "bar 6: writers at full speed, alone, beside the relay, and beside Debezium",
+            Part::HeldSnapshot => "bar 7: a backlog while a snapshot is held",
+            Part::HotKey => "bar 8: one key has all rows, or half of them",
+            Part::HeldTopic => "bar 9: rows of a missing topic in front of others",
+            Part::Retained => "bar 10: rows that were sent before, and the reaper",
+            Part::Outage => "bar 11: half an hour without Kafka",
+            Part::Replicas => "bar 12: several relays on one table",
+            Part::Shapes => "bar 13: many topics, many keys, small and large payloads",
+            Part::Network => "bar 14: Postgres and Kafka far away",
         }
     }
 
@@ -40,7 +84,18 @@ impl Part {
     pub async fn measure(self, world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
         database::clean(world).await?;
         match self {
-            Part::Drain => drain::measure(world, size, outcome).await,
+            Part::Drain => Box::pin(drain::measure(world, size, outcome)).await,
+            Part::Memory => Box::pin(memory::measure(world, size, outcome)).await,
+            Part::Steady => Box::pin(steady::measure(world, size, outcome)).await,
+            Part::Flow => Box::pin(flow::measure(world, size, outcome)).await,
+            Part::HeldSnapshot => Box::pin(held_snapshot::measure(world, size, outcome)).await,
+            Part::HotKey => Box::pin(hot_key::measure(world, size, outcome)).await,
+            Part::HeldTopic => Box::pin(held_topic::measure(world, size, outcome)).await,
+            Part::Retained => Box::pin(retained::measure(world, size, outcome)).await,
+            Part::Outage => Box::pin(outage::measure(world, size, outcome)).await,
+            Part::Replicas => Box::pin(replicas::measure(world, size, outcome)).await,
+            Part::Shapes => Box::pin(shapes::measure(world, size, outcome)).await,
+            Part::Network => Box::pin(network::measure(world, size, outcome)).await,
         }
     }
 }

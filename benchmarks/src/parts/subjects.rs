@@ -3,18 +3,33 @@
 use crate::debezium::connect::Connect;
 use crate::debezium::{self, Debezium, Tuning};
 use crate::figures::{Figures, Unit};
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use outbox_relay::bench::drain::{self, Drain};
 use outbox_relay::bench::place::{Place, Route};
 use outbox_relay::bench::relay::Relay;
 use outbox_relay::bench::settings::Settings;
+use outbox_relay::bench::subject::Subject;
 use outbox_relay::bench::usage::Usage;
 use outbox_relay::bench::verify::{self, Committed, Verdict};
-use outbox_relay::bench::Shape;
+use outbox_relay::bench::{BenchError, Shape};
 use outbox_relay::kafka::record::EVENT_ID;
+use std::time::{Duration, Instant};
 
-/// Of every topic, if not said otherwise.
-pub const PARTITIONS: i32 = 12;
+/// Makes the topics of a measurement: one of 12 partitions, or many of one. A broker takes a moment before it leads what it
+/// was told to lead.
+pub async fn make_route(place: &Place, shape: &Shape) -> anyhow::Result<Route> {
+    let route = place.route(shape, if shape.topics == 1 { 12 } else { 1 }).await?;
+    let begun = Instant::now();
+    while let Err(error) = arrived(place, &route).await {
+        if begun.elapsed() > BEGINS_WITHIN {
+            return Err(error.into());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(route)
+}
+
+const BEGINS_WITHIN: Duration = Duration::from_secs(90);
 pub const MIB: f64 = (1 << 20) as f64;
 
 /// The rows that the bars speak of, if not said otherwise.
@@ -28,13 +43,24 @@ pub async fn relay_drains(
     shape: &Shape,
     change: impl FnOnce(Settings) -> Settings,
 ) -> anyhow::Result<Drain> {
-    let route = place.route(shape, PARTITIONS).await?;
+    let route = make_route(place, shape).await?;
     place.fill(shape).await?;
-    let mut relay = Relay::start_with(place, &route, change).await?;
-    let drain = drain::watch(place, &route, &mut relay, shape.rows).await?;
-    relay.stop().await?;
-    check_all(place, &route, shape, EVENT_ID).await?;
+    let drain = relay_drains_what_is_there(place, &route, shape, change).await?;
     place.close(route).await?;
+    Ok(drain)
+}
+
+/// Lets a relay with these settings drain an outbox whose unsent rows are those of the shape.
+pub async fn relay_drains_what_is_there(
+    place: &Place,
+    route: &Route,
+    shape: &Shape,
+    change: impl FnOnce(Settings) -> Settings,
+) -> anyhow::Result<Drain> {
+    let mut relay = Relay::start_with(place, route, change).await?;
+    let drain = watch(place, route, &mut relay, shape.rows).await?;
+    relay.stop().await?;
+    check_all(place, route, &Committed(vec![shape.rows]), shape, EVENT_ID).await?;
     Ok(drain)
 }
 
@@ -46,36 +72,69 @@ pub async fn debezium_drains(
     shape: &Shape,
     tuning: Tuning,
 ) -> anyhow::Result<Drain> {
-    let route = place.route(shape, PARTITIONS).await?;
+    let route = make_route(place, shape).await?;
     let mut debezium = Debezium::attach(connect, postgres, place, &route, tuning).await?;
     debezium.pause().await?;
     place.fill(shape).await?;
     debezium.resume().await?;
-    let drain = drain::watch(place, &route, &mut debezium, shape.rows).await?;
-    check_all(place, &route, shape, debezium::EVENT_ID).await?;
+    let drain = watch(place, &route, &mut debezium, shape.rows).await?;
+    check_all(place, &route, &Committed(vec![shape.rows]), shape, debezium::EVENT_ID).await?;
     debezium.detach().await?;
     place.close(route).await?;
     Ok(drain)
 }
 
-/// Consumes everything, and fails unless it is what was filled in: each row once and in order.
+/// How many records the topics have.
+pub async fn arrived(place: &Place, route: &Route) -> Result<u64, BenchError> {
+    Ok(place.topics().ends(&route.topics, route.partitions).await?)
+}
+
+/// Watches a drain from its first record to its last one. Fails, too, if there is no first one.
+pub async fn watch(
+    place: &Place,
+    route: &Route,
+    subject: &mut impl Subject,
+    rows: u64,
+) -> anyhow::Result<Drain> {
+    let silence = async {
+        tokio::time::sleep(BEGINS_WITHIN).await;
+        match arrived(place, route).await {
+            Ok(1..) => std::future::pending().await,
+            Ok(0) => Err(anyhow!("not one row has arrived after {BEGINS_WITHIN:?}")),
+            Err(error) => Err(error.into()),
+        }
+    };
+    tokio::select! {
+        drain = drain::watch(place, route, subject, rows) => Ok(drain?),
+        failed = silence => failed,
+    }
+}
+
+/// Consumes everything, and fails unless it is what was committed: each row once and in order.
 pub async fn check_all(
     place: &Place,
     route: &Route,
+    committed: &Committed,
     shape: &Shape,
     header: &'static str,
 ) -> anyhow::Result<Verdict> {
-    let committed = Committed(vec![shape.rows]);
-    let verdict = verify::read_as(&place.config().kafka, route, shape, &committed, header).await?;
+    let verdict = verify::read_as(&place.config().kafka, route, shape, committed, header).await?;
     if !verdict.is_good() || verdict.duplicates > 0 {
         bail!("the records are not what was committed: {verdict:?}");
     }
     Ok(verdict)
 }
 
+/// Adds the rate, and says it.
+pub fn note_rate(figures: &mut Figures, name: &str, drain: &Drain) {
+    let name = format!("{name}: rate");
+    eprintln!("  {name} {}", Unit::RowsPerSecond.show(drain.rows_per_second));
+    figures.push(name, Unit::RowsPerSecond, drain.rows_per_second);
+}
+
 /// Adds rate, CPU and memory of a drain, and how near it came to what CPU allows.
 pub fn note(figures: &mut Figures, name: &str, drain: &Drain) {
-    figures.push(format!("{name}: rate"), Unit::RowsPerSecond, drain.rows_per_second);
+    note_rate(figures, name, drain);
     for (at, usage) in drain.usage.iter().enumerate() {
         // The subject comes first.
         let party = match usage.party.as_str() {
@@ -91,6 +150,9 @@ pub fn note(figures: &mut Figures, name: &str, drain: &Drain) {
             let memory = usage.memory_peak_bytes as f64 / MIB;
             figures.push(format!("{name}: memory of {party}"), Unit::Mebibytes, memory);
         }
+    }
+    if let Some(busy) = drain.machine_busy {
+        figures.push(format!("{name}: cores in use"), Unit::Percent, busy * 100.0);
     }
     if let Some(share) = share_of_cpu_limit(drain, cores()) {
         figures.push(format!("{name}: of the CPU limit"), Unit::Percent, share);
@@ -133,6 +195,7 @@ mod tests {
             rows_per_second: 120_000.0,
             first_third_rows_per_second: 0.0,
             last_third_rows_per_second: 0.0,
+            machine_busy: None,
             usage,
         }
     }
@@ -148,7 +211,11 @@ mod tests {
     #[test]
     fn the_figures_of_a_drain_have_the_names_that_the_bars_ask_for() {
         let mut figures = Figures::default();
-        note(&mut figures, "mark", &drained(vec![usage("relay", 2.5), usage("postgres", 8.5), usage("kafka", 1.5)]));
+        note(
+            &mut figures,
+            "mark",
+            &drained(vec![usage("relay", 2.5), usage("postgres", 8.5), usage("kafka", 1.5)]),
+        );
         let names: Vec<&str> = figures.0.keys().map(String::as_str).collect();
         let wanted = [
             "mark: CPU of Kafka",

@@ -31,7 +31,8 @@ impl Chart {
     /// The whole file. It has a background of its own, since it may be shown on a dark page.
     pub fn svg(&self) -> String {
         let height = TOP + ROW * self.rows.len() as f64 + 12.0;
-        let most = self.rows.iter().flat_map(|row| [row.value, row.target.unwrap_or(0.0)]).fold(0.0, f64::max);
+        let most =
+            self.rows.iter().flat_map(|row| [row.value, row.target.unwrap_or(0.0)]).fold(0.0, f64::max);
         let scale = if most > 0.0 { (WIDTH - LABELS - VALUES) / most } else { 0.0 };
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \

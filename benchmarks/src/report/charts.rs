@@ -7,7 +7,8 @@ use crate::results::Results;
 
 /// The charts whose parts were measured, with the names of their files.
 pub fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
-    let charts = [("drain.svg", drain(results)), ("latency.svg", latency(results)), ("harm.svg", harm(results))];
+    let charts =
+        [("drain.svg", drain(results)), ("latency.svg", latency(results)), ("harm.svg", harm(results))];
     charts.into_iter().filter(|(_, chart)| !chart.rows.is_empty()).collect()
 }
 
@@ -65,5 +66,8 @@ fn harm(results: &Results) -> Chart {
             rows.push(Row { label, value, text: check.unit.show(value), target: Some(target), ours: true });
         }
     }
-    Chart { title: "What is left of the rate, in percent, by bar; the red mark is what is asked".to_owned(), rows }
+    Chart {
+        title: "What is left of the rate, in percent, by bar; the red mark is what is asked".to_owned(),
+        rows,
+    }
 }

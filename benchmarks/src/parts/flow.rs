@@ -1,0 +1,86 @@
+//! Bar 6: writers insert as fast as they can, beside a relay, beside Debezium, and alone.
+
+use super::subjects::{make_route, reference};
+use crate::debezium::connect::{Connect, Jvm};
+use crate::debezium::{Debezium, Tuning};
+use crate::figures::{Figures, Unit};
+use crate::results::Outcome;
+use crate::size::Size;
+use crate::world::World;
+use anyhow::ensure;
+use outbox_relay::bench::flow::{self, Flow};
+use outbox_relay::bench::place::Place;
+use outbox_relay::bench::relay::Relay;
+use outbox_relay::bench::writers::Work;
+use outbox_relay::postgres::bench::load;
+use std::time::Duration;
+
+const WRITERS: u64 = 8;
+const ROWS_PER_TRANSACTION: u64 = 50;
+const TIME: Duration = Duration::from_secs(60);
+
+pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let work = Work {
+        writers: WRITERS,
+        rows_per_transaction: ROWS_PER_TRANSACTION,
+        rows_per_second: None,
+        time: size.time(TIME),
+    };
+    let place = Place::create(world.settings()).await?;
+    let mut connect = world.start_connect(&Jvm { heap: "1g" }).await?;
+    // Warms the JVM up.
+    beside_debezium(&mut connect, world, &place, &work).await?;
+    for _ in 0..size.runs {
+        let alone = flow::alone(&place, &reference(0), &work).await?;
+        eprintln!("  alone: {}", Unit::RowsPerSecond.show(alone));
+        outcome.figures.push("alone: written", Unit::RowsPerSecond, alone);
+        note(&mut outcome.figures, "relay", &beside_relay(&place, &work).await?)?;
+        note(&mut outcome.figures, "Debezium", &beside_debezium(&mut connect, world, &place, &work).await?)?;
+    }
+    outcome.notes.push(format!("{WRITERS} connections, {ROWS_PER_TRANSACTION} rows in a transaction."));
+    connect.stop().await?;
+    place.remove().await?;
+    Ok(())
+}
+
+async fn beside_relay(place: &Place, work: &Work) -> anyhow::Result<Flow> {
+    let shape = reference(0);
+    let route = make_route(place, &shape).await?;
+    load::empty(place.database(), &place.table()).await?;
+    let mut relay = Relay::start(place, &route).await?;
+    let flow = flow::measure(place, &route, &mut relay, &shape, work).await?;
+    relay.stop().await?;
+    place.close(route).await?;
+    Ok(flow)
+}
+
+async fn beside_debezium(
+    connect: &mut Connect,
+    world: &World,
+    place: &Place,
+    work: &Work,
+) -> anyhow::Result<Flow> {
+    let shape = reference(0);
+    let route = make_route(place, &shape).await?;
+    load::empty(place.database(), &place.table()).await?;
+    let mut debezium = Debezium::attach(connect, &world.postgres, place, &route, Tuning::DEFAULT).await?;
+    let flow = flow::measure(place, &route, &mut debezium, &shape, work).await?;
+    debezium.detach().await?;
+    place.close(route).await?;
+    Ok(flow)
+}
+
+/// Fails if something was lost, repeated or out of order.
+fn note(figures: &mut Figures, name: &str, flow: &Flow) -> anyhow::Result<()> {
+    let verdict = &flow.verdict;
+    ensure!(verdict.is_good() && verdict.duplicates == 0, "{name}: not what was committed: {verdict:?}");
+    let rates = [("written", flow.written_rows_per_second), ("delivered", flow.delivered_rows_per_second)];
+    for (what, rate) in rates {
+        eprintln!("  {name}: {what} {}", Unit::RowsPerSecond.show(rate));
+        figures.push(format!("{name}: {what}"), Unit::RowsPerSecond, rate);
+    }
+    figures.push(format!("{name}: waiting in the middle"), Unit::Rows, flow.lag_rows_half as f64);
+    figures.push(format!("{name}: waiting at the end"), Unit::Rows, flow.lag_rows_end as f64);
+    figures.push(format!("{name}: until all had arrived"), Unit::Seconds, flow.catch_up_seconds);
+    Ok(())
+}

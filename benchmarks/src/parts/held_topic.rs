@@ -1,0 +1,74 @@
+//! Bar 9: rows of a topic that does not exist lie in front of others. They are held, and the others flow.
+
+use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
+use crate::database;
+use crate::figures::Unit;
+use crate::results::Outcome;
+use crate::size::Size;
+use crate::world::World;
+use anyhow::ensure;
+use outbox_relay::bench::place::{Place, Route};
+use outbox_relay::bench::relay::Relay;
+use outbox_relay::bench::subject::Subject;
+use outbox_relay::postgres::bench::load;
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+/// No topic is made for it.
+const HELD: &str = "held";
+const HELD_WITHIN: Duration = Duration::from_secs(60);
+
+pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let shape = reference(size.rows(200_000));
+    let held = size.rows(1_000_000);
+    let place = Place::create(world.settings()).await?;
+    let client = database::connect(&world.postgres).await?;
+    for _ in 0..size.runs {
+        let free = relay_drains(&place, &shape, |settings| settings).await?;
+        note_rate(&mut outcome.figures, "free", &free);
+
+        let route = make_route(&place, &shape).await?;
+        let table = place.table();
+        load::empty(place.database(), &table).await?;
+        client.batch_execute(&table.render(&insert_held(held))).await?;
+        let seconds = find_out(&place, &client, &route).await?;
+        outcome.figures.push("until the topic is held", Unit::Seconds, seconds);
+        load::fill(place.database(), &table, &shape).await?;
+        load::prepare(place.database(), &table).await?;
+        let behind = relay_drains_what_is_there(&place, &route, &shape, |settings| settings).await?;
+        place.close(route).await?;
+        note_rate(&mut outcome.figures, "behind", &behind);
+    }
+    outcome.notes.push(format!(
+        "{held} rows of a topic that does not exist lie in front of {} others, by their ids; the hold stood when the relay started \
+         that is measured.",
+        shape.rows
+    ));
+    place.remove().await?;
+    Ok(())
+}
+
+/// Rows like the others, but for their topic.
+fn insert_held(rows: u64) -> String {
+    format!(
+        "INSERT INTO {{outbox}} (aggregate_type, aggregate_id, event_type, payload)
+         SELECT '{HELD}', 'order-' || floor(random() * 10000)::bigint, 'OrderPlaced',
+                json_build_object('note', repeat('held ', 46))
+         FROM generate_series(1, {rows})"
+    )
+}
+
+/// A relay finds out that the topic is missing. Returns after how many seconds.
+async fn find_out(place: &Place, client: &Client, route: &Route) -> anyhow::Result<f64> {
+    let held = place.table().render("SELECT 1 FROM {hold}");
+    let mut relay = Relay::start(place, route).await?;
+    let begun = Instant::now();
+    while client.query_opt(&held, &[]).await?.is_none() {
+        relay.check()?;
+        ensure!(begun.elapsed() < HELD_WITHIN, "the missing topic is not held after {HELD_WITHIN:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    relay.stop().await?;
+    Ok(seconds)
+}

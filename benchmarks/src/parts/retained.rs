@@ -1,0 +1,59 @@
+//! Bar 10: the table holds rows that were sent before, some of them long enough ago for the reaper.
+
+use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
+use crate::database;
+use crate::figures::Unit;
+use crate::results::Outcome;
+use crate::size::Size;
+use crate::world::World;
+use outbox_relay::bench::place::Place;
+use outbox_relay::postgres::bench::load;
+
+/// In one transaction.
+const ROWS_AT_ONCE: u64 = 500_000;
+
+pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
+    let shape = reference(size.rows(2_000_000));
+    let retained = size.rows(10_000_000);
+    let empty = Place::create(world.settings()).await?;
+    let full = Place::create(world.settings()).await?;
+    let client = database::connect(&world.postgres).await?;
+    let table = full.table();
+    for first in (0..retained).step_by(ROWS_AT_ONCE as usize) {
+        let rows = ROWS_AT_ONCE.min(retained - first);
+        client.batch_execute(&table.render(&insert_sent(rows))).await?;
+    }
+    for _ in 0..size.runs {
+        let none = relay_drains(&empty, &shape, |settings| settings).await?;
+        note_rate(&mut outcome.figures, "none", &none);
+
+        let route = make_route(&full, &shape).await?;
+        load::fill(full.database(), &table, &shape).await?;
+        load::prepare(full.database(), &table).await?;
+        let count = table.render("SELECT count(*) FROM {outbox}");
+        let before: i64 = client.query_one(&count, &[]).await?.get(0);
+        let drain = relay_drains_what_is_there(&full, &route, &shape, |settings| settings).await?;
+        let after: i64 = client.query_one(&count, &[]).await?.get(0);
+        full.close(route).await?;
+        note_rate(&mut outcome.figures, "retained", &drain);
+        outcome.figures.push("rows reaped meanwhile", Unit::Rows, (before - after) as f64);
+    }
+    outcome.notes.push(format!(
+        "{retained} rows had been sent before, a fifth of them two days ago and the others an hour ago; the relay keeps rows for a \
+         day by default. What one run has marked stays for the next one."
+    ));
+    full.remove().await?;
+    empty.remove().await?;
+    Ok(())
+}
+
+/// Rows of the usual size that were sent: every fifth one two days ago.
+fn insert_sent(rows: u64) -> String {
+    format!(
+        "INSERT INTO {{outbox}} (aggregate_type, aggregate_id, event_type, payload, created_at, sent_at)
+         SELECT 'order', 'order-' || floor(random() * 10000)::bigint, 'OrderPlaced',
+                json_build_object('note', gen_random_uuid()::text || repeat(' sent', 38)), sent.at, sent.at
+         FROM generate_series(1, {rows}) AS i,
+              LATERAL (SELECT now() - CASE WHEN i % 5 = 0 THEN interval '2 days' ELSE interval '1 hour' END AS at) AS sent"
+    )
+}
