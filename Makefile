@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos lint services down
+.PHONY: help demo test simulate model chaos bench lint services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -18,6 +18,10 @@ simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
 
 chaos: ## random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos
+
+bench: ## measure the relay beside Debezium, write docs/benchmarks.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
+	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
+		$(if $(QUICK),--quick) $(BENCH_FLAGS)
 
 # Compiled alone, since it needs no crate: a release build of them all would take longer than the search.
 model: ## search the large configurations of the protocol's model (minutes, 1 GB of memory)

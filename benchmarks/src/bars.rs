@@ -308,11 +308,11 @@ pub fn bars() -> Vec<Bar> {
             13,
             "other shapes, of the reference's rows/s or MiB/s",
             vec![
-                shape("1,000 topics", "1,000 topics: rows", "1,000 topics: bytes"),
-                shape("10,000,000 keys", "10,000,000 keys: rows", "10,000,000 keys: bytes"),
-                shape("payload of 10 B", "10 B: rows", "10 B: bytes"),
-                shape("payload of 1 KiB", "1 KiB: rows", "1 KiB: bytes"),
-                shape("payload of 100 KiB", "100 KiB: rows", "100 KiB: bytes"),
+                shape("1,000 topics", "1,000 topics: rate", "1,000 topics: bytes"),
+                shape("10,000,000 keys", "10,000,000 keys: rate", "10,000,000 keys: bytes"),
+                shape("payload of 10 B", "10 B: rate", "10 B: bytes"),
+                shape("payload of 1 KiB", "1 KiB: rate", "1 KiB: bytes"),
+                shape("payload of 100 KiB", "100 KiB: rate", "100 KiB: bytes"),
             ],
         ),
         bar(
@@ -336,7 +336,7 @@ pub fn bars() -> Vec<Bar> {
 /// The better of the two ratios: small rows are limited by their number, large ones by their bytes.
 fn shape(what: &'static str, rows: &'static str, bytes: &'static str) -> Check {
     let value = move |figures: &Figures, of| {
-        let by_rows = figures.pick(rows, of)? / figures.pick("reference: rows", of)?;
+        let by_rows = figures.pick(rows, of)? / figures.pick("reference: rate", of)?;
         let by_bytes = figures.pick(bytes, of)? / figures.pick("reference: bytes", of)?;
         Some(by_rows.max(by_bytes) * 100.0)
     };
@@ -386,11 +386,11 @@ mod tests {
     #[test]
     fn a_shape_is_judged_by_rows_or_by_bytes() {
         let mut figures = Figures::default();
-        figures.push("reference: rows", Unit::RowsPerSecond, 100.0);
+        figures.push("reference: rate", Unit::RowsPerSecond, 100.0);
         figures.push("reference: bytes", Unit::MebibytesPerSecond, 10.0);
-        figures.push("100 KiB: rows", Unit::RowsPerSecond, 1.0);
+        figures.push("100 KiB: rate", Unit::RowsPerSecond, 1.0);
         figures.push("100 KiB: bytes", Unit::MebibytesPerSecond, 40.0);
-        assert_eq!(shape("", "100 KiB: rows", "100 KiB: bytes").value(&figures), Some(400.0));
+        assert_eq!(shape("", "100 KiB: rate", "100 KiB: bytes").value(&figures), Some(400.0));
     }
 
     #[test]

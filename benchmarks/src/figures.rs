@@ -51,7 +51,7 @@ impl Unit {
 }
 
 /// A whole number with commas, as in 150,000.
-fn thousands(value: f64) -> String {
+pub fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
 use crate::database;
-use crate::figures::Unit;
+use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
@@ -40,9 +40,10 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         note_rate(&mut outcome.figures, "behind", &behind);
     }
     outcome.notes.push(format!(
-        "{held} rows of a topic that does not exist lie in front of {} others, by their ids; the hold stood when the relay started \
+        "{} rows of a topic that does not exist lie in front of {} others, by their ids; the hold stood when the relay started \
          that is measured.",
-        shape.rows
+        thousands(held as f64),
+        thousands(shape.rows as f64)
     ));
     place.remove().await?;
     Ok(())

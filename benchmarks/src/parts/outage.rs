@@ -2,7 +2,7 @@
 
 use super::subjects::{arrived, check_all, make_route, note_rate, reference, relay_drains};
 use crate::database;
-use crate::figures::Unit;
+use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
@@ -49,7 +49,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     outcome.notes.push(format!(
         "The backlog of {} rows was inserted, not waited for. The rate counts the rows that were written meanwhile, until no more was \
          left than what is written in {FRESH:?}.",
-        shape.rows
+        thousands(shape.rows as f64)
     ));
     place.remove().await?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
 use crate::database;
-use crate::figures::Unit;
+use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
@@ -39,8 +39,9 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         outcome.figures.push("rows reaped meanwhile", Unit::Rows, (before - after) as f64);
     }
     outcome.notes.push(format!(
-        "{retained} rows had been sent before, a fifth of them two days ago and the others an hour ago; the relay keeps rows for a \
-         day by default. What one run has marked stays for the next one."
+        "{} rows had been sent before, a fifth of them two days ago and the others an hour ago; the relay keeps rows for a \
+         day by default. What one run has marked stays for the next one.",
+        thousands(retained as f64)
     ));
     full.remove().await?;
     empty.remove().await?;

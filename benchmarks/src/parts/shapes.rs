@@ -1,7 +1,7 @@
 //! Bar 13: many topics, many keys, small and large payloads, each beside the rows that the other bars speak of.
 
 use super::subjects::{MIB, note_rate, reference, relay_drains};
-use crate::figures::Unit;
+use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
@@ -23,14 +23,13 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         for (name, shape) in &shapes {
             let drain = relay_drains(&place, shape, |settings| settings).await?;
             note_rate(&mut outcome.figures, name, &drain);
-            outcome.figures.push(format!("{name}: rows"), Unit::RowsPerSecond, drain.rows_per_second);
             let bytes = drain.rows_per_second * shape.payload_bytes as f64 / MIB;
             outcome.figures.push(format!("{name}: bytes"), Unit::MebibytesPerSecond, bytes);
         }
     }
     outcome.notes.push(format!(
         "Of 10,000,000 possible keys, each of {} rows has any; the 1,000 topics have one partition each.",
-        shapes[2].1.rows
+        thousands(shapes[2].1.rows as f64)
     ));
     place.remove().await?;
     Ok(())

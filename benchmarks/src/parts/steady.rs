@@ -29,9 +29,10 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     let place = Place::create(world.settings()).await?;
     let mut connect = world.start_connect(&Jvm { heap: "1g" }).await?;
     for run in 0..size.runs {
+        idle_relay(&place, outcome, size).await?;
         for (name, rows_per_second) in PACES {
             let pace = Pace { rows_per_second, warm_up: size.time(WARM_UP), time: size.time(TIME) };
-            let steady = of_relay(&place, &pace, outcome, size).await?;
+            let steady = of_relay(&place, &pace).await?;
             note(&mut outcome.figures, name, &steady)?;
         }
         let warm_up = size.time(if run == 0 { WARM_UP_OF_JVM } else { WARM_UP });
@@ -44,16 +45,25 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-async fn of_relay(place: &Place, pace: &Pace, outcome: &mut Outcome, size: &Size) -> anyhow::Result<Steady> {
+/// A relay whose outbox is empty, on a server that has nothing else to do either.
+async fn idle_relay(place: &Place, outcome: &mut Outcome, size: &Size) -> anyhow::Result<()> {
+    let route = make_route(place, &reference(0)).await?;
+    load::empty(place.database(), &place.table()).await?;
+    load::prepare(place.database(), &place.table()).await?;
+    let mut relay = Relay::start(place, &route).await?;
+    let names = ["idle: CPU of the relay", "idle: CPU of Postgres"];
+    idle(place, &mut relay, size, &mut outcome.figures, names).await?;
+    relay.stop().await?;
+    place.close(route).await?;
+    Ok(())
+}
+
+async fn of_relay(place: &Place, pace: &Pace) -> anyhow::Result<Steady> {
     let shape = reference(0);
     let route = make_route(place, &shape).await?;
     load::empty(place.database(), &place.table()).await?;
     let mut relay = Relay::start(place, &route).await?;
     let steady = steady::measure(place, &route, &mut relay, &shape, pace).await?;
-    if pace.rows_per_second == COMPARED {
-        let names = ["idle: CPU of the relay", "idle: CPU of Postgres"];
-        idle(place, &mut relay, size, &mut outcome.figures, names).await?;
-    }
     relay.stop().await?;
     place.close(route).await?;
     Ok(steady)
