@@ -1,8 +1,11 @@
 //! What is measured with: the servers that scripts/bench has started, the relay's binary, and Debezium's jars.
 
 use crate::database;
-use crate::debezium::connect::{Connect, Jvm};
+use crate::debezium::Tuning;
+use crate::debezium::connect::Connect;
 use crate::machine;
+use crate::parts;
+use crate::results::Store;
 use anyhow::Context;
 use outbox_relay::bench::settings::Settings;
 use std::path::PathBuf;
@@ -50,9 +53,14 @@ impl World {
     }
 
     /// Starts what Debezium runs in.
-    pub async fn start_connect(&self, jvm: &Jvm) -> anyhow::Result<Connect> {
+    pub async fn start_connect(&self, tuning: Tuning) -> anyhow::Result<Connect> {
         let folder = self.folder.join("connect");
-        Connect::start(&self.jars, &folder, &self.kafka, jvm).await
+        Connect::start(&self.jars, &folder, &self.kafka, tuning).await
+    }
+
+    /// The settings of Debezium that the relay is compared with.
+    pub fn fastest_debezium(&self) -> anyhow::Result<Tuning> {
+        Ok(parts::debezium::fastest(&Store::new(&self.folder).load()?))
     }
 
     /// What the figures are measured on and with.

@@ -1,7 +1,8 @@
 //! A connector that follows a scratch outbox: what is measured of Debezium.
 
 use super::connect::Connect;
-use super::connector::{self, Source, Tuning};
+use super::connector::{self, Source};
+use super::tuning::Tuning;
 use crate::database;
 use anyhow::{Context, bail};
 use outbox_relay::bench::BenchError;
@@ -36,7 +37,7 @@ impl<'a> Debezium<'a> {
         let name = format!("debezium_{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let client = database::connect(postgres).await?;
         let source = Source { postgres, schema: place.schema(), table: "outbox", topic: &route.template() };
-        client.batch_execute(&connector::create_publication(&name, &source)).await?;
+        client.batch_execute(&connector::create_publication(&name, &source, tuning)).await?;
         connect.add(&name, &connector::settings(&name, &source, tuning)?).await?;
         let debezium = Self { connect, client, name };
         debezium.wait_until_slot_is("active").await?;

@@ -1,6 +1,7 @@
 //! The process that Debezium runs in: a standalone worker of Kafka Connect.
 
 use super::rest::request;
+use super::tuning::Tuning;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -15,18 +16,6 @@ const STARTS_WITHIN: Duration = Duration::from_secs(120);
 const CHANGES_WITHIN: Duration = Duration::from_secs(120);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The JVM's own settings. The parallel collector, since the machine has few cores and nobody waits for a single row;
-/// the heap at its full size from the start.
-pub struct Jvm {
-    pub heap: &'static str,
-}
-
-impl Jvm {
-    fn flags(&self) -> [String; 3] {
-        [format!("-Xms{}", self.heap), format!("-Xmx{}", self.heap), "-XX:+UseParallelGC".to_owned()]
-    }
-}
-
 /// A worker that runs. Dropping it kills the process.
 pub struct Connect {
     process: Child,
@@ -38,7 +27,7 @@ pub struct Connect {
 
 impl Connect {
     /// Starts it, with its files in `folder`, and waits until it takes requests.
-    pub async fn start(jars: &Path, folder: &Path, bootstrap: &str, jvm: &Jvm) -> anyhow::Result<Self> {
+    pub async fn start(jars: &Path, folder: &Path, bootstrap: &str, tuning: Tuning) -> anyhow::Result<Self> {
         // It needs a plugin path, but finds the connector among its own jars.
         std::fs::create_dir_all(folder.join("plugins"))?;
         _ = std::fs::remove_file(folder.join("offsets"));
@@ -50,7 +39,7 @@ impl Connect {
         // It must not outlive this process, however this one ends.
         let process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", &java()])
-            .args(jvm.flags())
+            .args(tuning.flags())
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
             .arg("-cp")
             .arg(jars.join("*"))

@@ -1,33 +1,13 @@
 //! The settings of the connector: everything that was found to make it faster, nothing that makes it promise less than the
 //! relay does.
 
+use super::tuning::Tuning;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use std::fmt;
 use tokio_postgres::config::Host;
 
 /// The columns that become a record. The others are neither sent by Postgres nor decoded.
 const COLUMNS: [&str; 6] = ["id", "event_id", "aggregate_type", "aggregate_id", "event_type", "payload"];
-
-/// What is tried in search of the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuning {
-    /// `max.batch.size`; the queue holds four of them.
-    pub batch_rows: u32,
-    /// `linger.ms` of the producer.
-    pub linger_ms: u32,
-}
-
-impl Tuning {
-    /// What was best for rates when this was written.
-    pub const DEFAULT: Self = Self { batch_rows: 8_192, linger_ms: 5 };
-}
-
-impl fmt::Display for Tuning {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "max.batch.size={} linger.ms={}", self.batch_rows, self.linger_ms)
-    }
-}
 
 /// Where events come from and go to.
 pub struct Source<'a> {
@@ -41,19 +21,17 @@ pub struct Source<'a> {
 }
 
 /// The publication, whose name is that of the connector: inserts, and the columns that are needed.
-pub fn create_publication(name: &str, source: &Source<'_>) -> String {
-    format!(
-        "CREATE PUBLICATION {name} FOR TABLE {}.{} ({}) WITH (publish = 'insert')",
-        source.schema,
-        source.table,
-        COLUMNS.join(", ")
-    )
+pub fn create_publication(name: &str, source: &Source<'_>, tuning: Tuning) -> String {
+    let columns = if tuning.needed_columns { format!(" ({})", COLUMNS.join(", ")) } else { String::new() };
+    let Source { schema, table, .. } = source;
+    format!("CREATE PUBLICATION {name} FOR TABLE {schema}.{table}{columns} WITH (publish = 'insert')")
 }
 
 /// The connector's settings. Slot and publication are named like the connector.
 pub fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Result<Value> {
     let (host, port, user, database) = parts(source.postgres)?;
     let (schema, table) = (source.schema, source.table);
+    let columns = if tuning.needed_columns { COLUMNS.join("|") } else { ".*".to_owned() };
     Ok(json!({
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
@@ -68,7 +46,7 @@ pub fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Resu
         "publication.name": name,
         "publication.autocreate.mode": "disabled",
         "table.include.list": format!("{schema}.{table}"),
-        "column.include.list": format!("{schema}.{table}.({})", COLUMNS.join("|")),
+        "column.include.list": format!("{schema}.{table}.({columns})"),
         "snapshot.mode": "no_data",
         "tombstones.on.delete": "false",
 
@@ -121,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_settings_name_the_database_the_table_and_the_topics() {
-        let settings = settings("d1", &SOURCE, Tuning { batch_rows: 4_096, linger_ms: 5 }).unwrap();
+        let settings = settings("d1", &SOURCE, Tuning { batch_rows: 4_096, ..Tuning::DEFAULT }).unwrap();
         let text = |key: &str| settings[key].as_str().unwrap().to_owned();
         assert_eq!(text("database.hostname"), "127.0.0.1");
         assert_eq!(text("database.port"), "25432");
@@ -134,7 +112,7 @@ mod tests {
     #[test]
     fn the_publication_has_the_columns_that_are_published() {
         assert_eq!(
-            create_publication("d1", &SOURCE),
+            create_publication("d1", &SOURCE, Tuning::DEFAULT),
             "CREATE PUBLICATION d1 FOR TABLE scratch.outbox \
              (id, event_id, aggregate_type, aggregate_id, event_type, payload) WITH (publish = 'insert')"
         );

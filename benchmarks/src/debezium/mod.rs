@@ -5,9 +5,10 @@ mod attached;
 pub mod connect;
 mod connector;
 mod rest;
+mod tuning;
 
 pub use attached::Debezium;
-pub use connector::Tuning;
+pub use tuning::Tuning;
 
 /// The header in which Debezium's records have the event's id.
 pub const EVENT_ID: &str = "id";

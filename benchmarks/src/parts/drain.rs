@@ -3,26 +3,22 @@
 
 use super::subjects::{debezium_drains, note, note_rate, reference, relay_drains};
 use crate::debezium::Tuning;
-use crate::debezium::connect::{Connect, Jvm};
+use crate::debezium::connect::Connect;
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use outbox_relay::bench::Shape;
 use outbox_relay::bench::place::Place;
 
-/// Settings of Debezium. Each is tried, and the best one is what the relay is compared with.
-const TUNINGS: [Tuning; 4] = [
-    Tuning { batch_rows: 4_096, linger_ms: 5 },
-    Tuning { batch_rows: 8_192, linger_ms: 5 },
-    Tuning { batch_rows: 16_384, linger_ms: 5 },
-    Tuning { batch_rows: 8_192, linger_ms: 0 },
-];
+/// `max.batch.size` of Debezium. Each is tried, and the best one is what the relay is compared with.
+const BATCHES: [u32; 3] = [4_096, 8_192, 16_384];
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let shape = reference(size.rows(2_000_000));
     let place = Place::create(world.settings()).await?;
-    let mut connect = world.start_connect(&Jvm { heap: "1g" }).await?;
-    let tuning = best_tuning(world, &mut connect, &place, &shape, outcome).await?;
+    let fastest = world.fastest_debezium()?;
+    let mut connect = world.start_connect(fastest).await?;
+    let tuning = best_batches(world, &mut connect, &place, &shape, fastest, outcome).await?;
     for _ in 0..size.runs {
         for on_sent in ["mark", "delete"] {
             let drain =
@@ -38,24 +34,26 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
 }
 
 /// Warms the JVM up with drains that do not count, and finds the best size of batches.
-async fn best_tuning(
+async fn best_batches(
     world: &World,
     connect: &mut Connect,
     place: &Place,
     shape: &Shape,
+    fastest: Tuning,
     outcome: &mut Outcome,
 ) -> anyhow::Result<Tuning> {
-    debezium_drains(connect, &world.postgres, place, shape, Tuning::DEFAULT).await?;
-    let mut best = (0.0, Tuning::DEFAULT);
-    for tuning in TUNINGS {
+    debezium_drains(connect, &world.postgres, place, shape, fastest).await?;
+    let mut best = (0.0, fastest);
+    for batch_rows in BATCHES {
+        let tuning = Tuning { batch_rows, ..fastest };
         let drain = debezium_drains(connect, &world.postgres, place, shape, tuning).await?;
-        note_rate(&mut outcome.figures, &format!("trial of Debezium, {tuning}"), &drain);
+        note_rate(&mut outcome.figures, &format!("trial of Debezium, max.batch.size={batch_rows}"), &drain);
         if drain.rows_per_second > best.0 {
             best = (drain.rows_per_second, tuning);
         }
     }
     outcome.notes.push(format!(
-        "Debezium ran with {}, the best of those tried; before that it had drained the same number of rows five times in the same JVM, \
+        "Debezium ran with {}, the best of those tried; before that it had drained the same number of rows four times in the same JVM, \
          of which the first does not appear here.",
         best.1
     ));

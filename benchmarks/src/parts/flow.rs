@@ -1,7 +1,7 @@
 //! Bar 6: writers insert as fast as they can, beside a relay, beside Debezium, and alone.
 
 use super::subjects::{make_route, reference};
-use crate::debezium::connect::{Connect, Jvm};
+use crate::debezium::connect::Connect;
 use crate::debezium::{Debezium, Tuning};
 use crate::figures::{Figures, Unit};
 use crate::results::Outcome;
@@ -27,15 +27,20 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         time: size.time(TIME),
     };
     let place = Place::create(world.settings()).await?;
-    let mut connect = world.start_connect(&Jvm { heap: "1g" }).await?;
+    let tuning = world.fastest_debezium()?;
+    let mut connect = world.start_connect(tuning).await?;
     // Warms the JVM up.
-    beside_debezium(&mut connect, world, &place, &work).await?;
+    beside_debezium(&mut connect, world, &place, &work, tuning).await?;
     for _ in 0..size.runs {
         let alone = flow::alone(&place, &reference(0), &work).await?;
         eprintln!("  alone: {}", Unit::RowsPerSecond.show(alone));
         outcome.figures.push("alone: written", Unit::RowsPerSecond, alone);
         note(&mut outcome.figures, "relay", &beside_relay(&place, &work).await?)?;
-        note(&mut outcome.figures, "Debezium", &beside_debezium(&mut connect, world, &place, &work).await?)?;
+        note(
+            &mut outcome.figures,
+            "Debezium",
+            &beside_debezium(&mut connect, world, &place, &work, tuning).await?,
+        )?;
     }
     outcome.notes.push(format!("{WRITERS} connections, {ROWS_PER_TRANSACTION} rows in a transaction."));
     connect.stop().await?;
@@ -59,11 +64,12 @@ async fn beside_debezium(
     world: &World,
     place: &Place,
     work: &Work,
+    tuning: Tuning,
 ) -> anyhow::Result<Flow> {
     let shape = reference(0);
     let route = make_route(place, &shape).await?;
     load::empty(place.database(), &place.table()).await?;
-    let mut debezium = Debezium::attach(connect, &world.postgres, place, &route, Tuning::DEFAULT).await?;
+    let mut debezium = Debezium::attach(connect, &world.postgres, place, &route, tuning).await?;
     let flow = flow::measure(place, &route, &mut debezium, &shape, work).await?;
     debezium.detach().await?;
     place.close(route).await?;

@@ -1,5 +1,6 @@
 //! The parts that can be measured, each on its own. A file a part.
 
+pub mod debezium;
 mod drain;
 mod flow;
 mod held_snapshot;
@@ -24,6 +25,7 @@ use std::fmt;
 /// What can be chosen with `--only`, in the order in which it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    Debezium,
     Drain,
     Memory,
     Steady,
@@ -47,6 +49,7 @@ impl Part {
 
     pub fn name(self) -> &'static str {
         match self {
+            Part::Debezium => "debezium",
             Part::Drain => "drain",
             Part::Memory => "memory",
             Part::Steady => "steady",
@@ -65,6 +68,7 @@ impl Part {
     /// Bars and contents, for whoever waits.
     pub fn about(self) -> &'static str {
         match self {
+            Part::Debezium => "what makes Debezium fast",
             Part::Drain => "bars 1 to 3: a backlog, marked, deleted, and by Debezium",
             Part::Memory => "bar 4: memory while larger rows are drained",
             Part::Steady => "bar 5: latency at a steady pace, and what idling costs",
@@ -84,6 +88,7 @@ impl Part {
     pub async fn measure(self, world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
         database::clean(world).await?;
         match self {
+            Part::Debezium => Box::pin(debezium::measure(world, size, outcome)).await,
             Part::Drain => Box::pin(drain::measure(world, size, outcome)).await,
             Part::Memory => Box::pin(memory::measure(world, size, outcome)).await,
             Part::Steady => Box::pin(steady::measure(world, size, outcome)).await,

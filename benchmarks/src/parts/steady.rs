@@ -1,7 +1,7 @@
 //! Bar 5: rows come at a steady pace, and have to be at the consumer soon; and what it costs when none come.
 
 use super::subjects::{make_route, reference};
-use crate::debezium::connect::{Connect, Jvm};
+use crate::debezium::connect::Connect;
 use crate::debezium::{Debezium, Tuning};
 use crate::figures::{Figures, Unit};
 use crate::results::Outcome;
@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let place = Place::create(world.settings()).await?;
-    let mut connect = world.start_connect(&Jvm { heap: "1g" }).await?;
+    let mut connect = world.start_connect(Tuning::DEFAULT).await?;
     for run in 0..size.runs {
         idle_relay(&place, outcome, size).await?;
         for (name, rows_per_second) in PACES {

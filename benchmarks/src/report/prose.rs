@@ -44,11 +44,11 @@ what is late, and the figures below tell how late they were themselves.
 Debezium.
 
 **Debezium** is Kafka Connect, standalone, with the Postgres connector and its outbox event router, on the same table, rows and topics,
-in turn with the relay in the same session. It is tuned: Java's parallel collector and a heap of 1 GiB from the start; a publication
-of inserts only, with the six columns that are needed; `poll.interval.ms=5`, a queue of four batches,
+in turn with the relay in the same session. It is tuned: Java's parallel collector and a heap of its full size from the start; a
+publication of inserts only, with the six columns that are needed; `poll.interval.ms=5`, a queue of four batches,
 `statistics.metrics.enabled=false`, `extended.headers.enabled=false`; keys, payloads and headers as plain strings; a producer with
-lz4 and batches of 256 KiB; large transactions are decoded in memory (`logical_decoding_work_mem`). Several sizes of batches are
-tried first, with all rows, and the best one is compared with. A backlog forms while the connector is paused, which lets it fill its
+lz4 and batches of 256 KiB; large transactions are decoded in memory (`logical_decoding_work_mem`). Other settings
+and several sizes of batches are tried first, and the fastest are compared with. A backlog forms while the connector is paused, which lets it fill its
 queue beforehand; the JVM goes on from drain to drain, and the first one does not count. All settings are in
 [connector.rs](../benchmarks/src/debezium/connector.rs) and [connect.rs](../benchmarks/src/debezium/connect.rs). It records no row as
 sent and deletes none: what an application does to that end is not in its figures, and is in the relay's.
