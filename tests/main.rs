@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod bad_rows;
+mod bench;
 mod blocked_keys;
 mod check;
 mod commands;

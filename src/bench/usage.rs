@@ -169,3 +169,35 @@ fn sample(parties: &[Party], peaks: &Mutex<Vec<u64>>) {
         peaks[at] = peaks[at].max(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufRead;
+    use std::process::{Command, Stdio};
+
+    /// The seconds of two parties between two readings.
+    fn seconds(meter: &Meter, from: &Reading, to: &Reading) -> (f64, f64) {
+        let used = meter.used(from, to, 0);
+        (used[0].cpu_seconds, used[1].cpu_seconds)
+    }
+
+    #[test]
+    fn what_a_child_uses_counts_for_its_family_while_it_lives_and_after_its_end() {
+        let this = std::process::id();
+        let meter = Meter::start(vec![Party::family("family", this), Party::process("alone", this)]);
+        let begun = meter.read();
+        let burn = "echo; n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done; echo; read line";
+        let mut command = Command::new("sh");
+        let piped = command.args(["-c", burn]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut said = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(said.next().is_some() && said.next().is_some(), "it has worked");
+        let (family, alone) = seconds(&meter, &begun, &meter.read());
+        assert!(family > alone, "while it lives: {family} s, {alone} s without it");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let (ended, alone) = seconds(&meter, &begun, &meter.read());
+        assert!(ended - alone > 0.0 && ended >= family, "after its end: {ended} s, {family} s before");
+    }
+}

@@ -159,12 +159,16 @@ async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
         () = signals.next() => Err(interrupted()),
     };
     // However it ended. A second signal is taken for what it is.
+    let schema = place.schema().to_owned();
     let removed = tokio::select! {
         removed = place.remove() => removed.map_err(Failed::from),
         () = signals.next() => Err(Failed::Failure(anyhow!(
             "interrupted while the schema and the topics were being removed: the next run names and removes what is left"
         ))),
     };
+    if removed.is_ok() {
+        say(&format!("removed the schema {schema} and its topics"));
+    }
     match (measured, removed) {
         (Ok(report), Ok(())) => Ok(report),
         (Err(failed), Ok(())) | (Ok(_), Err(failed)) => Err(failed),
@@ -193,7 +197,7 @@ fn say(text: &str) {
 }
 
 fn interrupted() -> Failed {
-    Failed::Failure(anyhow!("interrupted: nothing is left behind"))
+    Failed::Failure(anyhow!("interrupted"))
 }
 
 impl From<BenchError> for Failed {

@@ -87,7 +87,7 @@ fn cpu(report: &Report, drain: &MeasuredDrain, share: f64) -> Finding {
     let total: f64 = usage.iter().map(|usage| usage.cores).sum();
     let most = most.map_or(0.0, |most| most.cores / total);
     let seen = format!(
-        "CPU: {:.0} % of the {} cores are in use, {:.0} % of that by {party}, {us:.1} us a row",
+        "CPU: {:.0} % of the {} cores are in use, {:.0} % of that by {party}, {us:.1} µs a row",
         share * 100.0,
         report.machine.cores,
         most * 100.0
@@ -262,3 +262,6 @@ fn faults(report: &Report) -> Vec<Finding> {
     }
     findings
 }
+
+#[cfg(test)]
+mod tests;
