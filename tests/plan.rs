@@ -34,6 +34,8 @@ const HISTORIES: &[(&str, &[&str])] = &[
     ("a thousand held topics since the last statistics", &[UNSENT, "ANALYZE", HOLDS]),
 ];
 
+const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
+
 /// The plan of a prepared statement, under the settings of the relay.
 async fn plan(outbox: &Outbox, sql: &str, types: &str, arguments: &str, mode: &str) -> String {
     let client = &outbox.client;
@@ -64,9 +66,10 @@ async fn the_claim_and_the_scout_use_the_pending_index_whatever_the_statistics()
             {
                 let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
                 let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
-                let read = format!("{looked}, 5000, 1000000");
+                let shares = lanes.split(',').map(|_| "313").collect::<Vec<_>>().join(",");
+                let read = format!("{looked}, 5000, 1000000, '{{{shares}}}'");
                 for (sql, types, arguments) in [
-                    (statements.read(), "smallint[], bigint[], bigint, bigint, integer", &read),
+                    (statements.read(), READ_TYPES, &read),
                     (statements.look(), "smallint[], bigint[], bigint", &looked),
                 ] {
                     for mode in ["force_generic_plan", "force_custom_plan"] {
@@ -79,6 +82,27 @@ async fn the_claim_and_the_scout_use_the_pending_index_whatever_the_statistics()
                     }
                 }
             }
+        }
+        outbox.drop().await;
+    }
+}
+
+/// Rows are deleted by place, and each looks its id up in a hash table; `id = ANY($2)` would compare it with all of them.
+#[tokio::test]
+async fn a_settlement_deletes_by_place_whatever_the_statistics() {
+    let table: TableName = "app.outbox".parse().unwrap();
+    for (history, steps) in HISTORIES {
+        let outbox = Outbox::without_topics("plan").await;
+        for step in *steps {
+            run(&outbox.client, step).await;
+        }
+        let template = TopicTemplate::default();
+        let statements = Statements::new(&table, PayloadType::Json, OnSent::Delete, &template, 1_000_000);
+        for mode in ["force_generic_plan", "force_custom_plan"] {
+            let arguments = "'{\"(0,1)\",\"(0,2)\"}', '{1,2}'";
+            let plan = plan(&outbox, statements.delete(), "tid[], bigint[]", arguments, mode).await;
+            let shown = format!("{history}, {mode}:\n{plan}");
+            assert!(plan.contains("Tid Scan on outbox") && plan.contains("hashed SubPlan"), "{shown}");
         }
         outbox.drop().await;
     }
@@ -98,10 +122,10 @@ async fn a_claim_touches_few_pages_beside_those_of_its_rows() {
     let lanes = (0..64).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",");
     let lows = vec!["0"; 64].join(",");
     run(&outbox.client, &format!("BEGIN; {}", plain_settings())).await;
-    let types = "smallint[], bigint[], bigint, bigint, integer";
-    run(&outbox.client, &format!("PREPARE claim ({types}) AS {}", statements.read())).await;
+    let shares = vec!["79"; 64].join(",");
+    run(&outbox.client, &format!("PREPARE claim ({READ_TYPES}) AS {}", statements.read())).await;
     let explain = format!(
-        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ('{{{lanes}}}', '{{{lows}}}', 0, 5000, 1000000)"
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE claim ('{{{lanes}}}', '{{{lows}}}', 0, 5000, 1000000, '{{{shares}}}')"
     );
     let explained = outbox.client.simple_query(&explain).await.unwrap();
     let text = explained.iter().find_map(|message| match message {

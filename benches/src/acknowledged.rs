@@ -23,7 +23,8 @@ impl World {
         let batch = rows(1, ROWS, Headers::None);
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep(rows(1 + ROWS as i64, others, Headers::None).iter(), HOLD_VERSION);
-        let reach = |lane| Reach { lane, last_read: Some(ROWS as i64), first_open: None, cut: true };
+        let reach =
+            |lane| Reach { lane, last_read: Some(ROWS as i64), first_open: None, cut: true, hungry: false };
         World { acknowledged, batch, reach: Lane::all().map(reach).collect() }
     }
 

@@ -7,7 +7,7 @@ use outbox_relay::postgres::event::OutboxRow;
 use outbox_relay::relay::batch::Batch;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Failure;
-use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lane::{LANES, Lane};
 use outbox_relay::relay::marks::Marks;
 use outbox_relay::relay::outbox::{End, ServerId};
 use outbox_relay::relay::publisher::{Producer, Refusal, Report};
@@ -105,7 +105,8 @@ pub(super) struct Marking {
 
 impl Marking {
     pub(super) fn new() -> Marking {
-        let Handover { batch, .. } = Handover::new();
+        let Handover { mut batch, .. } = Handover::new();
+        batch.ask(&[ROWS; LANES]);
         let mut marks = Marks::new();
         marks.meet(ServerId { connection: 1, started_us: 1, backend: 1 });
         marks.saw_holds(marks.epoch(), 1);

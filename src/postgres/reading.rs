@@ -29,6 +29,7 @@ impl Reading {
         const DOING: &str = "reading events";
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let rows_max = read.rows_max as i64;
+        let shares: Vec<i64> = read.shares.iter().map(|rows| *rows as i64).collect();
         let record_max = statements.record_bytes_max;
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&numbers, Type::INT2_ARRAY),
@@ -36,6 +37,7 @@ impl Reading {
             (&read.hold_version, Type::INT8),
             (&rows_max, Type::INT8),
             (&record_max, Type::INT4),
+            (&shares, Type::INT8_ARRAY),
         ];
         let sql = match &read.first_of_key_of {
             None => &statements.read,

@@ -50,7 +50,7 @@ const PENDING: &str = "
     AND {not_held}
     AND {not_blocked}";
 
-/// Which row a held topic is probed with: the first unsent one of the key that row $6 belongs to.
+/// Which row a held topic is probed with: the first unsent one of the key that row $7 belongs to.
 const FIRST_OF_KEY: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
@@ -63,7 +63,7 @@ const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS
         SELECT FROM {blocked_key} b
         WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
 
-/// Reads the lanes one after the other. The LEFT JOIN gives the version even if no row is pending.
+/// Reads the lanes one after the other, of each at most its share. The LEFT JOIN gives the version even if no row is pending.
 ///
 /// Of a row that no record can hold, nothing large is fetched: the beginning of its type, which names its topic or is
 /// too long to name one; its key, unless that alone is too large.
@@ -80,7 +80,7 @@ LEFT JOIN LATERAL (
            p.too_large,
            CASE WHEN p.too_large IS NULL THEN p.headers END,
            p.created_at{p_ctid}
-    FROM unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+    FROM unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)
     CROSS JOIN LATERAL (
         SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
                {too_large} AS too_large,
@@ -89,7 +89,7 @@ LEFT JOIN LATERAL (
         FROM {outbox} o
         WHERE {pending}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
-        LIMIT $4::bigint
+        LIMIT l.share
     ) p
     LIMIT $4::bigint
 ) r ON true";
@@ -131,7 +131,11 @@ UPDATE {outbox} SET sent_at = clock_timestamp()
 WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))";
 
 /// By place, which needs no index; and by id, since without a row lock another row may lie there by now.
-const DELETE: &str = "DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND id = ANY($2::bigint[])";
+///
+/// The ids are a hashed subplan (IS TRUE keeps it from becoming a join): compared with `= ANY` of a parameter, each row
+/// would walk the whole array, which made a batch of 5,000 three times as expensive.
+const DELETE: &str = "
+DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND (id IN (SELECT unnest($2::bigint[]))) IS TRUE";
 const DELETE_AROUND_LOCKS: &str = "
 DELETE FROM {outbox}
 WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
@@ -319,6 +323,11 @@ impl Statements {
         &self.read
     }
 
+    /// The settlement of a batch that is deleted, whose plan a test looks at.
+    pub fn delete(&self) -> &str {
+        &self.delete
+    }
+
     /// The scout's look, whose plan a test looks at.
     pub fn look(&self) -> &str {
         &self.look
@@ -327,9 +336,9 @@ impl Statements {
 
 /// If all types share one topic, a key is one key whatever the type: records of it have one order.
 const OF_TYPE: &str = " AND b.aggregate_type = o.aggregate_type";
-const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = $6::bigint)";
+const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = $7::bigint)";
 const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
-        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $6::bigint)";
+        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $7::bigint)";
 
 /// The rows of topic $1.
 fn of_topic(template: &TopicTemplate) -> String {

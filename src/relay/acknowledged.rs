@@ -120,7 +120,8 @@ mod tests {
     fn after_claim(read: &[Row], seen: Seen) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep([Row(1), Row(2)].iter(), 3);
-        let whole = Reach { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false };
+        let whole =
+            Reach { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, hungry: false };
         acknowledged.forget(&[whole], read, seen);
         acknowledged
     }

@@ -42,6 +42,8 @@ pub struct Batch<E> {
     bytes: usize,
     recovered: usize,
     hold_version: i64,
+    /// How many rows of each lane of the claim were asked for; of others, all.
+    shares: Vec<usize>,
     end: End,
 }
 
@@ -56,6 +58,8 @@ pub struct Reach {
     pub first_open: Option<i64>,
     /// There may be more behind `last_read`.
     pub cut: bool,
+    /// It had more than its share, and the others had less than theirs.
+    pub hungry: bool,
 }
 
 impl Reach {
@@ -77,8 +81,14 @@ impl<E: Event> Batch<E> {
             bytes: 0,
             recovered: 0,
             hold_version: -1,
+            shares: Vec::new(),
             end: End::More,
         }
+    }
+
+    /// The read asks for at most so many rows of each lane of the claim.
+    pub fn ask(&mut self, shares: &[usize]) {
+        self.shares = shares.to_vec();
     }
 
     /// Where the next slice of the read is appended. [`Batch::grown`] takes it in.
@@ -215,10 +225,12 @@ impl<E: Event> Batch<E> {
     /// How far it went in each lane of the claim, which lists them in the order of the read.
     pub fn reach(&self, lanes: &[Lane]) -> Vec<Reach> {
         let mut last_read = [None; LANES];
+        let mut rows = [0; LANES];
         let mut first_open = [None; LANES];
         for (row, fate) in self.rows.iter().zip(&self.fates) {
             let lane = row.lane().index();
             last_read[lane] = Some(row.id());
+            rows[lane] += 1;
             if matches!(fate, Fate::Open | Fate::Suspect | Fate::Blocked(_)) && first_open[lane].is_none() {
                 first_open[lane] = Some(row.id());
             }
@@ -229,11 +241,15 @@ impl<E: Event> Batch<E> {
             (_, None) => 0,
             (_, Some(row)) => lanes.iter().position(|&lane| lane == row.lane()).unwrap_or(0),
         };
+        let at_share = |place: usize, lane: Lane| {
+            self.shares.get(place).is_some_and(|share| rows[lane.index()] >= *share)
+        };
         let reach = |(place, &lane): (usize, &Lane)| Reach {
             lane,
             last_read: last_read[lane.index()],
             first_open: first_open[lane.index()],
-            cut: place >= finished,
+            cut: place >= finished || at_share(place, lane),
+            hungry: self.end == End::Complete && at_share(place, lane),
         };
         lanes.iter().enumerate().map(reach).collect()
     }
@@ -242,5 +258,33 @@ impl<E: Event> Batch<E> {
 impl<E: Event> Default for Batch<E> {
     fn default() -> Self {
         Batch::new(OnRejected::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::event::fixture::Row;
+
+    fn reach_of(rows: [Row; 2], share: usize) -> Reach {
+        let mut batch = Batch::new(OnRejected::DeadLetter);
+        batch.ask(&[share]);
+        batch.rows_mut().extend(rows);
+        batch.grown(End::Complete);
+        batch.reach(&[Row(1).lane()])[0]
+    }
+
+    #[test]
+    fn a_lane_that_gave_its_whole_share_may_have_more() {
+        let reach = reach_of([Row(1), Row(2)], 2);
+        assert!(reach.cut && reach.hungry, "{reach:?}");
+        assert_eq!(reach.covers_to(), Some(2), "nothing is known of what lies behind");
+    }
+
+    #[test]
+    fn a_lane_that_gave_less_than_its_share_has_no_more() {
+        let reach = reach_of([Row(1), Row(2)], 3);
+        assert!(!reach.cut && !reach.hungry, "{reach:?}");
+        assert_eq!(reach.covers_to(), Some(i64::MAX));
     }
 }

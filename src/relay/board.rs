@@ -44,6 +44,19 @@ struct LaneState {
     /// Somebody else holds it: not before this.
     not_before: Option<Instant>,
     elsewhere: u32,
+    /// It had more work than its share of the last batch, which was not full.
+    hungry: bool,
+}
+
+/// A lane that a worker had and that has more work at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Again {
+    /// The lane.
+    pub lane: Lane,
+    /// Its turn has not come yet: before the others. Else it comes behind them.
+    pub front: bool,
+    /// It may have the room that the others leave in a batch.
+    pub hungry: bool,
 }
 
 impl Board {
@@ -90,28 +103,34 @@ impl Board {
         }
     }
 
-    /// A worker is done with these lanes. Of those in `again` there is more work at once: `true` puts a lane in
-    /// front (its turn has not come yet), `false` behind the others (it just had it).
-    pub fn give_back(&self, lanes: &[Lane], again: &[(Lane, bool)]) {
+    /// A worker is done with these lanes. Of those in `again` there is more work at once.
+    pub fn give_back(&self, lanes: &[Lane], again: &[Again]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let entry = &mut state.lanes[lane.index()];
             *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
         }
         self.returned.notify_waiters();
-        for &(lane, front) in again.iter().rev() {
-            if front {
-                state.put(lane, true);
-            }
+        for again in again.iter().rev().filter(|again| again.front) {
+            state.put(again.lane, true);
         }
-        for &(lane, front) in again {
-            if !front {
-                state.put(lane, false);
-            }
+        for again in again.iter().filter(|again| !again.front) {
+            state.put(again.lane, false);
+            state.lanes[again.lane.index()].hungry = again.hungry;
         }
         if !state.ready.is_empty() {
             self.up.notify_waiters();
         }
+    }
+
+    /// How many rows to read of each of these lanes, that a batch holds: the same of each, so that the rows of a batch
+    /// lie close together in the table, where reading and marking them costs less. A hungry lane gets what the
+    /// others leave, since those come first.
+    pub fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
+        let state = self.state.borrow();
+        let equal = batch_rows.div_ceil(lanes.len().max(1));
+        let share = |lane: &Lane| if state.lanes[lane.index()].hungry { batch_rows } else { equal };
+        lanes.iter().map(share).collect()
     }
 
     /// Somebody else holds these lanes.
@@ -233,7 +252,8 @@ impl State {
     fn share(&mut self) -> Vec<Lane> {
         let workers = self.waiting_workers + 1;
         let share = self.ready.len().div_ceil(workers).min(CLAIM_LANES_MAX);
-        let lanes: Vec<Lane> = self.ready.drain(..share).collect();
+        let mut lanes: Vec<Lane> = self.ready.drain(..share).collect();
+        lanes.sort_by_key(|lane| self.lanes[lane.index()].hungry);
         for lane in &lanes {
             let entry = &mut self.lanes[lane.index()];
             entry.ready = false;
@@ -254,6 +274,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_hungry_lane_gets_what_the_others_leave() {
+        let board = Board::new();
+        let [hot, cold]: [Lane; 2] = Lane::all().take(2).collect::<Vec<_>>().try_into().unwrap();
+        board.put_up([hot, cold]);
+        assert_eq!(board.take().await, Some(vec![hot, cold]));
+        assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
+        let again = |lane, hungry| Again { lane, front: false, hungry };
+        board.give_back(&[hot, cold], &[again(hot, true), again(cold, false)]);
+        assert_eq!(board.take().await, Some(vec![cold, hot]), "the others come first");
+        assert_eq!(board.shares(&[cold, hot], 11), [6, 11]);
+        board.give_back(&[hot, cold], &[again(hot, false)]);
+        assert_eq!(board.shares(&[hot], 11), [11]);
+        assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it is hungry no longer");
+    }
+
+    #[tokio::test]
     async fn a_lane_that_is_waited_for_in_vain_stays_with_its_worker() {
         let board = Board::new();
         let lane = Lane::all().next().unwrap();
@@ -264,7 +300,7 @@ mod tests {
         board.forgo(lane);
         board.put_up([lane]);
         assert!(!board.unknown().contains(&lane) && board.state.borrow().ready.is_empty(), "it still is");
-        board.give_back(&[lane], &[(lane, true)]);
+        board.give_back(&[lane], &[Again { lane, front: true, hungry: false }]);
         assert_eq!(board.take().await, Some(vec![lane]), "nobody waits for it any more");
     }
 }

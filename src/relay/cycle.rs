@@ -154,8 +154,10 @@ async fn publish<C: Claim, P: Publisher>(
         lows: start.lows.clone(),
         hold_version: start.hold_version,
         rows_max: limits.batch_rows,
+        shares: relay.board.shares(claim.lanes(), limits.batch_rows),
         first_of_key_of: None,
     };
+    batch.ask(&read.shares);
     claim.read(&read).await?;
     fail_point::reach("read-sent").await;
     let hold_version = loop {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn read_to_the_end() -> Reach {
-        Reach { lane: lane(), last_read: Some(90), first_open: None, cut: false }
+        Reach { lane: lane(), last_read: Some(90), first_open: None, cut: false, hungry: false }
     }
 
     #[test]

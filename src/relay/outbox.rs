@@ -77,6 +77,8 @@ pub struct Read {
     pub hold_version: i64,
     /// At most this many rows.
     pub rows_max: usize,
+    /// One for each lane of the claim: at most this many rows of it.
+    pub shares: Vec<usize>,
     /// Only the first unsent row of the key that this row belongs to, held or not: what a topic is probed with.
     pub first_of_key_of: Option<i64>,
 }
@@ -95,7 +97,7 @@ pub struct Slice {
 pub enum End {
     /// Another slice may follow.
     More,
-    /// Every unsent row above the marks was read.
+    /// Every unsent row above the marks was read, of each lane up to its share.
     Complete,
     /// A limit cut it off: the last lane read from, and those behind it, may have more.
     Cut,

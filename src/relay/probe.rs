@@ -69,7 +69,13 @@ async fn publish_first<P: Publisher, O: Outbox>(
         sleep(CLAIM_EVERY).await;
     };
     // Without marks: it begins at the smallest id, and raises none.
-    let read = Read { lows: vec![LOWEST], hold_version: -1, rows_max: 1, first_of_key_of: Some(witness.id) };
+    let read = Read {
+        lows: vec![LOWEST],
+        hold_version: -1,
+        rows_max: 1,
+        shares: vec![1],
+        first_of_key_of: Some(witness.id),
+    };
     claim.read(&read).await?;
     let mut rows = Vec::new();
     claim.next_slice(1, usize::MAX, &mut rows).await?;

@@ -44,6 +44,8 @@ pub struct Session<P> {
     /// Rows handed over whose report has not been taken in.
     unheard: usize,
     reports: Vec<Report>,
+    /// When the last slice of rows came, read once for all of its rows.
+    now: Instant,
     /// When the first row of the current batch was handed over.
     publishing_since: Option<Instant>,
     /// When the last acknowledgement came.
@@ -93,6 +95,7 @@ impl<P: Producer> Session<P> {
             suspended: Vec::new(),
             unheard: 0,
             reports: Vec::new(),
+            now: Instant::now(),
             publishing_since: None,
             heard_at: None,
             failure: None,
@@ -148,6 +151,7 @@ impl<P: Producer> Session<P> {
     /// only to look up a topic that it has not seen.
     pub async fn send<E: Event>(&mut self, routing: Routing<'_>, batch: &mut Batch<E>, from: usize) {
         self.places.resize(batch.len(), None);
+        self.now = Instant::now();
         for index in from..batch.len() {
             if self.producer.has_failed() {
                 self.absorb(batch);
@@ -275,10 +279,10 @@ impl<P: Producer> Session<P> {
         }
         match *priming {
             Priming::Sent => return self.deferred.push(index as u32),
-            Priming::Primed(at) if at.elapsed() < PRIMED_FOR => {}
+            Priming::Primed(at) if self.now.duration_since(at) < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
-        self.publishing_since.get_or_insert_with(Instant::now);
+        self.publishing_since.get_or_insert(self.now);
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unheard += 1;

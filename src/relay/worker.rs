@@ -2,6 +2,8 @@
 
 use super::Relay;
 use super::backoff::Backoff;
+use super::batch::Reach;
+use super::board::Again;
 use super::cycle::{self, Cycle};
 use super::failure::{FailureKind, FaultKind};
 use super::outbox::Outbox;
@@ -96,9 +98,8 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
 fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.reach.iter().map(|reach| reach.lane).collect();
     let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
-    let more = |reach: &&super::batch::Reach| reach.cut || reach.first_open.is_some();
-    let again: Vec<_> =
-        cycle.reach.iter().filter(more).map(|reach| (reach.lane, reach.last_read.is_none())).collect();
+    let more = |reach: &&Reach| reach.cut || reach.first_open.is_some();
+    let again: Vec<_> = cycle.reach.iter().filter(more).map(again).collect();
     relay.board.give_back(&owned, &again);
     if cycle.failure.is_some() && owned.is_empty() {
         relay.board.give_back(&elsewhere, &[]);
@@ -109,6 +110,10 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
     if cycle.sent > 0 && !cycle.locked_out {
         relay.board.progressed();
     }
+}
+
+fn again(reach: &Reach) -> Again {
+    Again { lane: reach.lane, front: reach.last_read.is_none(), hungry: reach.hungry }
 }
 
 /// True if the next session should wait a little.

@@ -115,9 +115,16 @@ impl Claim for SimClaim<'_> {
             Some(id) => server.first_of_key_of(id),
             None => server.pending(self.transaction, &self.lanes, low),
         };
+        let mut left = read.shares.clone();
         if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
             rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
         }
+        rows.retain(|row| {
+            let place = self.lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
+            let within = left[place] > 0;
+            left[place] -= usize::from(within);
+            within
+        });
         wrong_marks.saw(&rows);
         if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
             wrong_marks.read(server.fenced(), &rows[..rows.len().min(read.rows_max)]);
