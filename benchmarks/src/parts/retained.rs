@@ -1,4 +1,4 @@
-//! Bar 10: the table holds rows that were sent before, some of them long enough ago for the reaper.
+//! Bar 10: the table holds rows that were sent before, and in each run some of them are old enough for the reaper.
 
 use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
 use crate::database;
@@ -9,12 +9,15 @@ use crate::world::World;
 use outbox_relay::bench::place::Place;
 use outbox_relay::postgres::bench::load;
 
+/// In each run: what the reaper finds if it looks once a minute, as it does by default, and 2,000 rows are sent in a second.
+const ROWS_REAPED: u64 = 120_000;
 /// In one transaction.
 const ROWS_AT_ONCE: u64 = 500_000;
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let shape = reference(size.rows(2_000_000));
     let retained = size.rows(10_000_000);
+    let old = size.rows(ROWS_REAPED);
     let empty = Place::create(world.settings()).await?;
     let full = Place::create(world.settings()).await?;
     let client = database::connect(&world.postgres).await?;
@@ -28,6 +31,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         note_rate(&mut outcome.figures, "none", &none);
 
         let route = make_route(&full, &shape).await?;
+        client.batch_execute(&table.render(&age(old))).await?;
         load::fill(full.database(), &table, &shape).await?;
         load::prepare(full.database(), &table).await?;
         let count = table.render("SELECT count(*) FROM {outbox}");
@@ -39,22 +43,31 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         outcome.figures.push("rows reaped meanwhile", Unit::Rows, (before - after) as f64);
     }
     outcome.notes.push(format!(
-        "{} rows had been sent before, a fifth of them two days ago and the others an hour ago; the relay keeps rows for a \
-         day by default. What one run has marked stays for the next one.",
-        thousands(retained as f64)
+        "{} rows had been sent an hour before, and {} of them became old enough for the reaper before each run. What a run has \
+         marked stays for the next one.",
+        thousands(retained as f64),
+        thousands(old as f64)
     ));
     full.remove().await?;
     empty.remove().await?;
     Ok(())
 }
 
-/// Rows of the usual size that were sent: every fifth one two days ago.
+/// Rows of the usual size that were sent an hour ago.
 fn insert_sent(rows: u64) -> String {
     format!(
         "INSERT INTO {{outbox}} (aggregate_type, aggregate_id, event_type, payload, created_at, sent_at)
          SELECT 'order', 'order-' || floor(random() * 10000)::bigint, 'OrderPlaced',
-                json_build_object('note', gen_random_uuid()::text || repeat(' sent', 38)), sent.at, sent.at
-         FROM generate_series(1, {rows}) AS i,
-              LATERAL (SELECT now() - CASE WHEN i % 5 = 0 THEN interval '2 days' ELSE interval '1 hour' END AS at) AS sent"
+                json_build_object('note', gen_random_uuid()::text || repeat(' sent', 38)),
+                now() - interval '1 hour', now() - interval '1 hour'
+         FROM generate_series(1, {rows})"
+    )
+}
+
+/// The oldest rows become older than the retention, which is a day by default.
+fn age(rows: u64) -> String {
+    format!(
+        "UPDATE {{outbox}} SET sent_at = now() - interval '2 days'
+         WHERE id IN (SELECT id FROM {{outbox}} ORDER BY id LIMIT {rows})"
     )
 }

@@ -54,8 +54,8 @@ queue beforehand; the JVM goes on from drain to drain, and the first one does no
 sent and deletes none: what an application does to that end is not in its figures, and is in the relay's.
 
 **The others.** A held snapshot is a `REPEATABLE READ` transaction, begun before the drain and open to its end. The rows of a held topic
-have lower ids than the others, and the hold stands when the relay starts. Of rows that had been sent before, a fifth are old enough
-for the reaper, which runs at its defaults. The half hour without Kafka is a backlog of as many rows, inserted at once; a writer goes on
+have lower ids than the others, and the hold stands when the relay starts. Of the rows that had been sent before, as many are old
+enough for the reaper, which runs at its defaults, as a minute at 2,000 rows/s brings. The half hour without Kafka is a backlog of as many rows, inserted at once; a writer goes on
 in its keys, at its pace, and the time counts from the start of the relay until no more rows wait than are written in 0.1 s. Several
 relays start at the same moment. Delays are made by a proxy that passes every byte on later and limits nothing else; its own work
 is done by the same cores.
