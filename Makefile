@@ -1,11 +1,11 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos lint services down
+.PHONY: help demo test simulate model chaos lint benches instructions services down
 
 help: ## list these targets
 	@echo "make TARGET"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  %-9s %s\n' "$$name" "$$text"; done
+		printf '  %-12s %s\n' "$$name" "$$text"; done
 
 demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
@@ -27,6 +27,12 @@ model: ## search the large configurations of the protocol's model (minutes, 1 GB
 
 lint: ## formatting, clippy and documentation, warnings denied
 	@scripts/lint
+
+benches: ## nanoseconds per row of each part of the per-row path (PART=session)
+	@cargo bench --locked --package per-row-path -- $(if $(PART),"$(PART)")
+
+instructions: ## instructions per row of the same, counted by valgrind (PART=session)
+	@scripts/instructions $(if $(PART),"$(PART)")
 
 services: ## start the test servers and leave them running
 	@scripts/prerequisites

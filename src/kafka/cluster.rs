@@ -2,7 +2,8 @@
 
 use super::context::{Context, Reports};
 use super::limits::Limits;
-use super::producer::{Detached, KafkaProducer, METADATA_TIMEOUT, metadata};
+use super::polled::PolledProducer;
+use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
@@ -11,7 +12,7 @@ use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{Producer as _, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, Producer as _};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +65,8 @@ impl KafkaCluster {
     pub fn check_settings(&self) -> Result<(), Failure> {
         let (mut config, _) = self.producer_config()?;
         config.remove("bootstrap.servers");
-        match ThreadedProducer::from_config_and_context(&config, Context(Arc::default())) {
-            Ok::<ThreadedProducer<Context>, _>(_) => Ok(()),
+        match BaseProducer::from_config_and_context(&config, Context(Arc::default())) {
+            Ok::<BaseProducer<Context>, _>(_) => Ok(()),
             Err(error) => Err(unusable(&error)),
         }
     }
@@ -98,21 +99,19 @@ impl KafkaCluster {
         Ok((config, batch_bytes))
     }
 
-    async fn connect(&self) -> Result<(Detached, Arc<Reports>, usize), Failure> {
+    async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
         let reports = Arc::new(Reports::default());
         let context = Context(Arc::clone(&reports));
-        let created =
-            tokio::task::spawn_blocking(move || ThreadedProducer::from_config_and_context(&config, context))
-                .await;
+        let created = tokio::task::spawn_blocking(move || PolledProducer::new(&config, context)).await;
         match created {
-            Ok(Ok(producer)) => Ok((Detached(Some(producer)), reports, batch_bytes)),
+            Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
             Ok(Err(error)) => Err(unusable(&error)),
             Err(error) => Err(Failure::unknown(error.to_string())),
         }
     }
 
-    fn wrap(&self, producer: Detached, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
+    fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
         let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.optional_headers));
         KafkaProducer::new(producer, reports, limits, batch_bytes, headers)
     }
@@ -146,7 +145,7 @@ impl Publisher for KafkaCluster {
 
     async fn probe(&self) -> Result<(), Failure> {
         let (producer, reports, _) = self.connect().await?;
-        let client = producer.clone();
+        let client = producer.share();
         let id =
             tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT)).await;
         let answered = matches!(id, Ok(Some(_)));

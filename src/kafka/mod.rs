@@ -7,6 +7,7 @@ mod context;
 pub mod failure;
 pub mod limits;
 pub mod mock;
+mod polled;
 pub mod producer;
 pub mod properties;
 pub mod record;

@@ -1,8 +1,9 @@
 //! One idempotent producer.
 
-use super::context::{Context, Reports};
+use super::context::Reports;
 use super::failure::failure;
 use super::limits::Limits;
+use super::polled::PolledProducer;
 use super::record;
 use crate::config::OptionalHeader;
 use crate::relay::event::{Event, Payload};
@@ -11,8 +12,7 @@ use crate::relay::publisher::{Producer, Refusal, Report};
 use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
-use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
-use std::ops::Deref;
+use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One idempotent producer, with its own polling thread inside of librdkafka.
 pub struct KafkaProducer {
-    producer: Detached,
+    producer: PolledProducer,
     reports: Arc<Reports>,
     limits: Rc<Limits>,
     batch_bytes: usize,
@@ -31,7 +31,7 @@ pub struct KafkaProducer {
 
 impl KafkaProducer {
     pub(super) fn new(
-        producer: Detached,
+        producer: PolledProducer,
         reports: Arc<Reports>,
         limits: Rc<Limits>,
         batch_bytes: usize,
@@ -116,28 +116,6 @@ impl Producer for KafkaProducer {
     }
 }
 
-/// A producer that is ended on another thread: its end purges the queues and waits for librdkafka's threads, one of
-/// which may be resolving a name.
-pub(super) struct Detached(pub(super) Option<ThreadedProducer<Context>>);
-
-impl Deref for Detached {
-    type Target = ThreadedProducer<Context>;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.as_ref().unwrap_or_else(|| unreachable!("only drop takes it"))
-    }
-}
-
-impl Drop for Detached {
-    fn drop(&mut self) {
-        let producer = self.0.take();
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => _ = runtime.spawn_blocking(move || drop(producer)),
-            Err(_) => drop(producer),
-        }
-    }
-}
-
 fn too_large(bytes: i64, max: usize) -> Rejection {
     RECORD_TOO_LARGE.rejection(format!(
         "payload, key, type and headers have {bytes} bytes; the record exceeds message.max.bytes = {max} of [kafka.properties]"
@@ -152,8 +130,8 @@ pub(super) struct Found {
 }
 
 /// What the brokers say of the topic, asked by this very producer.
-pub(super) async fn metadata(producer: &ThreadedProducer<Context>, topic: &str) -> Result<Found, Failure> {
-    let (client, name) = (producer.clone(), topic.to_owned());
+pub(super) async fn metadata(producer: &PolledProducer, topic: &str) -> Result<Found, Failure> {
+    let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT))
             .await;

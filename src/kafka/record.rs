@@ -18,7 +18,7 @@ pub const EVENT_ID: &str = "event_id";
 pub const EVENT_TYPE: &str = "event_type";
 
 /// The headers of a row's record.
-pub(super) fn headers<E: Event>(event: &E, optional: &[OptionalHeader]) -> Result<OwnedHeaders, Rejection> {
+pub fn headers<E: Event>(event: &E, optional: &[OptionalHeader]) -> Result<OwnedHeaders, Rejection> {
     let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
     let id: &[u8] = event.event_id().hyphenated().encode_lower(&mut id).as_bytes();
     let mut headers = OwnedHeaders::new_with_capacity(4);

@@ -1,0 +1,95 @@
+//! The acknowledged set: a batch among others whose settlement is not confirmed either.
+
+use crate::rows::{Headers, rows};
+use crate::{Part, ROWS};
+use outbox_relay::postgres::event::OutboxRow;
+use outbox_relay::relay::acknowledged::{Acknowledged, Seen};
+use outbox_relay::relay::batch::Reach;
+use outbox_relay::relay::lane::Lane;
+use std::hint::black_box;
+
+const HOLD_VERSION: i64 = 1;
+
+struct World {
+    acknowledged: Acknowledged,
+    batch: Vec<OutboxRow>,
+    /// The batch, and nothing behind it.
+    reach: Vec<Reach>,
+}
+
+impl World {
+    /// A batch, and so many rows behind it that the set holds already.
+    fn new(others: usize) -> World {
+        let batch = rows(1, ROWS, Headers::None);
+        let mut acknowledged = Acknowledged::new();
+        acknowledged.keep(rows(1 + ROWS as i64, others, Headers::None).iter(), HOLD_VERSION);
+        let reach =
+            |lane| Reach { lane, last_read: Some(ROWS as i64), first_open: None, cut: true, hungry: false };
+        World { acknowledged, batch, reach: Lane::all().map(reach).collect() }
+    }
+
+    fn keep(&mut self) {
+        self.acknowledged.keep(self.batch.iter(), HOLD_VERSION);
+    }
+
+    fn forget(&mut self) {
+        let seen = Seen { hold_version: HOLD_VERSION, nothing_held: true };
+        self.acknowledged.forget(&self.reach, &self.batch, seen);
+    }
+}
+
+/// Keeps a batch whose settlement failed.
+pub(super) struct Keep(World);
+
+impl Keep {
+    pub(super) fn new(others: usize) -> Keep {
+        Keep(World::new(others))
+    }
+}
+
+impl Part for Keep {
+    fn prepare(&mut self) {
+        self.0.forget();
+    }
+
+    fn run(&mut self) {
+        self.0.keep();
+    }
+}
+
+/// Looks for the rows of a batch that the set does not hold, which is what most claims find. Without others it is
+/// what every row pays that is read while nothing goes wrong.
+pub(super) struct Contains(World);
+
+impl Contains {
+    pub(super) fn new(others: usize) -> Contains {
+        Contains(World::new(others))
+    }
+}
+
+impl Part for Contains {
+    fn run(&mut self) {
+        for row in &self.0.batch {
+            black_box(self.0.acknowledged.contains(black_box(row)));
+        }
+    }
+}
+
+/// Forgets a batch whose settlement is confirmed at last.
+pub(super) struct Forget(World);
+
+impl Forget {
+    pub(super) fn new(others: usize) -> Forget {
+        Forget(World::new(others))
+    }
+}
+
+impl Part for Forget {
+    fn prepare(&mut self) {
+        self.0.keep();
+    }
+
+    fn run(&mut self) {
+        self.0.forget();
+    }
+}

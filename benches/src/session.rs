@@ -1,0 +1,126 @@
+//! The relay's own part of publishing a batch: routes, hand-over, reports, outcome.
+
+use crate::publish::PARTITIONS;
+use crate::rows::{Headers, rows};
+use crate::{Part, ROWS, runtime};
+use outbox_relay::postgres::event::OutboxRow;
+use outbox_relay::relay::batch::Batch;
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::failure::Failure;
+use outbox_relay::relay::lane::{LANES, Lane};
+use outbox_relay::relay::marks::Marks;
+use outbox_relay::relay::outbox::{End, ServerId};
+use outbox_relay::relay::publisher::{Producer, Refusal, Report};
+use outbox_relay::relay::refusals::Refusals;
+use outbox_relay::relay::session::{Routing, Session};
+use pg_outbox::topic::TopicTemplate;
+use std::hint::black_box;
+use tokio::runtime::Runtime;
+
+/// A Kafka that acknowledges everything at once, and does nothing else.
+#[derive(Default)]
+struct Accepting {
+    in_flight: Vec<u32>,
+}
+
+impl Producer for Accepting {
+    async fn lookup(&mut self, _: &str) -> Result<u32, Failure> {
+        Ok(PARTITIONS)
+    }
+    fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
+        black_box((topic, partition, event.id()));
+        self.in_flight.push(index);
+        Ok(())
+    }
+    fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+    fn has_failed(&self) -> bool {
+        false
+    }
+    fn refusal(&self) -> Option<Failure> {
+        None
+    }
+    fn drain(&mut self, reports: &mut Vec<Report>) {
+        reports.extend(self.in_flight.drain(..).map(|index| Report { index, outcome: Ok(()) }));
+    }
+    async fn quiet(&mut self, _: bool) {}
+    fn stop(&mut self) {}
+    async fn drained(&mut self) {}
+    fn abandon(self) {}
+}
+
+/// Hands a batch over on a session whose partitions are primed, takes the reports in and lists what was sent.
+pub(super) struct Handover {
+    runtime: Runtime,
+    template: TopicTemplate,
+    refusals: Refusals,
+    session: Session<Accepting>,
+    batch: Batch<OutboxRow>,
+}
+
+impl Handover {
+    pub(super) fn new() -> Handover {
+        let template = "events.{aggregate_type}".parse();
+        let mut batch = Batch::default();
+        *batch.rows_mut() = rows(1, ROWS, Headers::None);
+        let mut handover = Handover {
+            runtime: runtime(),
+            template: template.unwrap_or_else(|error| panic!("{error}")),
+            refusals: Refusals::new(),
+            session: Session::new(Accepting::default()),
+            batch,
+        };
+        handover.run(); // The first batch primes the partitions.
+        handover
+    }
+}
+
+impl Part for Handover {
+    fn prepare(&mut self) {
+        let rows = std::mem::take(self.batch.rows_mut());
+        self.batch = Batch::default();
+        *self.batch.rows_mut() = rows;
+    }
+
+    fn run(&mut self) {
+        let Handover { runtime, template, refusals, session, batch } = self;
+        let from = batch.grown(End::Complete);
+        session.begin(refusals);
+        runtime.block_on(async {
+            session.send(Routing { template, refusals }, batch, from).await;
+            session.finish(batch).await;
+        });
+        let sent: Vec<&OutboxRow> = batch.sent().collect();
+        assert_eq!(black_box(sent).len(), ROWS);
+    }
+}
+
+/// After the COMMIT: how far the batch went in each lane, and the lanes' marks.
+pub(super) struct Marking {
+    batch: Batch<OutboxRow>,
+    lanes: Vec<Lane>,
+    marks: Marks,
+}
+
+impl Marking {
+    pub(super) fn new() -> Marking {
+        let Handover { mut batch, .. } = Handover::new();
+        batch.ask(&[ROWS; LANES]);
+        let mut marks = Marks::new();
+        marks.meet(ServerId { connection: 1, started_us: 1, backend: 1 });
+        marks.saw_holds(marks.epoch(), 1);
+        marks.fence().begin(i64::MAX, []);
+        Marking { batch, lanes: Lane::all().collect(), marks }
+    }
+}
+
+impl Part for Marking {
+    fn run(&mut self) {
+        let start = self.marks.start(&self.lanes);
+        let highest = self.batch.rows().iter().map(Event::id).max();
+        self.marks.saw_id(start.epoch(), highest.unwrap_or_default());
+        let reach = self.batch.reach(&self.lanes);
+        self.marks.raise(&start, 1, black_box(&reach));
+    }
+}
