@@ -9,6 +9,7 @@ use super::verify;
 use super::writers::{Work, Writers};
 use crate::postgres::bench::load::{self, Shape};
 use serde::Serialize;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -24,7 +25,7 @@ pub struct Flow {
     pub rows_per_transaction: u64,
     /// Rows a second that they committed.
     pub written_rows_per_second: f64,
-    /// Rows a second that arrived in the same time.
+    /// Rows a second that arrived until then.
     pub delivered_rows_per_second: f64,
     /// Rows that were committed and had not arrived, in the middle of the time.
     pub lag_rows_half: u64,
@@ -70,17 +71,18 @@ pub async fn measure(
     let mut writers = Writers::start(&place.config().postgres, &place.table(), shape, *work);
     let begun = writers.begun().await;
     let (began, half) = (meter.read(), begun + work.time / 2);
-    let mut lag_half = None;
+    let (mut lag_half, written_by_now) = (None, writers.written());
     let arrived = || place.topics().ends(&route.topics, route.partitions);
-    while !writers.have_ended() {
-        subject.check()?;
-        if lag_half.is_none() && Instant::now() >= half {
-            let written = writers.written();
-            lag_half = Some(written.saturating_sub(arrived().await?));
+    let mut finishing = pin!(writers.finish());
+    let written = loop {
+        tokio::select! {
+            written = &mut finishing => break written?,
+            () = tokio::time::sleep(LOOK_EVERY) => subject.check()?,
         }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    let written = writers.finish().await?;
+        if lag_half.is_none() && Instant::now() >= half {
+            lag_half = Some(written_by_now().saturating_sub(arrived().await?));
+        }
+    };
     let delivered = arrived().await?;
     let (looked, ended) = (Instant::now(), meter.read());
     let rows: u64 = written.committed.0.iter().sum();

@@ -180,7 +180,7 @@ impl Run<'_> {
             self.report.flows.push(MeasuredFlow {
                 alone_rows_per_second,
                 writers_share: drain::rate(flow.written_rows_per_second, alone_rows_per_second),
-                delivered_share: drain::rate(flow.delivered_rows_per_second, flow.written_rows_per_second),
+                delivered_share: 1.0 - drain::rate(flow.lag_rows_end as f64, flow.verdict.committed as f64),
                 flow,
             });
             place.close(route).await?;

@@ -135,7 +135,7 @@ pub struct MeasuredFlow {
     pub alone_rows_per_second: f64,
     /// What the relay left them of it.
     pub writers_share: f64,
-    /// Rows delivered by rows written, in the same time: 1 is all.
+    /// The share of the rows that had arrived when the writers ended.
     pub delivered_share: f64,
     /// The figures.
     #[serde(flatten)]

@@ -93,7 +93,7 @@ pub async fn measure(
     let mut writers = Writers::start(&place.config().postgres, &place.table(), shape, pace.work(shape));
     let begun = writers.begun().await;
     tokio::time::sleep_until((begun + pace.warm_up).into()).await;
-    let (began, before) = (meter.read(), writers.written());
+    let (began, before) = (meter.read(), writers.written()());
     let written = writers.finish().await?;
     let ended = meter.read();
     let rows: u64 = written.committed.0.iter().sum();

@@ -96,17 +96,13 @@ impl Writers {
         (&mut self.begun).await.unwrap_or_else(|_| Instant::now())
     }
 
-    /// How many rows they have committed by now.
-    pub fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
+    /// How many rows they have committed, at any time: also while [`Writers::finish`] is waited for.
+    pub fn written(&self) -> impl Fn() -> u64 + use<> {
+        let written = Arc::clone(&self.written);
+        move || written.load(Ordering::Acquire)
     }
 
-    /// Whether their time is over, or they have failed.
-    pub fn have_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Waits for the end of their time.
+    /// Waits for the end of their time. Dropping the future lets them end early.
     ///
     /// # Errors
     ///

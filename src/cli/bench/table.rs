@@ -151,7 +151,7 @@ fn flows(report: &Report, text: &mut String) {
             text,
             "\nflow, {} writers, {} {rows} a transaction\n  \
              written   {:>10} rows/s, {:.0} % of the {} without a relay\n  \
-             delivered {:>10} rows/s, {:.1} % of it; behind {} rows in the middle, {} at the end, caught up after {:.2} s\n  \
+             delivered {:>10} rows/s, {:.1} % of the rows; behind {} rows in the middle, {} at the end, caught up after {:.2} s\n  \
              CPU, % of a core: {}",
             flow.writers,
             flow.rows_per_transaction,
