@@ -50,6 +50,7 @@ pub async fn watch(
     let meter = Meter::start(parties);
     let mut began = meter.read();
     let mut course = Course::new(rows);
+    let watched_from = Instant::now();
     loop {
         let looked = Instant::now();
         let arrived = place.topics().ends(&route.topics, route.partitions).await?;
@@ -62,7 +63,8 @@ pub async fn watch(
             began = meter.read();
             course.begin(began.at);
         }
-        if course.changed_at().elapsed() > SILENCE_MAX {
+        let heard_at = if arrived == 0 { watched_from } else { course.changed_at() };
+        if heard_at.elapsed() > SILENCE_MAX {
             return Err(BenchError::Subject(format!(
                 "{arrived} of {rows} rows have arrived, and none for {SILENCE_MAX:?}"
             )));

@@ -43,7 +43,7 @@ impl Topics {
         Ok(Topics { admin, client: Arc::new(config.create().map_err(creating)?) })
     }
 
-    /// Makes topics, and returns when each of their partitions has a leader.
+    /// Makes topics, and returns when the leader of each of their partitions answers.
     ///
     /// # Errors
     ///
@@ -62,6 +62,13 @@ impl Topics {
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
+        }
+        // A leader that was just elected may not know yet that it is one.
+        while let Err(failure) = self.ends(names, partitions).await {
+            if begun.elapsed() > WITHIN {
+                return Err(failure);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
         Ok(())
     }

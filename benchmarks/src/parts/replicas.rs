@@ -1,6 +1,6 @@
 //! Bar 12: two and four relays share one table.
 
-use super::subjects::{check_all, make_route, note_rate, reference, watch};
+use super::subjects::{check_all, make_route, note_rate, reference};
 use crate::database;
 use crate::figures::Unit;
 use crate::results::Outcome;
@@ -8,6 +8,7 @@ use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
 use outbox_relay::bench::BenchError;
+use outbox_relay::bench::drain;
 use outbox_relay::bench::place::{Place, Route};
 use outbox_relay::bench::relay::Relay;
 use outbox_relay::bench::subject::Subject;
@@ -35,7 +36,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
             client.batch_execute(&place.table().render("BEGIN; SELECT FROM {lane} FOR UPDATE")).await?;
             let mut relays = Relays::start(&place, &route, relays).await?;
             client.batch_execute("ROLLBACK").await?;
-            let drain = watch(&place, &route, &mut relays, shape.rows).await?;
+            let drain = drain::watch(&place, &route, &mut relays, shape.rows).await?;
             let (most, all) = relays.published().await?;
             relays.stop().await?;
             check_all(&place, &route, &Committed(vec![shape.rows]), &shape, EVENT_ID).await?;
@@ -71,7 +72,7 @@ async fn join(place: &Place, size: &Size, outcome: &mut Outcome) -> anyhow::Resu
         moved[1] / (moved[0] + moved[1]) * 100.0,
     );
     let mut relays = Relays { relays: vec![first, second] };
-    watch(place, &route, &mut relays, shape.rows).await?;
+    drain::watch(place, &route, &mut relays, shape.rows).await?;
     relays.stop().await?;
     check_all(place, &route, &Committed(vec![shape.rows]), &shape, EVENT_ID).await?;
     place.close(route).await?;

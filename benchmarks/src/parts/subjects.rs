@@ -3,33 +3,21 @@
 use crate::debezium::connect::Connect;
 use crate::debezium::{self, Debezium, Tuning};
 use crate::figures::{Figures, Unit};
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use outbox_relay::bench::drain::{self, Drain};
 use outbox_relay::bench::place::{Place, Route};
 use outbox_relay::bench::relay::Relay;
 use outbox_relay::bench::settings::Settings;
-use outbox_relay::bench::subject::Subject;
 use outbox_relay::bench::usage::Usage;
 use outbox_relay::bench::verify::{self, Committed, Verdict};
 use outbox_relay::bench::{BenchError, Shape};
 use outbox_relay::kafka::record::EVENT_ID;
-use std::time::{Duration, Instant};
 
-/// Makes the topics of a measurement: one of 12 partitions, or many of one. A broker takes a moment before it leads what it
-/// was told to lead.
+/// Makes the topics of a measurement: one of 12 partitions, or many of one.
 pub async fn make_route(place: &Place, shape: &Shape) -> anyhow::Result<Route> {
-    let route = place.route(shape, if shape.topics == 1 { 12 } else { 1 }).await?;
-    let begun = Instant::now();
-    while let Err(error) = arrived(place, &route).await {
-        if begun.elapsed() > BEGINS_WITHIN {
-            return Err(error.into());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    Ok(route)
+    Ok(place.route(shape, if shape.topics == 1 { 12 } else { 1 }).await?)
 }
 
-const BEGINS_WITHIN: Duration = Duration::from_secs(90);
 pub const MIB: f64 = (1 << 20) as f64;
 
 /// The rows that the bars speak of, if not said otherwise.
@@ -58,7 +46,7 @@ pub async fn relay_drains_what_is_there(
     change: impl FnOnce(Settings) -> Settings,
 ) -> anyhow::Result<Drain> {
     let mut relay = Relay::start_with(place, route, change).await?;
-    let drain = watch(place, route, &mut relay, shape.rows).await?;
+    let drain = drain::watch(place, route, &mut relay, shape.rows).await?;
     relay.stop().await?;
     check_all(place, route, &Committed(vec![shape.rows]), shape, EVENT_ID).await?;
     Ok(drain)
@@ -77,7 +65,7 @@ pub async fn debezium_drains(
     debezium.pause().await?;
     place.fill(shape).await?;
     debezium.resume().await?;
-    let drain = watch(place, &route, &mut debezium, shape.rows).await?;
+    let drain = drain::watch(place, &route, &mut debezium, shape.rows).await?;
     check_all(place, &route, &Committed(vec![shape.rows]), shape, debezium::EVENT_ID).await?;
     debezium.detach().await?;
     place.close(route).await?;
@@ -87,27 +75,6 @@ pub async fn debezium_drains(
 /// How many records the topics have.
 pub async fn arrived(place: &Place, route: &Route) -> Result<u64, BenchError> {
     Ok(place.topics().ends(&route.topics, route.partitions).await?)
-}
-
-/// Watches a drain from its first record to its last one. Fails, too, if there is no first one.
-pub async fn watch(
-    place: &Place,
-    route: &Route,
-    subject: &mut impl Subject,
-    rows: u64,
-) -> anyhow::Result<Drain> {
-    let silence = async {
-        tokio::time::sleep(BEGINS_WITHIN).await;
-        match arrived(place, route).await {
-            Ok(1..) => std::future::pending().await,
-            Ok(0) => Err(anyhow!("not one row has arrived after {BEGINS_WITHIN:?}")),
-            Err(error) => Err(error.into()),
-        }
-    };
-    tokio::select! {
-        drain = drain::watch(place, route, subject, rows) => Ok(drain?),
-        failed = silence => failed,
-    }
 }
 
 /// Consumes everything, and fails unless it is what was committed: each row once and in order.
