@@ -29,7 +29,9 @@ WHERE application_name = $1 AND datname = current_database() AND state = 'idle i
            WHERE l.pid = a.pid AND relation IN ('app.outbox'::regclass, 'app.outbox_lane'::regclass))";
 
 /// The lock stands from the claim's first statement to its end, whatever the connection is doing.
-const CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks WHERE relation = 'app.outbox_lane'::regclass";
+/// The lock of SELECT FOR UPDATE: statistics of the table, which the server takes once by itself, need another one.
+const CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks
+                      WHERE relation = 'app.outbox_lane'::regclass AND mode = 'RowShareLock'";
 const WAITING_CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks JOIN pg_stat_activity USING (pid)
                               WHERE relation = 'app.outbox_lane'::regclass AND query = 'SELECT 1'";
 
