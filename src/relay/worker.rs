@@ -26,9 +26,7 @@ pub async fn work<O: Outbox, P: Publisher>(
 ) {
     let mut session: Option<Session<P::Producer>> = None;
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
-    loop {
-        open_early(&relay, &mut session).await;
-        let Some(lanes) = relay.board.take().await else { break };
+    while let Some(lanes) = relay.board.take().await {
         if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
             wait_for_gate(&relay).await;
@@ -68,14 +66,6 @@ pub async fn work<O: Outbox, P: Publisher>(
     }
     if let Some(session) = session {
         session.abandon();
-    }
-}
-
-/// Opens the next session before there is work for it: until a new producer has its id from a broker, half a second can
-/// go by. A failure is met again, and reported, by the cycle.
-async fn open_early<P: Publisher>(relay: &Relay<P>, session: &mut Option<Session<P::Producer>>) {
-    if session.is_none() && relay.gate.is_open() {
-        *session = relay.publisher.open().await.ok().map(Session::new);
     }
 }
 
