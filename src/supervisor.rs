@@ -244,7 +244,13 @@ async fn drained_end(
 fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
     let publisher = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
         .map_err(|failure| failure.to_string())?;
-    let limits = Limits {
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    Ok(Relay::new(publisher, config.outbox.topic.clone(), limits(config), marks, stats))
+}
+
+/// What the configuration says of the bounds of a batch.
+pub fn limits(config: &Config) -> Limits {
+    Limits {
         batch_rows: config.relay.batch_size,
         batch_bytes: config.relay.batch_bytes.as_usize(),
         publish_timeout: config.relay.publish_timeout,
@@ -252,6 +258,5 @@ fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, Stri
         poll_interval: config.relay.poll_interval,
         on_rejected: config.outbox.on_rejected,
         rejections_before_hold: config.outbox.rejections_before_hold,
-    };
-    Ok(Relay::new(publisher, config.outbox.topic.clone(), limits, Rc::new(RefCell::new(Marks::new())), stats))
+    }
 }

@@ -63,7 +63,8 @@ const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS
         SELECT FROM {blocked_key} b
         WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
 
-/// Reads the lanes one after the other, of each at most its share. The LEFT JOIN gives the version even if no row is pending.
+/// Reads the lanes one after the other, of each at most its share. The LEFT JOIN gives the version even if no row is
+/// pending.
 ///
 /// Of a row that no record can hold, nothing large is fetched: the beginning of its type, which names its topic or is
 /// too long to name one; its key, unless that alone is too large.

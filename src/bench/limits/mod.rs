@@ -22,7 +22,7 @@ use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
 use crate::relay::scout::{Lookout, Scout};
 use crate::relay::stats::Stats;
-use crate::relay::{Limits as Bounds, Relay, worker};
+use crate::relay::{Relay, worker};
 use crate::supervisor;
 use publisher::AtOnce;
 use serde::Serialize;
@@ -125,15 +125,7 @@ fn configured(place: &Place, route: &Route) -> Result<Config, BenchError> {
 }
 
 fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {
-    let bounds = Bounds {
-        batch_rows: config.relay.batch_size,
-        batch_bytes: config.relay.batch_bytes.as_usize(),
-        publish_timeout: config.relay.publish_timeout,
-        takeover_timeout: config.relay.takeover_timeout,
-        poll_interval: config.relay.poll_interval,
-        on_rejected: config.outbox.on_rejected,
-        rejections_before_hold: config.outbox.rejections_before_hold,
-    };
+    let bounds = supervisor::limits(config);
     let marks = Rc::new(RefCell::new(Marks::new()));
     Relay::new(publisher, config.outbox.topic.clone(), bounds, marks, Arc::clone(stats))
 }
