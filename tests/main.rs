@@ -6,6 +6,7 @@ mod bad_rows;
 mod bench;
 mod blocked_keys;
 mod check;
+mod claims;
 mod commands;
 mod content;
 mod crashes;

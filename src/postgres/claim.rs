@@ -3,10 +3,12 @@
 use super::connect::{Database, serial};
 use super::event::{OutboxRow, column};
 use super::fault::{answer, fault};
-use super::reading::Reading;
+use super::open::{Open, Plain};
+use super::reading::{self, Reading, Values};
 use super::session::claim_settings;
 use super::settle;
 use super::statements::Statements;
+use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
@@ -16,8 +18,8 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::IsolationLevel;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
 /// One worker's connection.
 pub struct PostgresOutbox {
@@ -53,73 +55,114 @@ impl Outbox for PostgresOutbox {
     type Event = OutboxRow;
     type Claim<'a> = PostgresClaim<'a>;
 
-    async fn claim(&mut self, lanes: &[Lane]) -> Result<PostgresClaim<'_>, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<PostgresClaim<'_>, Fault> {
         self.drop_doubtful();
         let connection = match self.connection.take() {
             Some(connection) if !connection.is_closed() => self.connection.insert(connection),
             _ => self.connection.insert(self.database.get().await?),
         };
-        let doubtful = &self.doubtful;
-        let claimed =
-            lock(connection, &self.statements, &self.settings, self.database.prepares(), lanes).await;
-        let (transaction, lanes, server) = claimed.inspect_err(|fault| doubt(doubtful, fault))?;
+        let (doubtful, prepares) = (&self.doubtful, self.database.prepares());
+        let serial = serial(connection);
+        let locking = Locking { statements: &self.statements, settings: &self.settings, prepares, lanes };
+        let (open, rows, reading) = match promptly {
+            None => {
+                let locked = locking.lock(connection).await;
+                let (transaction, rows) = locked.inspect_err(|fault| doubt(doubtful, fault))?;
+                (Open::Guarded(transaction), rows, None)
+            }
+            Some(read) => {
+                let locked = locking.lock_and_read(connection, read).await;
+                let (plain, rows, reading) = locked.inspect_err(|fault| doubt(doubtful, fault))?;
+                (Open::Plain(plain), rows, Some(reading))
+            }
+        };
+        let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
+        let (lanes, server) = owned.inspect_err(|fault| doubt(doubtful, fault))?;
         Ok(PostgresClaim {
-            transaction,
+            open,
             statements: &self.statements,
-            prepares: self.database.prepares(),
+            prepares,
             lanes,
             server,
             doubtful,
-            reading: None,
+            reading,
             hold_version: -1,
             read: 0,
-            rows_max: 0,
+            rows_max: promptly.map_or(0, |read| read.rows_max),
         })
     }
 }
 
+const LOCKING: &str = "claiming lanes";
+
 /// Begins the transaction and locks the lanes.
-async fn lock<'a>(
-    connection: &'a mut Object,
-    statements: &Statements,
-    settings: &str,
+struct Locking<'a> {
+    statements: &'a Statements,
+    settings: &'a str,
     prepares: bool,
-    lanes: &[Lane],
-) -> Result<(Transaction<'a>, Vec<Lane>, ServerId), Fault> {
-    const DOING: &str = "claiming lanes";
-    let serial = serial(connection);
-    // Before the transaction: preparing locks the relation, and nothing bounds a transaction before its settings.
-    let prepared =
-        if prepares { Some(answer(DOING, connection.prepare_cached(&statements.lock)).await?) } else { None };
-    let begin =
-        connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
-    let transaction = answer(DOING, begin.start()).await?;
-    let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
-    let rows = if let Some(statement) = prepared {
-        let params: [&(dyn ToSql + Sync); 1] = [&numbers];
-        let set = transaction.batch_execute(settings);
-        let (set, rows) =
-            answer(DOING, async { Ok(join!(set, transaction.query(&statement, &params))) }).await?;
-        set.and(rows)
-    } else {
-        let params: [(&(dyn ToSql + Sync), Type); 1] = [(&numbers, Type::INT2_ARRAY)];
-        let set = transaction.batch_execute(settings);
-        let query = transaction.query_typed(&statements.lock, &params);
-        let (set, rows) = answer(DOING, async { Ok(join!(set, query)) }).await?;
-        set.and(rows)
-    };
-    let rows = rows.map_err(|error| fault(DOING, error))?;
-    let mut locked = Vec::with_capacity(rows.len());
-    let mut server = ServerId { connection: serial, started_us: 0, backend: 0 };
-    for row in &rows {
-        let read = || Ok((row.try_get::<_, i16>(0)?, row.try_get(1)?, row.try_get(2)?));
-        let (lane, started_us, backend) = read().map_err(|error| fault(DOING, error))?;
-        server = ServerId { connection: serial, started_us, backend };
-        locked.extend(Lane::new(lane.into()));
+    lanes: &'a [Lane],
+}
+
+impl Locking<'_> {
+    /// Before the transaction: preparing locks the relation, and nothing bounds a transaction before its settings.
+    async fn prepare(&self, connection: &Object, sql: &str) -> Result<Option<Statement>, Fault> {
+        if !self.prepares {
+            return Ok(None);
+        }
+        answer(LOCKING, connection.prepare_cached(sql)).await.map(Some)
     }
-    // In the order asked for, which is the order in which their turn comes.
-    let owned = lanes.iter().copied().filter(|lane| locked.contains(lane)).collect();
-    Ok((transaction, owned, server))
+
+    async fn query(&self, client: &Client, prepared: Option<&Statement>) -> Result<Vec<Row>, Error> {
+        let numbers: Vec<i16> = self.lanes.iter().map(|lane| lane.number()).collect();
+        match prepared {
+            Some(statement) => client.query(statement, &[&numbers]).await,
+            None => client.query_typed(&self.statements.lock, &[(&numbers, Type::INT2_ARRAY)]).await,
+        }
+    }
+
+    async fn lock<'b>(&self, connection: &'b mut Object) -> Result<(Transaction<'b>, Vec<Row>), Fault> {
+        let prepared = self.prepare(connection, &self.statements.lock).await?;
+        let begin =
+            connection.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
+        let transaction = answer(LOCKING, begin.start()).await?;
+        let set = transaction.batch_execute(self.settings);
+        let rows = self.query(transaction.client(), prepared.as_ref());
+        let (set, rows) = answer(LOCKING, async { Ok(join!(set, rows)) }).await?;
+        let rows = set.and(rows).map_err(|error| fault(LOCKING, error))?;
+        Ok((transaction, rows))
+    }
+
+    /// And reads, all in one round trip. The server takes the statements one after the other, in the order in which
+    /// they are first polled: so the read's snapshot is younger than the locks here too.
+    async fn lock_and_read<'b>(
+        &self,
+        connection: &'b Object,
+        read: &Read,
+    ) -> Result<(Plain<'b>, Vec<Row>, Reading), Fault> {
+        let lock = self.prepare(connection, &self.statements.lock).await?;
+        let sql = reading::sql(self.statements, read);
+        let prepared = self.prepare(connection, sql).await?;
+        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", self.settings);
+        let values = Values::new(self.statements, self.lanes, read);
+        let plain = Plain::new(connection);
+        let begun = connection.batch_execute(&begin);
+        let rows = self.query(connection, lock.as_ref());
+        let reading = Reading::whole(connection, prepared.as_ref(), sql, &values);
+        let (begun, rows, reading) = answer(LOCKING, async { Ok(join!(begun, rows, reading)) }).await?;
+        let both = begun.and(rows).and_then(|rows| reading.map(|reading| (plain, rows, reading)));
+        both.map_err(|error| fault(LOCKING, error))
+    }
+}
+
+/// What a lock answered, in the order asked for, which is the order in which their turn comes.
+fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, ServerId), Error> {
+    let mut locked = Vec::with_capacity(rows.len());
+    let mut server = ServerId { connection, started_us: 0, backend: 0 };
+    for row in rows {
+        locked.extend(Lane::new(row.try_get::<_, i16>(0)?.into()));
+        server = ServerId { connection, started_us: row.try_get(1)?, backend: row.try_get(2)? };
+    }
+    Ok((lanes.iter().copied().filter(|lane| locked.contains(lane)).collect(), server))
 }
 
 fn doubt(doubtful: &Cell<bool>, fault: &Fault) {
@@ -132,7 +175,7 @@ fn doubt(doubtful: &Cell<bool>, fault: &Fault) {
 
 /// An open claim.
 pub struct PostgresClaim<'a> {
-    transaction: Transaction<'a>,
+    open: Open<'a>,
     statements: &'a Statements,
     prepares: bool,
     lanes: Vec<Lane>,
@@ -153,9 +196,10 @@ impl PostgresClaim<'_> {
         rows_max: usize,
         bytes_max: usize,
         rows: &mut Vec<OutboxRow>,
-    ) -> Result<Slice, tokio_postgres::Error> {
-        let Some(reading) = &self.reading else { unreachable!("next_slice before read") };
-        let mut stream = pin!(reading.slice(&self.transaction, rows_max).await?);
+    ) -> Result<Slice, Error> {
+        let Some(reading) = self.reading.take() else { unreachable!("next_slice before read") };
+        let (stream, reading) = reading.slice(&self.open, rows_max).await?;
+        let mut stream = pin!(stream);
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
@@ -165,12 +209,18 @@ impl PostgresClaim<'_> {
             got += 1;
             cut |= bytes >= bytes_max && bytes > 0;
             if !cut {
-                bytes += row.raw_size_bytes();
-                rows.push(OutboxRow::new(row)?);
+                let size = row.raw_size_bytes();
+                let row = OutboxRow::new(row)?;
+                // A read that was sent along asked for lanes that turned out to be somebody else's, too.
+                if self.lanes.contains(&row.lane()) {
+                    bytes += size;
+                    rows.push(row);
+                }
             }
         }
         self.read += got;
-        let exhausted = reading.is_exhausted(stream.rows_affected(), got, rows_max);
+        let completed = stream.rows_affected();
+        let exhausted = reading.as_ref().is_none_or(|reading| reading.is_exhausted(completed, got, rows_max));
         let end = match (cut || self.read >= self.rows_max, exhausted) {
             (true, _) => End::Cut,
             (false, true) => End::Complete,
@@ -178,9 +228,11 @@ impl PostgresClaim<'_> {
         };
         if end != End::More {
             // A finished portal still holds the snapshot back.
-            if let Some(reading) = self.reading.take() {
-                reading.close(&self.transaction).await?;
+            if let Some(reading) = reading {
+                reading.close(&self.open).await?;
             }
+        } else {
+            self.reading = reading;
         }
         Ok(Slice { hold_version: self.hold_version, end })
     }
@@ -199,8 +251,8 @@ impl Claim for PostgresClaim<'_> {
 
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
-        let opened =
-            Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        self.reading = None; // as in `release`
+        let opened = Reading::open(&self.open, self.statements, self.prepares, &self.lanes, read).await;
         self.reading = Some(opened.inspect_err(|fault| doubt(self.doubtful, fault))?);
         Ok(())
     }
@@ -219,19 +271,20 @@ impl Claim for PostgresClaim<'_> {
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
-        let alive = answer("keeping the claim alive", self.transaction.batch_execute("SELECT 1")).await;
+        let alive = answer("keeping the claim alive", self.open.client().batch_execute("SELECT 1")).await;
         alive.inspect_err(|fault| doubt(self.doubtful, fault))
     }
 
     async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
         let doubtful = self.doubtful;
-        let settled = settle::settle(self.transaction, self.statements, self.prepares, settlement).await;
+        let settled = settle::settle(self.open, self.statements, self.prepares, settlement).await;
         settled.inspect_err(|fault| doubt(doubtful, fault))
     }
 
     async fn release(self) -> Result<(), Fault> {
         let doubtful = self.doubtful;
-        let released = answer("releasing a claim", self.transaction.rollback()).await;
+        drop(self.reading); // rows of it that nobody takes would be in the way of the answer
+        let released = answer("releasing a claim", self.open.roll_back()).await;
         released.inspect_err(|fault| doubt(doubtful, fault))
     }
 }
@@ -239,7 +292,6 @@ impl Claim for PostgresClaim<'_> {
 /// The order of a read is the order of its plan: lanes as they were given, ids inside a lane. Everything rests on it,
 /// so it is looked at each time; a violation is a bug, and ends the process before anything is published.
 fn assert_in_order(lanes: &[Lane], rows: &[OutboxRow]) {
-    use crate::relay::event::Event;
     let place = |row: &OutboxRow| lanes.iter().position(|lane| *lane == row.lane());
     for pair in rows.windows(2) {
         let (earlier, later) = (&pair[0], &pair[1]);

@@ -15,6 +15,7 @@ pub mod grants;
 pub mod holds;
 pub mod lookout;
 pub mod migrate;
+mod open;
 pub mod payload;
 mod reading;
 pub mod reap;

@@ -1,80 +1,138 @@
 //! The read of a claim, in slices of one snapshot.
 //!
-//! A portal of a prepared statement, or, behind a pooler that keeps no prepared statements, an SQL cursor: both belong
-//! to the transaction, both see the snapshot of the moment they were opened, which is after the lanes were locked.
+//! Of a backlog by a portal of a prepared statement, or, behind a pooler that keeps no prepared statements, by an SQL
+//! cursor: both belong to the transaction, both see the snapshot of the moment they were opened, which is after the lanes
+//! were locked. A few rows come in one piece, which costs one round trip instead of two.
 
 use super::fault::answer;
+use super::open::Open;
 use super::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::Read;
-use deadpool_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Portal, RowStream};
+use tokio_postgres::{Client, Portal, RowStream, Statement};
 
 /// An open read.
 pub(super) enum Reading {
     Portal(Portal),
     Cursor,
+    /// All rows, on their way already.
+    Whole(RowStream),
+}
+
+/// The values of a read.
+pub(super) struct Values<'a> {
+    read: &'a Read,
+    lanes: Vec<i16>,
+    rows_max: i64,
+    shares: Vec<i64>,
+    record_bytes_max: i32,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn new(statements: &Statements, lanes: &[Lane], read: &'a Read) -> Values<'a> {
+        Values {
+            read,
+            lanes: lanes.iter().map(|lane| lane.number()).collect(),
+            rows_max: read.rows_max as i64,
+            shares: read.shares.iter().map(|rows| *rows as i64).collect(),
+            record_bytes_max: statements.record_bytes_max,
+        }
+    }
+
+    fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+            (&self.lanes, Type::INT2_ARRAY),
+            (&self.read.lows, Type::INT8_ARRAY),
+            (&self.read.hold_version, Type::INT8),
+            (&self.rows_max, Type::INT8),
+            (&self.record_bytes_max, Type::INT4),
+            (&self.shares, Type::INT8_ARRAY),
+        ];
+        values.extend(self.read.first_of_key_of.as_ref().map(|row| (row as &(dyn ToSql + Sync), Type::INT8)));
+        values
+    }
+
+    fn untyped(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.typed().into_iter().map(|(value, _)| value).collect()
+    }
+}
+
+/// The statement for this read.
+pub(super) fn sql<'a>(statements: &'a Statements, read: &Read) -> &'a str {
+    if read.first_of_key_of.is_some() { &statements.read_first } else { &statements.read }
 }
 
 impl Reading {
+    /// The rows in one piece. Without a prepared statement the text of it is sent.
+    pub(super) async fn whole(
+        client: &Client,
+        prepared: Option<&Statement>,
+        sql: &str,
+        values: &Values<'_>,
+    ) -> Result<Reading, tokio_postgres::Error> {
+        let rows = match prepared {
+            Some(statement) => client.query_raw(statement, values.untyped()).await?,
+            None => client.query_typed_raw(sql, values.typed()).await?,
+        };
+        Ok(Reading::Whole(rows))
+    }
+
     pub(super) async fn open(
-        transaction: &Transaction<'_>,
+        open: &Open<'_>,
         statements: &Statements,
         prepares: bool,
         lanes: &[Lane],
         read: &Read,
     ) -> Result<Reading, Fault> {
         const DOING: &str = "reading events";
-        let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
-        let rows_max = read.rows_max as i64;
-        let shares: Vec<i64> = read.shares.iter().map(|rows| *rows as i64).collect();
-        let record_max = statements.record_bytes_max;
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-            (&numbers, Type::INT2_ARRAY),
-            (&read.lows, Type::INT8_ARRAY),
-            (&read.hold_version, Type::INT8),
-            (&rows_max, Type::INT8),
-            (&record_max, Type::INT4),
-            (&shares, Type::INT8_ARRAY),
-        ];
-        let sql = match &read.first_of_key_of {
-            None => &statements.read,
-            Some(row) => {
-                params.push((row, Type::INT8));
-                &statements.read_first
+        let values = Values::new(statements, lanes, read);
+        let sql = sql(statements, read);
+        let prepared = if prepares { Some(answer(DOING, open.prepare_cached(sql)).await?) } else { None };
+        match (open, prepared) {
+            (Open::Guarded(transaction), Some(statement)) => {
+                let values = values.untyped();
+                answer(DOING, transaction.bind(&statement, &values)).await.map(Reading::Portal)
             }
-        };
-        if prepares {
-            let statement = answer(DOING, transaction.prepare_cached(sql)).await?;
-            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-            return Ok(Reading::Portal(answer(DOING, transaction.bind(&statement, &params)).await?));
+            (Open::Guarded(transaction), None) => {
+                let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {sql}");
+                answer(DOING, transaction.execute_typed(&declare, &values.typed())).await?;
+                Ok(Reading::Cursor)
+            }
+            (Open::Plain(_), prepared) => {
+                answer(DOING, Reading::whole(open.client(), prepared.as_ref(), sql, &values)).await
+            }
         }
-        let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {sql}");
-        answer(DOING, transaction.execute_typed(&declare, &params)).await?;
-        Ok(Reading::Cursor)
     }
 
+    /// The next rows, and how to read on. Of a read in one piece that is all of them.
     pub(super) async fn slice(
-        &self,
-        transaction: &Transaction<'_>,
+        self,
+        open: &Open<'_>,
         rows_max: usize,
-    ) -> Result<RowStream, tokio_postgres::Error> {
-        match self {
-            Reading::Portal(portal) => transaction.query_portal_raw(portal, rows_max as i32).await,
-            Reading::Cursor => {
+    ) -> Result<(RowStream, Option<Reading>), tokio_postgres::Error> {
+        match (self, open) {
+            (Reading::Whole(rows), _) => Ok((rows, None)),
+            (Reading::Portal(portal), Open::Guarded(transaction)) => {
+                let rows = transaction.query_portal_raw(&portal, rows_max as i32).await?;
+                Ok((rows, Some(Reading::Portal(portal))))
+            }
+            (Reading::Portal(_), Open::Plain(_)) => unreachable!("a portal needs the library's transaction"),
+            (Reading::Cursor, open) => {
                 let fetch = format!("FETCH {rows_max} FROM claim");
-                transaction.query_typed_raw(&fetch, std::iter::empty::<(&i32, Type)>()).await
+                let none = std::iter::empty::<(&i32, Type)>();
+                Ok((open.client().query_typed_raw(&fetch, none).await?, Some(Reading::Cursor)))
             }
         }
     }
 
     /// Lets go of the snapshot.
-    pub(super) async fn close(self, transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+    pub(super) async fn close(self, open: &Open<'_>) -> Result<(), tokio_postgres::Error> {
         match self {
             Reading::Portal(portal) => drop(portal), // sends Close, and waits for nothing
-            Reading::Cursor => transaction.batch_execute("CLOSE claim").await?,
+            Reading::Cursor => open.client().batch_execute("CLOSE claim").await?,
+            Reading::Whole(rows) => drop(rows),
         }
         Ok(())
     }
@@ -84,6 +142,7 @@ impl Reading {
         match self {
             Reading::Portal(_) => completed.is_some(),
             Reading::Cursor => rows < rows_max,
+            Reading::Whole(_) => true,
         }
     }
 }

@@ -1,29 +1,40 @@
 //! Settling: the outcome of a batch is recorded and committed, in the transaction of its claim.
 
 use super::event::{Ctid, OutboxRow};
-use super::fault::answer;
+use super::fault::{answer, fault};
+use super::open::Open;
 use super::statements::Statements;
 use crate::config::OnSent;
 use crate::fail_point;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::outbox::{Settled, Settlement, Verdict};
-use deadpool_postgres::Transaction;
+use futures_util::join;
 use tokio_postgres::types::{ToSql, Type};
 
 const DOING: &str = "settling a batch";
 
 /// Records and commits. One statement for each kind of outcome, whatever the number of rows.
 pub(super) async fn settle(
-    transaction: Transaction<'_>,
+    open: Open<'_>,
     statements: &Statements,
     prepares: bool,
     settlement: &Settlement<'_, OutboxRow>,
 ) -> Result<Settled, Fault> {
-    let to = Recorder { transaction: &transaction, prepares };
+    let to = Recorder { open: &open, prepares };
+    let only_sent =
+        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
+    if only_sent && matches!(open, Open::Plain(_)) {
+        let settled = to.sent_and_commit(statements, settlement).await?;
+        if let Open::Plain(plain) = open {
+            plain.has_ended();
+        }
+        return Ok(settled);
+    }
     let mut all = true;
     if !settlement.sent.is_empty() {
-        all &= to.sent(statements, settlement).await? == settlement.sent.len() as u64;
+        let sent = SentRows::new(statements, settlement);
+        all &= to.execute(sent.sql, &sent.values()).await? == settlement.sent.len() as u64;
     }
     if !settlement.rejected.is_empty() {
         all &= to.verdicts(&statements.dead_letter, &settlement.rejected).await?;
@@ -46,32 +57,72 @@ pub(super) async fn settle(
         to.execute(&statements.hold, &arrays).await?;
     }
     fail_point::reach("before-commit").await;
-    answer(DOING, transaction.commit()).await?;
+    answer(DOING, open.commit()).await?;
     Ok(Settled { all })
 }
 
+/// The statement that records what Kafka has acknowledged, and its values.
+struct SentRows<'a> {
+    sql: &'a str,
+    ids: Vec<i64>,
+    /// Where they lie, if the statement asks for that.
+    places: Option<Vec<Ctid>>,
+}
+
+impl<'a> SentRows<'a> {
+    fn new(statements: &'a Statements, settlement: &Settlement<'_, OutboxRow>) -> SentRows<'a> {
+        let sql = match (statements.on_sent, settlement.skip_locked) {
+            (OnSent::Mark, false) => &statements.mark,
+            (OnSent::Mark, true) => &statements.mark_around_locks,
+            (OnSent::Delete, true) => &statements.delete_around_locks,
+            (OnSent::Delete, false) => &statements.delete,
+        };
+        let by_place = statements.on_sent == OnSent::Delete && !settlement.skip_locked;
+        SentRows {
+            sql,
+            ids: settlement.sent.iter().map(|row| row.id()).collect(),
+            places: by_place.then(|| settlement.sent.iter().filter_map(|row| row.ctid()).collect()),
+        }
+    }
+
+    fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let places = self.places.as_ref().map(|places| (places as &(dyn ToSql + Sync), Type::TID_ARRAY));
+        places.into_iter().chain([(&self.ids as &(dyn ToSql + Sync), Type::INT8_ARRAY)]).collect()
+    }
+}
+
 struct Recorder<'a, 'b> {
-    transaction: &'a Transaction<'b>,
+    open: &'a Open<'b>,
     prepares: bool,
 }
 
 impl Recorder<'_, '_> {
-    async fn sent(
+    /// Both in one round trip. The server takes them in the order in which they are first polled; if the first fails,
+    /// COMMIT rolls back (PostgreSQL manual, "COMMIT").
+    async fn sent_and_commit(
         &self,
         statements: &Statements,
         settlement: &Settlement<'_, OutboxRow>,
-    ) -> Result<u64, Fault> {
-        let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id()).collect();
-        let by_id: (&(dyn ToSql + Sync), Type) = (&ids, Type::INT8_ARRAY);
-        match (statements.on_sent, settlement.skip_locked) {
-            (OnSent::Mark, false) => self.execute(&statements.mark, &[by_id]).await,
-            (OnSent::Mark, true) => self.execute(&statements.mark_around_locks, &[by_id]).await,
-            (OnSent::Delete, true) => self.execute(&statements.delete_around_locks, &[by_id]).await,
-            (OnSent::Delete, false) => {
-                let places: Vec<Ctid> = settlement.sent.iter().filter_map(|row| row.ctid()).collect();
-                self.execute(&statements.delete, &[(&places, Type::TID_ARRAY), by_id]).await
-            }
-        }
+    ) -> Result<Settled, Fault> {
+        let sent = SentRows::new(statements, settlement);
+        let values = sent.values();
+        let client = self.open.client();
+        let commit = client.batch_execute("COMMIT");
+        let (recorded, committed) = if self.prepares {
+            // Before anything is sent: COMMIT must not overtake it.
+            let statement = answer(DOING, self.open.prepare_cached(sent.sql)).await?;
+            fail_point::reach("before-commit").await;
+            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
+            let record = client.execute(&statement, &values);
+            answer(DOING, async { Ok(join!(record, commit)) }).await?
+        } else {
+            fail_point::reach("before-commit").await;
+            let record = client.execute_typed(sent.sql, &values);
+            answer(DOING, async { Ok(join!(record, commit)) }).await?
+        };
+        let recorded = recorded.and_then(|rows| committed.map(|()| rows));
+        let rows = recorded.map_err(|error| fault(DOING, error))?;
+        Ok(Settled { all: rows == settlement.sent.len() as u64 })
     }
 
     /// What was decided about single rows. True if it was recorded of all of them.
@@ -91,11 +142,11 @@ impl Recorder<'_, '_> {
 
     async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {
         if !self.prepares {
-            return answer(DOING, self.transaction.execute_typed(sql, params)).await;
+            return answer(DOING, self.open.client().execute_typed(sql, params)).await;
         }
-        let statement = answer(DOING, self.transaction.prepare_cached(sql)).await?;
+        let statement = answer(DOING, self.open.prepare_cached(sql)).await?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-        answer(DOING, self.transaction.execute(&statement, &params)).await
+        answer(DOING, self.open.client().execute(&statement, &params)).await
     }
 }
 

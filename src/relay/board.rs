@@ -44,6 +44,8 @@ struct LaneState {
     /// Somebody else holds it: not before this.
     not_before: Option<Instant>,
     elsewhere: u32,
+    /// It had more work when its last batch ended.
+    more: bool,
     /// It had more work than its share of the last batch, which was not full.
     hungry: bool,
 }
@@ -118,6 +120,9 @@ impl Board {
             state.put(again.lane, false);
             state.lanes[again.lane.index()].hungry = again.hungry;
         }
+        for again in again {
+            state.lanes[again.lane.index()].more = true;
+        }
         if !state.ready.is_empty() {
             self.up.notify_waiters();
         }
@@ -131,6 +136,12 @@ impl Board {
         let equal = batch_rows.div_ceil(lanes.len().max(1));
         let share = |lane: &Lane| if state.lanes[lane.index()].hungry { batch_rows } else { equal };
         lanes.iter().map(share).collect()
+    }
+
+    /// Whether one of these lanes is known to have a backlog.
+    pub fn has_more(&self, lanes: &[Lane]) -> bool {
+        let state = self.state.borrow();
+        lanes.iter().any(|lane| state.lanes[lane.index()].more)
     }
 
     /// Somebody else holds these lanes.

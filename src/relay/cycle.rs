@@ -67,7 +67,8 @@ pub async fn run<O: Outbox, P: Publisher>(
     lanes: &[Lane],
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
-    let mut claim = outbox.claim(lanes).await?;
+    let ahead = (!relay.board.has_more(lanes)).then(|| Ask::new(relay, lanes, prompt_rows(relay)));
+    let mut claim = outbox.claim(lanes, ahead.as_ref().map(|ask| &ask.read)).await?;
     if claim.lanes().is_empty() {
         claim.release().await?;
         return Ok(Cycle::default());
@@ -75,7 +76,11 @@ pub async fn run<O: Outbox, P: Publisher>(
     fail_point::reach("lanes-locked").await;
     relay.marks.borrow_mut().meet(claim.server());
     let owned = claim.lanes().to_vec();
-    let start = relay.marks.borrow().start(&owned);
+    let ask = match ahead {
+        // The server is the one for which it was asked.
+        Some(ask) if ask.start.epoch() == relay.marks.borrow().epoch() => ask.only(lanes, &owned),
+        _ => Ask::new(relay, &owned, relay.limits.batch_rows),
+    };
     let deadline = Instant::now() + relay.limits.publish_timeout;
 
     let mut session_now = match session.take() {
@@ -87,7 +92,7 @@ pub async fn run<O: Outbox, P: Publisher>(
     };
     session_now.begin(&relay.refusals);
     let mut batch = Batch::new(relay.limits.on_rejected);
-    let mut published = publish(relay, &mut session_now, &mut claim, &start, &mut batch, deadline).await;
+    let mut published = publish(relay, &mut session_now, &mut claim, &ask, &mut batch, deadline).await;
     if published.is_err() {
         // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
         // later would be taken for one of the next batch.
@@ -111,7 +116,7 @@ pub async fn run<O: Outbox, P: Publisher>(
     let recorded = match published {
         Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
             .await
-            .map(|all| confirm(relay, &start, hold_version, &owned, &batch, all)),
+            .map(|all| confirm(relay, &ask.start, hold_version, &owned, &batch, all)),
         Err(fault) => Err(fault),
     };
     let failure = session_now.failure().cloned();
@@ -134,6 +139,43 @@ pub async fn run<O: Outbox, P: Publisher>(
     }
 }
 
+/// What a claim reads, and what the marks were then.
+struct Ask {
+    start: Start,
+    read: Read,
+    /// It was sent along with the claim.
+    sent: bool,
+}
+
+impl Ask {
+    fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Ask {
+        let start = relay.marks.borrow().start(lanes);
+        let read = Read {
+            lows: start.lows.clone(),
+            hold_version: start.hold_version,
+            rows_max,
+            shares: relay.board.shares(lanes, rows_max),
+            first_of_key_of: None,
+        };
+        Ask { start, read, sent: false }
+    }
+
+    /// It was sent for these lanes, of which only those in `owned` turned out to be ours.
+    fn only(mut self, lanes: &[Lane], owned: &[Lane]) -> Ask {
+        self.start = self.start.only(lanes, owned);
+        let shares = lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
+        self.read.shares = shares.map(|(_, rows)| *rows).collect();
+        self.sent = true;
+        self
+    }
+}
+
+/// How many rows to read at once where no backlog is known of.
+fn prompt_rows<P>(relay: &Relay<P>) -> usize {
+    let limits = &relay.limits;
+    relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+}
+
 async fn give_up<C: Claim>(claim: C, failure: Failure) -> Result<Cycle, Fault> {
     claim.release().await?;
     Ok(Cycle { failure: Some(failure), ..Cycle::default() })
@@ -145,20 +187,15 @@ async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     claim: &mut C,
-    start: &Start,
+    ask: &Ask,
     batch: &mut Batch<C::Event>,
     deadline: Instant,
 ) -> Result<i64, Fault> {
     let limits = &relay.limits;
-    let read = Read {
-        lows: start.lows.clone(),
-        hold_version: start.hold_version,
-        rows_max: limits.batch_rows,
-        shares: relay.board.shares(claim.lanes(), limits.batch_rows),
-        first_of_key_of: None,
-    };
-    batch.ask(&read.shares);
-    claim.read(&read).await?;
+    batch.ask(&ask.read.shares);
+    if !ask.sent {
+        claim.read(&ask.read).await?;
+    }
     fail_point::reach("read-sent").await;
     let hold_version = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
@@ -167,7 +204,7 @@ async fn publish<C: Claim, P: Publisher>(
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
         batch.saw_holds(slice.hold_version);
-        relay.saw(start.epoch(), &slice, &batch.rows()[from..]);
+        relay.saw(ask.start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
         let routing = Routing { template: &relay.template, refusals: &relay.refusals };
         by(deadline, relay, claim, session, async |session| session.send(routing, batch, from).await).await?;

@@ -49,6 +49,16 @@ impl Start {
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
+
+    /// The part of it that is about `some` of the `lanes` it was asked for, which come in the same order.
+    pub fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
+        let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
+        let mut at = kept.iter();
+        self.resets.retain(|_| at.next() == Some(&true));
+        let mut at = kept.iter();
+        self.lows.retain(|_| at.next() == Some(&true));
+        self
+    }
 }
 
 impl Marks {

@@ -16,8 +16,12 @@ pub trait Outbox {
 
     /// Begins a transaction and locks those of `lanes` that nobody else has locked.
     ///
+    /// With `promptly` the read of all of `lanes` is sent along, before it is known which of them are free: its
+    /// statement still comes after the lock's, and [`Claim::next_slice`] gives all its rows at once, without those of
+    /// lanes that are not ours. [`Claim::read`] takes its place.
+    ///
     /// Dropping the future rolls the transaction back.
-    async fn claim(&mut self, lanes: &[Lane]) -> Result<Self::Claim<'_>, Fault>;
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<Self::Claim<'_>, Fault>;
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.

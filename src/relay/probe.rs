@@ -58,7 +58,7 @@ async fn publish_first<P: Publisher, O: Outbox>(
 ) -> Result<Probe, Fault> {
     let begun = Instant::now();
     let mut claim = loop {
-        let claim = outbox.claim(&[witness.lane]).await?;
+        let claim = outbox.claim(&[witness.lane], None).await?;
         if !claim.lanes().is_empty() {
             break claim;
         }

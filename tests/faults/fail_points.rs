@@ -44,9 +44,9 @@ async fn a_relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
     let mut others = [world::relay(&outbox).start().await, world::relay(&outbox).start().await];
     for stage in STAGES {
         if stage == "between-slices" {
-            // The others would leave no batch so large.
+            // The others would leave no batch so large, and each worker begins with one slice.
             others.iter().for_each(RelayProcess::freeze);
-            rows::insert(&outbox, "bulk", 1_000, 0..8_000, Filling::Nothing).await;
+            rows::insert(&outbox, "bulk", 1_000, 0..16_000, Filling::Nothing).await;
         }
         let mut victim = relay_at(&outbox, stage).await;
         others.iter().for_each(RelayProcess::thaw);

@@ -1,5 +1,6 @@
 //! A way to Postgres that a test can cut, slow down and black-hole, and that can act on one message of the protocol.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -159,8 +160,8 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
     let (client_reads, client_writes) = client.into_split();
     let (server_reads, server_writes) = server.into_split();
     let settled = AtomicBool::new(false);
-    let up = Pump { from: client_reads, shared: &shared, settled: &settled, relays: true };
-    let down = Pump { from: server_reads, shared: &shared, settled: &settled, relays: false };
+    let up = Pump::new(client_reads, &shared, &settled, true);
+    let down = Pump::new(server_reads, &shared, &settled, false);
     let (mut to_server, mut to_client) = (server_writes, client_writes);
     let order = {
         let (up, down) = (Box::pin(up.run(&mut to_server)), Box::pin(down.run(&mut to_client)));
@@ -187,9 +188,17 @@ struct Pump<'a> {
     settled: &'a AtomicBool,
     /// From the relay to the server.
     relays: bool,
+    /// The prepared statements of settlements.
+    settlements: HashSet<Vec<u8>>,
+    /// The last statement that was bound is one of them.
+    settles: bool,
 }
 
-impl Pump<'_> {
+impl<'a> Pump<'a> {
+    fn new(from: OwnedReadHalf, shared: &'a Shared, settled: &'a AtomicBool, relays: bool) -> Self {
+        Pump { from, shared, settled, relays, settlements: HashSet::new(), settles: false }
+    }
+
     async fn run(mut self, to: &mut OwnedWriteHalf) -> std::io::Result<()> {
         let ended = self.pass_all(to).await;
         // The end of a connection is news too, which a black hole swallows.
@@ -239,7 +248,21 @@ impl Pump<'_> {
     /// Follows what the connection is about, and takes the first rule that the message fits.
     fn acted_on(&mut self, kind: Option<u8>, body: &[u8]) -> Option<Act> {
         let at = match (self.relays, kind?) {
-            (true, b'Q') if body == b"COMMIT\0" && self.settled.load(Ordering::Relaxed) => At::Commit,
+            (true, b'P') => {
+                let (name, sql) = name_and_rest(body);
+                let sql = sql.trim_ascii_start();
+                if sql.starts_with(b"UPDATE ") || sql.starts_with(b"DELETE ") {
+                    self.settlements.insert(name.to_vec());
+                }
+                return None;
+            }
+            (true, b'B') => {
+                let (_portal, rest) = name_and_rest(body);
+                self.settles = self.settlements.contains(name_and_rest(rest).0);
+                return None;
+            }
+            // It may be on its way before the settlement has its answer.
+            (true, b'Q') if std::mem::take(&mut self.settles) && body == b"COMMIT\0" => At::Commit,
             (false, b'C') if body == b"COMMIT\0" && self.settled.swap(false, Ordering::Relaxed) => {
                 At::CommitReply
             }
@@ -261,6 +284,12 @@ impl Pump<'_> {
         _ = rule.met.send(()); // nobody may be interested
         Some(rule.act)
     }
+}
+
+/// A name that ends with a zero byte, and what comes after it.
+fn name_and_rest(body: &[u8]) -> (&[u8], &[u8]) {
+    let end = body.iter().position(|byte| *byte == 0).unwrap();
+    (&body[..end], &body[end + 1..])
 }
 
 fn last_four(message: &[u8]) -> [u8; 4] {

@@ -128,8 +128,9 @@ impl Outbox for MadeOutbox {
     type Event = MadeRow;
     type Claim<'a> = MadeClaim;
 
-    async fn claim(&mut self, lanes: &[Lane]) -> Result<MadeClaim, Fault> {
-        Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left: 0 })
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<MadeClaim, Fault> {
+        let rows_left = promptly.map_or(0, |read| read.rows_max);
+        Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left })
     }
 }
 

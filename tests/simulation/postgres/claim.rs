@@ -17,7 +17,7 @@ impl Outbox for SimConnection {
     type Event = SimEvent;
     type Claim<'a> = SimClaim<'a>;
 
-    async fn claim(&mut self, lanes: &[Lane]) -> Result<SimClaim<'_>, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<SimClaim<'_>, Fault> {
         let early = self
             .server
             .world
@@ -30,15 +30,21 @@ impl Outbox for SimConnection {
         if !owned.is_empty() {
             self.server.world.note("relay claims lanes", (self.process.number, lane_numbers(&owned)));
         }
-        let claim = SimClaim {
+        let mut claim = SimClaim {
             connection: self,
             transaction,
             lanes: owned,
             server,
             snapshot: None,
             early,
+            has_rows: false,
             ended: false,
         };
+        if let Some(read) = promptly {
+            // One after the other: whatever others do in between, the snapshot is younger than the locks.
+            claim.statement().await?;
+            claim.take_snapshot(lanes, read);
+        }
         claim.connection.hear_server().await?;
         Ok(claim)
     }
@@ -56,6 +62,7 @@ pub struct SimClaim<'a> {
     server: ServerId,
     snapshot: Option<Snapshot>,
     early: Option<Vec<SimEvent>>,
+    has_rows: bool,
     ended: bool,
 }
 
@@ -70,6 +77,47 @@ impl SimClaim<'_> {
     async fn statement(&mut self) -> Result<(), Fault> {
         self.connection.reach_server(true).await?;
         if self.connection.server.hears(self.transaction) { Ok(()) } else { Err(self.connection.breaks()) }
+    }
+
+    /// What a read of these lanes sees now.
+    fn take_snapshot(&mut self, lanes: &[Lane], read: &Read) {
+        let server = Rc::clone(&self.connection.server);
+        let wrong_marks = &self.connection.wrong_marks;
+        let hold_version =
+            if server.world.breaks(Sabotage::MarkKeptOverHold) { 0 } else { server.hold_version() };
+        wrong_marks.meet(server.life().1, hold_version);
+        let valid = hold_version == read.hold_version;
+        let low = |place: usize| {
+            let low = if valid { read.lows[place] } else { i64::MIN };
+            low.max(wrong_marks.low(lanes[place]))
+        };
+        let mut rows = match read.first_of_key_of {
+            Some(id) => server.first_of_key_of(id),
+            None => server.pending(self.transaction, lanes, low),
+        };
+        let mut left = read.shares.clone();
+        if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
+            rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
+        }
+        rows.retain(|row| {
+            let place = lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
+            let within = left[place] > 0;
+            left[place] -= usize::from(within);
+            within
+        });
+        wrong_marks.saw(&rows);
+        if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
+            wrong_marks.read(server.fenced(), &rows[..rows.len().min(read.rows_max)]);
+        }
+        let limited = rows.len() >= read.rows_max;
+        rows.truncate(read.rows_max);
+        // Of a read that was sent along, the lanes that turned out to be somebody else's.
+        rows.retain(|row| self.lanes.contains(&row.lane()));
+        if !rows.is_empty() && !std::mem::replace(&mut self.has_rows, true) {
+            server.world.rows_are_claimed();
+        }
+        rows.reverse();
+        self.snapshot = Some(Snapshot { rows, hold_version, limited });
     }
 }
 
@@ -101,41 +149,8 @@ impl Claim for SimClaim<'_> {
 
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.statement().await?;
-        let server = Rc::clone(&self.connection.server);
-        let wrong_marks = &self.connection.wrong_marks;
-        let hold_version =
-            if server.world.breaks(Sabotage::MarkKeptOverHold) { 0 } else { server.hold_version() };
-        wrong_marks.meet(server.life().1, hold_version);
-        let valid = hold_version == read.hold_version;
-        let low = |place: usize| {
-            let low = if valid { read.lows[place] } else { i64::MIN };
-            low.max(wrong_marks.low(self.lanes[place]))
-        };
-        let mut rows = match read.first_of_key_of {
-            Some(id) => server.first_of_key_of(id),
-            None => server.pending(self.transaction, &self.lanes, low),
-        };
-        let mut left = read.shares.clone();
-        if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
-            rows = early.into_iter().filter(|row| self.lanes.contains(&row.lane())).collect();
-        }
-        rows.retain(|row| {
-            let place = self.lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
-            let within = left[place] > 0;
-            left[place] -= usize::from(within);
-            within
-        });
-        wrong_marks.saw(&rows);
-        if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
-            wrong_marks.read(server.fenced(), &rows[..rows.len().min(read.rows_max)]);
-        }
-        if !rows.is_empty() {
-            server.world.rows_are_claimed();
-        }
-        let limited = rows.len() >= read.rows_max;
-        rows.truncate(read.rows_max);
-        rows.reverse();
-        self.snapshot = Some(Snapshot { rows, hold_version, limited });
+        let lanes = self.lanes.clone();
+        self.take_snapshot(&lanes, read);
         Ok(())
     }
 

@@ -1,0 +1,123 @@
+//! A claim that is read along with its lock, in one round trip.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_relay::config;
+use outbox_relay::postgres::check::PayloadType;
+use outbox_relay::postgres::claim::PostgresOutbox;
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::event::OutboxRow;
+use outbox_relay::postgres::statements::Statements;
+use outbox_relay::relay::event::Event;
+use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Settlement};
+use outbox_relay::relay::stats::Stats;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+
+const ROWS: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+                    SELECT 'order', 'order-' || n, 'Numbered', to_json(repeat(n::text, 2000))
+                    FROM generate_series(1, 1000) AS n";
+const UNSENT: &str = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL";
+
+/// A worker's way to the outbox of a test.
+fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
+    let settings = [
+        ("POSTGRES__URL", outbox.database.url()),
+        ("POSTGRES__PREPARED_STATEMENTS", prepares.to_string()),
+        ("KAFKA__BOOTSTRAP_SERVERS", "none:1".to_owned()),
+        ("OUTBOX__TABLE", "app.outbox".to_owned()),
+    ];
+    let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
+    let config = config::load(None, settings.into_iter()).unwrap();
+    let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
+    let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
+    let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
+    PostgresOutbox::new(database, Rc::new(statements), Duration::from_secs(60), 150_000)
+}
+
+fn everything(lanes: &[Lane]) -> Read {
+    Read {
+        lows: vec![i64::MIN; lanes.len()],
+        hold_version: -1,
+        rows_max: 10_000,
+        shares: vec![10_000; lanes.len()],
+        first_of_key_of: None,
+    }
+}
+
+fn lanes_of(rows: &[OutboxRow]) -> BTreeSet<i16> {
+    rows.iter().map(|row| row.lane().number()).collect()
+}
+
+#[tokio::test]
+async fn a_claim_read_along_with_its_lock_has_no_row_of_a_lane_that_somebody_else_holds() {
+    let outbox = Outbox::without_topics("claims").await;
+    run(&outbox.client, ROWS).await;
+    let other = outbox.database.connect().await;
+    run(&other, "BEGIN; SELECT FROM app.outbox_lane WHERE lane % 2 = 0 FOR UPDATE").await;
+    for prepares in [true, false] {
+        let (mut worker, lanes) = (worker(&outbox, prepares), Lane::all().collect::<Vec<_>>());
+        let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+        assert_eq!(claim.lanes().len(), 32);
+        let mut rows = Vec::new();
+        let slice = claim.next_slice(1, usize::MAX, &mut rows).await.unwrap();
+        assert_eq!(slice.end, End::Complete, "all at once, however many were asked for");
+        let unheld = "SELECT count(*) FROM app.outbox WHERE (hashtext(aggregate_id) & 63) % 2 = 1";
+        let expected: i64 = outbox.client.query_one(unheld, &[]).await.unwrap().get(0);
+        assert_eq!(rows.len() as i64, expected);
+        assert!(lanes_of(&rows).iter().all(|lane| lane % 2 == 1), "{:?}", lanes_of(&rows));
+        claim.release().await.unwrap();
+    }
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_was_read_along_can_be_read_anew_and_settled() {
+    let outbox = Outbox::without_topics("claims").await;
+    run(&outbox.client, ROWS).await;
+    let mut left = 1000;
+    for prepares in [true, false] {
+        let lanes: Vec<Lane> = Lane::all().collect();
+        let mut worker = worker(&outbox, prepares);
+        let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+        // The rows of the first read are more than any buffer on the way holds.
+        claim.read(&Read { rows_max: 100, ..everything(&lanes) }).await.unwrap();
+        let mut rows = Vec::new();
+        let slice = claim.next_slice(1000, usize::MAX, &mut rows).await.unwrap();
+        assert_eq!((rows.len(), slice.end), (100, End::Cut));
+        let settlement = Settlement {
+            sent: rows.iter().collect(),
+            rejected: Vec::new(),
+            blocked: Vec::new(),
+            held: Vec::new(),
+            skip_locked: false,
+        };
+        assert!(claim.settle(&settlement).await.unwrap().all);
+        left -= 100;
+        let unsent: i64 = outbox.client.query_one(UNSENT, &[]).await.unwrap().get(0);
+        assert_eq!(unsent, left, "the settlement is committed");
+    }
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_dropped_frees_its_lanes_and_leaves_the_connection_good() {
+    let outbox = Outbox::without_topics("claims").await;
+    run(&outbox.client, ROWS).await;
+    let lanes: Vec<Lane> = Lane::all().collect();
+    let mut worker = worker(&outbox, true);
+    let claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+    let first = claim.server();
+    drop(claim);
+    // Waits for the locks, if they are still there.
+    run(&outbox.client, "BEGIN; SELECT FROM app.outbox_lane FOR UPDATE; COMMIT").await;
+    let claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+    assert_eq!((claim.lanes().len(), claim.server()), (64, first));
+    claim.release().await.unwrap();
+    outbox.drop().await;
+}
