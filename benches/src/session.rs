@@ -24,7 +24,7 @@ struct Accepting {
 }
 
 impl Producer for Accepting {
-    async fn lookup(&mut self, _: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
         Ok(PARTITIONS)
     }
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {

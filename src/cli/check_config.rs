@@ -153,7 +153,7 @@ async fn check_topics(config: &Config, cluster: &KafkaCluster, types: &[String],
     if topics.is_empty() {
         return say("topics", "no event waits, so none was looked at");
     }
-    let mut producer = match cluster.open().await {
+    let producer = match cluster.open().await {
         Ok(producer) => producer,
         Err(failure) => return findings.add("topics", Severity::Mend, &failure.to_string()),
     };

@@ -42,7 +42,7 @@ impl KafkaProducer {
 }
 
 impl Producer for KafkaProducer {
-    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
         let found =
             metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
                 Some(refused) => refused,

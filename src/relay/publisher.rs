@@ -28,8 +28,8 @@ pub trait Publisher {
 /// at all from the first failure on.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Producer {
-    /// How many partitions the topic has, from this producer's own metadata.
-    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure>;
+    /// How many partitions the topic has, from this producer's own metadata. Several may be looked up at once.
+    async fn lookup(&self, topic: &str) -> Result<u32, Failure>;
 
     /// Hands a row over without waiting. `index` comes back in its [`Report`].
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;

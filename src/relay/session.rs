@@ -162,19 +162,23 @@ impl<P: Producer> Session<P> {
             if *batch.fate(index) != Fate::Open || batch.is_blocked(index) {
                 continue;
             }
-            let topic = match self.routes.get(batch.rows()[index].aggregate_type()) {
-                Some(Route::Topic(topic)) => *topic,
-                Some(Route::Invalid(topic, rejection)) => {
-                    batch.rejected(index, topic, rejection.clone());
-                    continue;
+            let topic = loop {
+                match self.routes.get(batch.rows()[index].aggregate_type()) {
+                    Some(Route::Topic(topic)) => break Some(*topic),
+                    Some(Route::Invalid(topic, rejection)) => {
+                        batch.rejected(index, topic, rejection.clone());
+                        break None;
+                    }
+                    None => {
+                        if let Err(failure) = self.look_up(routing, batch, index).await {
+                            return self.close(failure);
+                        }
+                    }
                 }
-                None => match self.look_up(routing, batch, index).await {
-                    Ok(Some(topic)) => topic,
-                    Ok(None) => continue,
-                    Err(failure) => return self.close(failure),
-                },
             };
-            self.offer(batch, index, topic);
+            if let Some(topic) = topic {
+                self.offer(batch, index, topic);
+            }
         }
         self.absorb(batch);
     }

@@ -36,7 +36,7 @@ impl Publisher for AtOnce {
 }
 
 impl Producer for Acknowledging {
-    async fn lookup(&mut self, _: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
         Ok(self.partitions)
     }
 

@@ -7,6 +7,7 @@ use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
 use crate::relay::reason::INVALID_TOPIC_NAME;
 use crate::relay::refusals::Refusals;
+use futures_util::{StreamExt, stream};
 use pg_outbox::topic::TopicTemplate;
 
 /// Where rows go, and what is known of their topics.
@@ -26,28 +27,36 @@ pub(super) enum Route {
     Invalid(String, Rejection),
 }
 
+/// So many topics are looked up at once: one after the other, a thousand of them would take seconds.
+const LOOKUPS_MAX: usize = 16;
+
 impl<P: Producer> Session<P> {
-    /// Finds the route of a row's aggregate type; `None` if the row was rejected on the way.
+    /// Finds the routes of all aggregate types that this row and those behind it have and that are not known yet.
     pub(super) async fn look_up<E: Event>(
         &mut self,
         routing: Routing<'_>,
-        batch: &mut Batch<E>,
-        index: usize,
-    ) -> Result<Option<usize>, Failure> {
-        let aggregate_type = batch.rows()[index].aggregate_type().to_vec();
-        let name = routing.template.topic(&String::from_utf8_lossy(&aggregate_type));
-        if let Err(rejection) = check_name(&name, &aggregate_type) {
-            batch.rejected(index, &name, rejection.clone());
-            self.routes.insert(aggregate_type, Route::Invalid(name, rejection));
-            return Ok(None);
+        batch: &Batch<E>,
+        from: usize,
+    ) -> Result<(), Failure> {
+        let mut unknown = Vec::new();
+        for row in &batch.rows()[from..] {
+            if !self.routes.contains_key(row.aggregate_type()) {
+                let route = self.route(routing, row.aggregate_type());
+                if let Route::Topic(topic) = &route {
+                    unknown.extend(matches!(self.topics[*topic].state, State::Unknown).then_some(*topic));
+                }
+                self.routes.insert(row.aggregate_type().to_vec(), route);
+            }
         }
-        let topic = self.topics.iter().position(|topic| topic.name == name).unwrap_or_else(|| {
-            let alone_from = routing.refusals.size_of(&name);
-            self.topics.push(Topic { name: name.clone(), state: State::Unknown, alone_from });
-            self.topics.len() - 1
-        });
-        if matches!(self.topics[topic].state, State::Unknown) {
-            self.topics[topic].state = match self.producer.lookup(&name).await {
+        unknown.sort_unstable();
+        unknown.dedup(); // several types may share a topic
+        let found = {
+            let (producer, topics) = (&self.producer, &self.topics);
+            let lookup = async |topic: usize| (topic, producer.lookup(&topics[topic].name).await);
+            stream::iter(unknown).map(lookup).buffer_unordered(LOOKUPS_MAX).collect::<Vec<_>>().await
+        };
+        for (topic, partitions) in found {
+            self.topics[topic].state = match partitions {
                 Ok(partitions) => State::Open(vec![Priming::Fresh; partitions as usize]),
                 Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
                     State::Held(failure.into())
@@ -55,8 +64,20 @@ impl<P: Producer> Session<P> {
                 Err(failure) => return Err(failure),
             };
         }
-        self.routes.insert(aggregate_type, Route::Topic(topic));
-        Ok(Some(topic))
+        Ok(())
+    }
+
+    fn route(&mut self, routing: Routing<'_>, aggregate_type: &[u8]) -> Route {
+        let name = routing.template.topic(&String::from_utf8_lossy(aggregate_type));
+        if let Err(rejection) = check_name(&name, aggregate_type) {
+            return Route::Invalid(name, rejection);
+        }
+        let known = self.topics.iter().position(|topic| topic.name == name);
+        Route::Topic(known.unwrap_or_else(|| {
+            let alone_from = routing.refusals.size_of(&name);
+            self.topics.push(Topic { name, state: State::Unknown, alone_from });
+            self.topics.len() - 1
+        }))
     }
 }
 

@@ -139,7 +139,7 @@ impl Sending {
 }
 
 impl Producer for SimProducer {
-    async fn lookup(&mut self, topic: &str) -> Result<u32, Failure> {
+    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
         if self.world().breaks(Sabotage::TopicCreatedMidBatch) {
             return Ok(PARTITIONS as u32);
         }
