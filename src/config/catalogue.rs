@@ -243,7 +243,7 @@ pub const SETTINGS: &[Setting] = &[
     public(
         ("relay", "batch_size"),
         Count(1, 100_000),
-        Default("5000"),
+        Default("10000"),
         "The most rows that one worker claims at once.",
     ),
     public(
@@ -262,7 +262,7 @@ pub const SETTINGS: &[Setting] = &[
     public(
         ("relay", "workers"),
         Count(1, 64),
-        Default("3"),
+        Default("2"),
         "How many batches are under way at once, each with a Postgres connection and a Kafka producer.",
     ),
     public(

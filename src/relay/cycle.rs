@@ -1,11 +1,9 @@
 //! The cycle: claim, publish, settle. One transaction, open until Kafka has answered.
 //!
 //! ```text
-//!   claim lanes ─▶ read a slice ─▶ hand its rows to the session ─┐
-//!                        ▲                                       │  SELECT 1 every takeover_timeout / 3
-//!                        └───────────── more ◀───────────────────┘
-//!                                        │ complete, cut, or the session closed
-//!                                        ▼
+//!   claim lanes ─▶ read slice by slice ─▶ hand the rows to the session
+//!                                        │
+//!                                        ▼   SELECT 1 every takeover_timeout / 3
 //!                  wait for the reports ─▶ judge suspects alone ─▶ settle and COMMIT ─▶ raise the marks
 //! ```
 //!
@@ -181,8 +179,8 @@ async fn give_up<C: Claim>(claim: C, failure: Failure) -> Result<Cycle, Fault> {
     Ok(Cycle { failure: Some(failure), ..Cycle::default() })
 }
 
-/// Reads the claim slice by slice, and hands each slice to the session before the next one is read. Returns the set
-/// of holds that the read saw, when every report is in or the session has closed.
+/// Reads the claim slice by slice, and hands the rows to the session. Returns the set of holds that the read saw, when
+/// every report is in or the session has closed.
 async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -206,17 +204,18 @@ async fn publish<C: Claim, P: Publisher>(
         batch.saw_holds(slice.hold_version);
         relay.saw(ask.start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
-        let routing = Routing { template: &relay.template, refusals: &relay.refusals };
-        by(deadline, relay, claim, session, async |session| session.send(routing, batch, from).await).await?;
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
         if slice.end == End::More && full {
             batch.cut();
         }
-        if slice.end != End::More || full || session.failure().is_some() {
+        if slice.end != End::More || full {
             break slice.hold_version;
         }
         fail_point::reach("between-slices").await;
     };
+    // All of them at once: handed over slice by slice, they would go out in many small requests.
+    let routing = Routing { template: &relay.template, refusals: &relay.refusals };
+    by(deadline, relay, claim, session, async |session| session.send(routing, batch, 0).await).await?;
     fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
     Ok(hold_version)

@@ -7,7 +7,7 @@ use crate::config::Severity;
 fn the_least_configuration_loads_with_the_defaults() {
     let config = Case::new(LEAST).load().unwrap();
     assert!(config.warnings.is_empty(), "{}", config.warnings);
-    assert_eq!(config.relay.batch_size, 5000);
+    assert_eq!(config.relay.batch_size, 10_000);
     assert_eq!(config.relay.batch_bytes.to_string(), "8MiB");
     assert_eq!(config.relay.poll_interval.as_millis(), 50);
     assert_eq!(config.outbox.table.quoted(), r#""public"."outbox""#);
