@@ -13,7 +13,7 @@ use outbox_relay::postgres::event::OutboxRow;
 use outbox_relay::postgres::statements::Statements;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Settlement};
+use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Settled, Settlement};
 use outbox_relay::relay::stats::Stats;
 
 use crate::support::database::run;
@@ -97,7 +97,7 @@ async fn a_claim_that_was_read_along_can_be_read_anew_and_settled() {
             held: Vec::new(),
             skip_locked: false,
         };
-        assert!(claim.settle(&settlement).await.unwrap().all);
+        assert_eq!(claim.settle(&settlement).await.unwrap(), Settled::All);
         left -= 100;
         let unsent: i64 = outbox.client.query_one(UNSENT, &[]).await.unwrap().get(0);
         assert_eq!(unsent, left, "the settlement is committed");

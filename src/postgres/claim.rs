@@ -199,7 +199,7 @@ impl PostgresClaim<'_> {
     ) -> Result<Slice, Error> {
         let Some(reading) = self.reading.take() else { unreachable!("next_slice before read") };
         let (stream, reading) = reading.slice(&self.open, rows_max).await?;
-        let mut stream = pin!(stream);
+        let (whole, mut stream) = (reading.is_none(), pin!(stream));
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
@@ -211,8 +211,8 @@ impl PostgresClaim<'_> {
             if !cut {
                 let size = row.raw_size_bytes();
                 let row = OutboxRow::new(row)?;
-                // A read that was sent along asked for lanes that turned out to be somebody else's, too.
-                if self.lanes.contains(&row.lane()) {
+                // One that was sent along asked for lanes that turned out to be somebody else's, too.
+                if !whole || self.lanes.contains(&row.lane()) {
                     bytes += size;
                     rows.push(row);
                 }

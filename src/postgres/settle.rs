@@ -10,6 +10,7 @@ use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::outbox::{Settled, Settlement, Verdict};
 use futures_util::join;
+use std::collections::HashSet;
 use tokio_postgres::types::{ToSql, Type};
 
 const DOING: &str = "settling a batch";
@@ -24,17 +25,22 @@ pub(super) async fn settle(
     let to = Recorder { open: &open, prepares };
     let only_sent =
         settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
-    if only_sent && matches!(open, Open::Plain(_)) {
+    if only_sent && !settlement.skip_locked && matches!(open, Open::Plain(_)) {
         let settled = to.sent_and_commit(statements, settlement).await?;
         if let Open::Plain(plain) = open {
             plain.has_ended();
         }
         return Ok(settled);
     }
-    let mut all = true;
+    let (mut all, mut recorded) = (true, None);
     if !settlement.sent.is_empty() {
         let sent = SentRows::new(statements, settlement);
-        all &= to.execute(sent.sql, &sent.values()).await? == settlement.sent.len() as u64;
+        let rows = if settlement.skip_locked {
+            recorded.insert(to.recorded(sent.sql, &sent.values()).await?).len()
+        } else {
+            to.execute(sent.sql, &sent.values()).await? as usize
+        };
+        all &= rows == settlement.sent.len();
     }
     if !settlement.rejected.is_empty() {
         all &= to.verdicts(&statements.dead_letter, &settlement.rejected).await?;
@@ -58,7 +64,11 @@ pub(super) async fn settle(
     }
     fail_point::reach("before-commit").await;
     answer(DOING, open.commit()).await?;
-    Ok(Settled { all })
+    Ok(match (all, recorded) {
+        (true, _) => Settled::All,
+        (false, Some(ids)) => Settled::Only(ids),
+        (false, None) => Settled::Fewer,
+    })
 }
 
 /// The statement that records what Kafka has acknowledged, and its values.
@@ -122,7 +132,7 @@ impl Recorder<'_, '_> {
         };
         let recorded = recorded.and_then(|rows| committed.map(|()| rows));
         let rows = recorded.map_err(|error| fault(DOING, error))?;
-        Ok(Settled { all: rows == settlement.sent.len() as u64 })
+        Ok(if rows == settlement.sent.len() as u64 { Settled::All } else { Settled::Fewer })
     }
 
     /// What was decided about single rows. True if it was recorded of all of them.
@@ -138,6 +148,17 @@ impl Recorder<'_, '_> {
             (&errors, Type::TEXT_ARRAY),
         ];
         Ok(self.execute(sql, &arrays).await? == ids.len() as u64)
+    }
+
+    /// The ids that a statement returns.
+    async fn recorded(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<HashSet<i64>, Fault> {
+        let rows = answer(DOING, self.open.client().query_typed(sql, params)).await?;
+        let ids: Result<_, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        ids.map_err(|error| fault(DOING, error))
     }
 
     async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {

@@ -129,7 +129,8 @@ const HEADERS_READ: &str = "CASE
 const MARK: &str = "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])";
 const MARK_AROUND_LOCKS: &str = "
 UPDATE {outbox} SET sent_at = clock_timestamp()
-WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))";
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING id";
 
 /// By place, which needs no index; and by id, since without a row lock another row may lie there by now.
 ///
@@ -139,7 +140,8 @@ const DELETE: &str = "
 DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND (id IN (SELECT unnest($2::bigint[]))) IS TRUE";
 const DELETE_AROUND_LOCKS: &str = "
 DELETE FROM {outbox}
-WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))";
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+RETURNING id";
 
 /// Moves whole events; their payloads need not have been fetched. Round rows that somebody else has locked.
 const DEAD_LETTER: &str = "

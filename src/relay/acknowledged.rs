@@ -6,8 +6,7 @@
 //! A row of a topic that is held by now is not read, though it is unsent: an entry outlives a claim that does not read its
 //! row, unless that claim saw the same set of holds as the one that published it, or none at all.
 //!
-//! Bounded: a lane's rows are claimed again before anything behind them, so each lane holds at most one batch here, and
-//! what a change of the holds hides.
+//! Bounded: a lane's rows are claimed again before anything behind them, so each lane holds at most one batch here.
 
 use super::batch::Reach;
 use super::event::Event;

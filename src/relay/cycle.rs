@@ -17,7 +17,7 @@ use super::failure::{Failure, Fault};
 use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
-use super::outbox::{Claim, End, Outbox, Read, Settlement};
+use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement};
 use super::publisher::{Producer, Publisher};
 use super::session::{Routing, Session};
 use crate::fail_point;
@@ -65,7 +65,9 @@ pub async fn run<O: Outbox, P: Publisher>(
     lanes: &[Lane],
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
-    let ahead = (!relay.board.has_more(lanes)).then(|| Ask::new(relay, lanes, prompt_rows(relay)));
+    let backlog = relay.board.has_more(lanes);
+    let rows_max = if backlog { relay.limits.batch_rows } else { prompt_rows(relay) };
+    let ahead = (!backlog).then(|| Ask::new(relay, lanes, rows_max));
     let mut claim = outbox.claim(lanes, ahead.as_ref().map(|ask| &ask.read)).await?;
     if claim.lanes().is_empty() {
         claim.release().await?;
@@ -77,7 +79,7 @@ pub async fn run<O: Outbox, P: Publisher>(
     let ask = match ahead {
         // The server is the one for which it was asked.
         Some(ask) if ask.start.epoch() == relay.marks.borrow().epoch() => ask.only(lanes, &owned),
-        _ => Ask::new(relay, &owned, relay.limits.batch_rows),
+        _ => Ask::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.limits.publish_timeout;
 
@@ -114,7 +116,7 @@ pub async fn run<O: Outbox, P: Publisher>(
     let recorded = match published {
         Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
             .await
-            .map(|all| confirm(relay, &ask.start, hold_version, &owned, &batch, all)),
+            .map(|settled| confirm(relay, &ask.start, hold_version, &owned, &batch, &settled)),
         Err(fault) => Err(fault),
     };
     let failure = session_now.failure().cloned();
@@ -316,14 +318,14 @@ async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Ba
     session.absorb(batch);
 }
 
-/// Settles and commits. Returns whether every row of the settlement was recorded.
+/// Settles and commits.
 async fn record<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     claim: C,
     session: &Session<P::Producer>,
     batch: &Batch<C::Event>,
     skip_locked: bool,
-) -> Result<bool, Fault> {
+) -> Result<Settled, Fault> {
     let settlement = Settlement {
         sent: batch.sent().collect(),
         rejected: batch.dead().collect(),
@@ -333,13 +335,13 @@ async fn record<C: Claim, P: Publisher>(
     };
     if settlement.is_empty() {
         claim.release().await?;
-        return Ok(true);
+        return Ok(Settled::All);
     }
     fail_point::reach("before-settlement").await;
     let settled = claim.settle(&settlement).await?;
     fail_point::reach("committed").await;
     relay.report(&settlement);
-    Ok(settled.all)
+    Ok(settled)
 }
 
 /// The COMMIT is confirmed: only now the marks rise, and the acknowledged set forgets what it covered.
@@ -349,23 +351,25 @@ fn confirm<E: Event, P: Publisher>(
     hold_version: i64,
     owned: &[Lane],
     batch: &Batch<E>,
-    all: bool,
+    settled: &Settled,
 ) -> Cycle {
     let reach = batch.reach(owned);
     let mut acknowledged = relay.acknowledged.borrow_mut();
     acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
-    if all {
-        relay.marks.borrow_mut().raise(start, hold_version, &reach);
-    } else {
-        // Which rows were locked is not known: those that are read again are recognised, the others forgotten.
-        acknowledged.keep(batch.sent(), hold_version);
+    match settled {
+        Settled::All => relay.marks.borrow_mut().raise(start, hold_version, &reach),
+        Settled::Only(recorded) => {
+            acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
+        }
+        // Which ones were not is unknown: those that are read again are recognised, the others forgotten.
+        Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
     }
     Cycle {
         reach,
         rows: batch.len(),
         sent: batch.sent().count(),
         recovered: batch.recovered_rows(),
-        locked_out: !all,
+        locked_out: *settled != Settled::All,
         ..Cycle::default()
     }
 }

@@ -3,6 +3,7 @@
 use super::event::Event;
 use super::failure::{Fault, Rejection};
 use super::lane::Lane;
+use std::collections::HashSet;
 
 /// One worker's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -149,8 +150,12 @@ pub struct Held<'a, E> {
 }
 
 /// What a confirmed COMMIT recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// Every row of the settlement is recorded. If not, some were locked, moved or deleted by somebody else.
-    pub all: bool,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Every row of the settlement.
+    All,
+    /// Some were locked, moved or deleted by somebody else. Of the sent ones, those with these ids are recorded.
+    Only(HashSet<i64>),
+    /// The same, and which of the sent ones are recorded is unknown.
+    Fewer,
 }

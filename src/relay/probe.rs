@@ -126,7 +126,7 @@ async fn settle<C: Claim, P>(relay: &Relay<P>, claim: C, row: &C::Event) -> Resu
         skip_locked: true,
     };
     let settled = claim.settle(&settlement).await;
-    if !matches!(settled, Ok(Settled { all: true })) {
+    if !matches!(settled, Ok(Settled::All)) {
         relay.acknowledged.borrow_mut().keep(std::iter::once(row), -1);
     }
     if settled.is_ok() {

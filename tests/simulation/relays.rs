@@ -62,9 +62,8 @@ impl Slot {
         let Some(life) = life.as_ref() else { return };
         let acknowledged = life.relay.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
-        // For each lane a batch, and another one that a claim did not read and that may be held by now; a row that each held
-        // topic was probed with.
-        if rows > 2 * plan.batch_rows * plan.lanes as usize + plan.topics {
+        // A batch for each lane, and a row that each held topic was probed with.
+        if rows > plan.batch_rows * plan.lanes as usize + plan.topics {
             self.world.violate(|| format!("relay {} remembers {rows} acknowledged rows", self.number));
         }
     }

@@ -13,8 +13,9 @@ const ONE_CORE_FULL: f64 = 0.9;
 const BATCH_FULL: f64 = 0.9;
 /// What a row has beside its payload in memory, in bytes: key, type, id and what describes them.
 const ROW_OVERHEAD: u64 = 150;
-/// Round trips of a batch to Postgres: BEGIN with its settings, lock, read, its slices, settle, COMMIT.
-const POSTGRES_ROUND_TRIPS: f64 = 9.0;
+/// Round trips of a large batch to Postgres: BEGIN, lock with its settings, read, settle, COMMIT; and one for each slice.
+const POSTGRES_ROUND_TRIPS: f64 = 5.0;
+const SLICE_ROWS: f64 = 1_024.0;
 /// Round trips of a batch to Kafka: a few requests to each partition, one after the other.
 const KAFKA_ROUND_TRIPS: f64 = 3.0;
 /// From this share of a batch's time on, the way there and back is worth a change.
@@ -167,7 +168,7 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
             Finding { what: "kafka", seen, change }
         };
     }
-    let way = POSTGRES_ROUND_TRIPS * machine.postgres_round_trip_ms;
+    let way = (POSTGRES_ROUND_TRIPS + batches.rows / SLICE_ROWS) * machine.postgres_round_trip_ms;
     let seen = format!(
         "a batch takes {batch_ms:.0} ms, {:.0} % of that for Postgres, which is {:.1} ms away",
         (1.0 - of_batch) * 100.0,

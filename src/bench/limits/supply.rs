@@ -184,7 +184,7 @@ impl Claim for MadeClaim {
     }
 
     async fn settle(self, _: &Settlement<'_, MadeRow>) -> Result<Settled, Fault> {
-        Ok(Settled { all: true })
+        Ok(Settled::All)
     }
 
     async fn release(self) -> Result<(), Fault> {

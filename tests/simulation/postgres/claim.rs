@@ -10,6 +10,7 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use std::collections::HashSet;
 use std::rc::Rc;
 use tokio::time::Instant;
 
@@ -195,8 +196,8 @@ impl Claim for SimClaim<'_> {
             }
             return Err(fault);
         }
-        let all = record(&server, self.transaction, settlement).await;
-        let Some(all) = all else {
+        let settled = record(&server, self.transaction, settlement).await;
+        let Some(settled) = settled else {
             let message = "lock timeout".to_owned();
             return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
         };
@@ -208,8 +209,8 @@ impl Claim for SimClaim<'_> {
         }
         self.connection.hear_server().await?;
         // Another relay may send again what stayed locked.
-        self.ended = all;
-        Ok(Settled { all })
+        self.ended = settled == Settled::All;
+        Ok(settled)
     }
 
     async fn release(mut self) -> Result<(), Fault> {
@@ -222,10 +223,11 @@ impl Claim for SimClaim<'_> {
 }
 
 /// The statements of a settlement. `None` if somebody else's lock stood in the way.
-async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, SimEvent>) -> Option<bool> {
+async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, SimEvent>) -> Option<Settled> {
     server.lock_table(transaction);
     let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
     let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await?;
+    let sent_ids: HashSet<i64> = rows.iter().map(|row| row.event.id).collect();
     let mut recorded = rows.len();
     for row in &rows {
         server.change(transaction, sent(server, row));
@@ -249,7 +251,11 @@ async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, S
             server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
         }
     }
-    Some(recorded == settlement.sent.len() + settlement.rejected.len())
+    Some(match settlement.skip_locked {
+        _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
+        true => Settled::Only(sent_ids),
+        false => Settled::Fewer,
+    })
 }
 
 fn sent(server: &Server, row: &Row) -> Change {
