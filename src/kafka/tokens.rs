@@ -1,11 +1,11 @@
 //! The token that all producers of the process log in with, with SASL OAUTHBEARER.
 //!
 //! librdkafka asks for a token when a producer is made, and again at four fifths of the lifetime that it was told. It asks
-//! on the thread that hands over delivery reports, so a token that is still good is handed out at once, and renewed behind:
-//! librdkafka asks again before the old one ends, and gets the new one.
+//! on the thread that hands over delivery reports, which must not wait long: an old token that is still good is renewed on
+//! another thread, and handed out if the new one does not come soon. librdkafka then asks again before it ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +19,9 @@ const LEAST_LEFT: Duration = Duration::from_secs(1);
 /// It is renewed when so much of its lifetime is over: before librdkafka asks.
 const RENEWED_AT: f64 = 0.7;
 
+/// How long delivery reports may wait for a new token while the old one is good.
+const RENEWAL_WAIT: Duration = Duration::from_secs(1);
+
 /// The tokens of one process.
 pub(super) struct Tokens {
     settings: OAuth,
@@ -26,6 +29,8 @@ pub(super) struct Tokens {
     /// Held by the one who asks the endpoint; whoever else needs a token waits for the same answer.
     asking: Mutex<()>,
     is_renewing: AtomicBool,
+    /// Goes with `held`: a renewal has ended.
+    renewed: Condvar,
     has_failed: AtomicBool,
 }
 
@@ -41,16 +46,15 @@ impl Tokens {
     pub(super) fn new(settings: OAuth) -> Tokens {
         let (held, asking) = (Mutex::default(), Mutex::default());
         let (is_renewing, has_failed) = (AtomicBool::default(), AtomicBool::default());
-        Tokens { settings, held, asking, is_renewing, has_failed }
+        Tokens { settings, held, asking, is_renewing, renewed: Condvar::new(), has_failed }
     }
 
     /// A token that is good now. Blocks for as long as the endpoint takes if there is none.
     pub(super) fn get(self: &Arc<Self>) -> Result<OAuthToken, TokenError> {
         if let Some(held) = self.good() {
-            if held.old_from <= SystemTime::now() {
-                self.renew_behind();
-            }
-            return Ok(self.for_librdkafka(&held));
+            let is_old = held.old_from <= SystemTime::now();
+            let newest = if is_old { self.renewed() } else { None };
+            return Ok(self.for_librdkafka(&newest.unwrap_or(held)));
         }
         let _one_at_a_time = lock(&self.asking);
         let held = match self.good() {
@@ -76,6 +80,15 @@ impl Tokens {
         Ok(held)
     }
 
+    /// What is held when a renewal has ended, or has taken too long.
+    fn renewed(self: &Arc<Self>) -> Option<Held> {
+        self.renew_behind();
+        let held = lock(&self.held);
+        let waited = self.renewed.wait_timeout_while(held, RENEWAL_WAIT, |_| self.is_renewing.load(Ordering::Acquire));
+        drop(waited);
+        self.good()
+    }
+
     /// The thread ends with the answer of the endpoint, which does not take long. Said once when it fails and once when it
     /// works again; without any good token left, it is the cluster that is not ready.
     fn renew_behind(self: &Arc<Self>) {
@@ -93,7 +106,9 @@ impl Tokens {
                 ),
                 _ => {}
             }
+            let _held = lock(&tokens.held);
             tokens.is_renewing.store(false, Ordering::Release);
+            tokens.renewed.notify_all();
         };
         if let Err(error) = thread::Builder::new().name("token renewal".to_owned()).spawn(renew) {
             tracing::error!("the thread that renews the Kafka token cannot be started: {error}");
