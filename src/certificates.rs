@@ -33,11 +33,11 @@ const REMEDIES: &[(&str, &str)] = &[
         "have the client certificate issued by an authority that the server trusts, or make the server trust this one",
     ),
     ("alert certificate expired", "renew the client certificate: the server finds that it has expired"),
-    ("alert certificate revoked", "have a new client certificate issued: the server says that it was revoked"),
     (
-        "certificate required",
-        "give a client certificate with its key: the server asks for one",
+        "alert certificate revoked",
+        "have a new client certificate issued: the server says that it was revoked",
     ),
+    ("certificate required", "give a client certificate with its key: the server asks for one"),
     (
         "alert bad certificate",
         "give a client certificate with its key, or another one: the server asks for one that it accepts",
@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn what_is_special_goes_before_what_every_refusal_says() {
         let of = |error: &str| remedy(error).unwrap_or_default();
-        let failed = "error:0A000086:SSL routines:tls_post_process_server_certificate:certificate verify failed";
+        let failed =
+            "error:0A000086:SSL routines:tls_post_process_server_certificate:certificate verify failed";
         assert!(of(&format!("{failed}: certificate has expired")).contains("renew"));
         assert!(of(&format!("{failed}: hostname mismatch")).contains("name"));
         assert!(of(&format!("{failed}: unable to get local issuer certificate")).contains("authority"));

@@ -62,8 +62,16 @@ const AS_IT_IS: &[(&str, &[&str], &str)] = &[
     ("gssdelegation", &["0"], "remove it: the relay speaks no GSSAPI"),
     ("max_protocol_version", &["3.0", "3.2", "latest"], "remove it: the relay speaks version 3.0"),
     ("min_protocol_version", &["3.0"], "remove it: the relay speaks version 3.0"),
-    ("replication", &["false", "off", "no", "0"], "remove it: the relay reads a table, and replicates nothing"),
-    ("sslcertmode", &["allow"], "remove it: sslcert and sslkey are sent when the server asks, and only when they are set"),
+    (
+        "replication",
+        &["false", "off", "no", "0"],
+        "remove it: the relay reads a table, and replicates nothing",
+    ),
+    (
+        "sslcertmode",
+        &["allow"],
+        "remove it: sslcert and sslkey are sent when the server asks, and only when they are set",
+    ),
     ("sslcompression", &["0"], "remove it: TLS is never compressed, since that can betray what is encrypted"),
 ];
 

@@ -154,7 +154,8 @@ fn walk_section(
 
 /// The section that stands inside of this one by this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
 fn subsection(section: &str, key: &str) -> Option<&'static str> {
-    let is_inner = |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
+    let is_inner =
+        |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
     SECTIONS.iter().map(|(name, _)| *name).find(|name| is_inner(name))
 }
 

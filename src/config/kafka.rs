@@ -100,7 +100,8 @@ impl Kafka {
         let chosen = chosen.unwrap_or(if tokens.is_some() { OAUTHBEARER } else { "GSSAPI" });
         let by_token = chosen.eq_ignore_ascii_case(OAUTHBEARER);
         if uses_sasl && by_token && tokens.is_none() {
-            let message = "Kafka property `sasl.mechanism` is OAUTHBEARER, and nothing says where tokens come from";
+            let message =
+                "Kafka property `sasl.mechanism` is OAUTHBEARER, and nothing says where tokens come from";
             let help = "set token_url, client_id and client_secret_file in [kafka.oauth]";
             let place = place(mechanism.unwrap_or("security.protocol"));
             reader.findings.error(place, Problem::new(message, help));
@@ -132,8 +133,7 @@ impl Kafka {
                 .error(place(name), Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\""));
         }
         if protocol == "sasl_plaintext" {
-            let message =
-                "security.protocol sasl_plaintext sends events, and with PLAIN the password or with OAUTHBEARER the token, unencrypted";
+            let message = "security.protocol sasl_plaintext sends events, and with PLAIN the password or with OAUTHBEARER the token, unencrypted";
             reader.findings.warn(place("security.protocol"), Problem::new(message, "prefer sasl_ssl"));
         }
         for (name, weak) in [

@@ -42,7 +42,15 @@ pub enum ClientAuthentication {
 impl OAuth {
     /// Where the section is in use; `None` when it is not.
     pub(super) fn place(reader: &Reader) -> Option<Place> {
-        let keys = ["token_url", "client_id", "client_secret", "client_secret_file", "scope", "audience", "ca_location"];
+        let keys = [
+            "token_url",
+            "client_id",
+            "client_secret",
+            "client_secret_file",
+            "scope",
+            "audience",
+            "ca_location",
+        ];
         keys.into_iter().find_map(|key| reader.place(SECTION, key))
     }
 
@@ -68,7 +76,8 @@ impl OAuth {
         let whole = reader.whole;
         for (_, key) in missing.into_iter().filter(|(given, _)| !given && whole) {
             let message = format!("[kafka.oauth] {key} is missing");
-            let help = "a token needs token_url, client_id and client_secret_file; without them, remove the section";
+            let help =
+                "a token needs token_url, client_id and client_secret_file; without them, remove the section";
             reader.findings.error(&anywhere, Problem::new(message, help));
         }
         let token_url = match endpoint(&token_url?) {
@@ -80,7 +89,15 @@ impl OAuth {
         };
         let (client_secret, ..) = client_secret?;
         let client_id = client_id?;
-        Some(OAuth { token_url, client_id, client_secret, client_authentication, scope, audience, ca_location })
+        Some(OAuth {
+            token_url,
+            client_id,
+            client_secret,
+            client_authentication,
+            scope,
+            audience,
+            ca_location,
+        })
     }
 }
 
@@ -97,7 +114,8 @@ fn ca_location(reader: &mut Reader) -> Option<PathBuf> {
 
 /// Nothing of the URL is quoted: it could hold a password.
 fn endpoint(text: &str) -> Result<Uri, Problem> {
-    let problem = |message: &str, help: &str| Err(Problem::new(format!("[kafka.oauth] token_url {message}"), help));
+    let problem =
+        |message: &str, help: &str| Err(Problem::new(format!("[kafka.oauth] token_url {message}"), help));
     let Ok(url) = text.parse::<Uri>() else {
         return problem("is not a URL", "for instance \"https://login.example.com/oauth2/token\"");
     };
@@ -117,5 +135,6 @@ fn endpoint(text: &str) -> Result<Uri, Problem> {
 
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }

@@ -188,7 +188,8 @@ impl TlsKeys {
         }
         if (tls.crl.is_some() || tls.crl_dir.is_some()) && tls.mode < TlsMode::VerifyCa {
             let message = format!("with sslmode {} no certificate is verified, nor revoked", tls.mode.name());
-            problems.push(Problem::new(message, "set sslmode to verify-full, or remove sslcrl and sslcrldir"));
+            problems
+                .push(Problem::new(message, "set sslmode to verify-full, or remove sslcrl and sslcrldir"));
         }
         let files = [
             ("sslrootcert", &tls.root_cert),
@@ -217,7 +218,8 @@ pub(super) fn needs_tls(config: &tokio_postgres::Config, mode: TlsMode) -> Vec<P
         problems.push(Problem::new(message, "set sslmode to verify-full"));
     }
     if config.get_ssl_negotiation() == SslNegotiation::Direct && mode < TlsMode::Require {
-        let message = format!("sslnegotiation is direct, which cannot do without TLS, and sslmode is {}", mode.name());
+        let message =
+            format!("sslnegotiation is direct, which cannot do without TLS, and sslmode is {}", mode.name());
         problems.push(Problem::new(message, "set sslmode to verify-full"));
     }
     problems

@@ -145,8 +145,14 @@ impl ClientContext for Context {
 /// client's certificate. It does so when TLS is set up already for the client, which takes it for a broken connection.
 fn reason_of(code: RDKafkaErrorCode, said: &str) -> &'static Reason {
     match code {
-        RDKafkaErrorCode::Authentication if said.contains("Failed to acquire SASL OAUTHBEARER token") => &TOKEN,
-        RDKafkaErrorCode::BrokerTransportFailure if said.contains("SSL routines") && said.contains(" alert ") => &TLS,
+        RDKafkaErrorCode::Authentication if said.contains("Failed to acquire SASL OAUTHBEARER token") => {
+            &TOKEN
+        }
+        RDKafkaErrorCode::BrokerTransportFailure
+            if said.contains("SSL routines") && said.contains(" alert ") =>
+        {
+            &TLS
+        }
         code => super::failure::reason(code),
     }
 }

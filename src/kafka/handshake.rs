@@ -18,7 +18,8 @@ const REFUSED: &str = "certificate verify failed";
 /// The error with what OpenSSL finds wrong with the certificate, and what to do about it; as it was, if it is about
 /// something else or nothing more can be found out. Blocks, at most for a few seconds.
 pub(super) fn explained(error: &str, config: &ClientConfig) -> String {
-    let verdict = if error.contains(REFUSED) { broker(error).and_then(|at| verdict(at, config)) } else { None };
+    let verdict =
+        if error.contains(REFUSED) { broker(error).and_then(|at| verdict(at, config)) } else { None };
     let text = verdict.map_or_else(|| error.to_owned(), |verdict| format!("{error}: {verdict}"));
     match certificates::remedy(&text) {
         Some(remedy) => format!("{text}. To mend it: {remedy}"),

@@ -41,7 +41,10 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("enabled_events", "the relay reads the producer's events itself"),
     ("plugin.library.paths", "foreign code inside of the producer could change what is sent"),
     ("interceptors", "foreign code inside of the producer could change what is sent"),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "a token that nobody has signed proves nothing; set [kafka.oauth] instead"),
+    (
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "a token that nobody has signed proves nothing; set [kafka.oauth] instead",
+    ),
     ("https.ca.location", TOKEN_AUTHORITIES),
     ("https.ca.pem", TOKEN_AUTHORITIES),
     ("sasl.oauthbearer.method", TOKENS),
@@ -52,7 +55,10 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("sasl.oauthbearer.client.credentials.client.secret", TOKENS),
     ("sasl.oauthbearer.token.endpoint.url", TOKENS),
     ("sasl.oauthbearer.scope", TOKENS),
-    ("sasl.oauthbearer.extensions", "the relay's tokens go without extensions, which the client library does not pass on"),
+    (
+        "sasl.oauthbearer.extensions",
+        "the relay's tokens go without extensions, which the client library does not pass on",
+    ),
     ("sasl.oauthbearer.grant.type", GRANT),
     ("sasl.oauthbearer.metadata.authentication.type", GRANT),
     ("sasl.oauthbearer.assertion.algorithm", GRANT),
@@ -82,12 +88,12 @@ const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
 const QUEUE: &str =
     "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";
 const BROKERS: &str = "set [kafka] bootstrap_servers instead";
-const TOKENS: &str =
-    "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
-const TOKEN_AUTHORITIES: &str = "it is for tokens, which the relay fetches itself; set [kafka.oauth] ca_location instead";
-const GRANT: &str = "the relay gets its tokens by the client credentials grant alone; set [kafka.oauth] instead";
-const KERBEROS: &str =
-    "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
+const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
+const TOKEN_AUTHORITIES: &str =
+    "it is for tokens, which the relay fetches itself; set [kafka.oauth] ca_location instead";
+const GRANT: &str =
+    "the relay gets its tokens by the client credentials grant alone; set [kafka.oauth] instead";
+const KERBEROS: &str = "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
 const LOG: &str = "set [log] level instead";
 
 /// Properties whose values must never be shown; each can be read from a file by its twin, `<name>_file`.

@@ -61,12 +61,16 @@ pub(super) fn ask(settings: &OAuth) -> Result<Issued, TokenError> {
 
 async fn request(settings: &OAuth) -> Result<Issued, Problem> {
     let url = &settings.token_url;
-    let secret = settings.client_secret.read().map_err(|error| format!("the client secret cannot be read: {error}"))?;
+    let secret = settings
+        .client_secret
+        .read()
+        .map_err(|error| format!("the client secret cannot be read: {error}"))?;
     let request = grant(settings, &secret)?;
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let is_tls = url.scheme_str() == Some("https");
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| format!("it cannot be reached: {error}"))?;
+    let stream =
+        TcpStream::connect((host, port)).await.map_err(|error| format!("it cannot be reached: {error}"))?;
     let (status, body) = if is_tls {
         exchange(secured(settings, host, stream).await?, request).await?
     } else {
@@ -97,7 +101,9 @@ fn grant(settings: &OAuth, secret: &Secret) -> Result<Request<Full<Bytes>>, Prob
     }
     let body: Vec<String> = form.iter().map(|(key, value)| format!("{key}={}", form_encode(value))).collect();
     // The error would name no more than a header that cannot be sent.
-    request.body(Full::from(body.join("&"))).map_err(|_| "client_id or client_secret cannot be sent".to_owned())
+    request
+        .body(Full::from(body.join("&")))
+        .map_err(|_| "client_id or client_secret cannot be sent".to_owned())
 }
 
 async fn secured(settings: &OAuth, host: &str, stream: TcpStream) -> Result<SslStream<TcpStream>, Problem> {
@@ -106,10 +112,15 @@ async fn secured(settings: &OAuth, host: &str, stream: TcpStream) -> Result<SslS
     builder.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(|error| unusable(&error))?;
     if let Some(path) = &settings.ca_location {
         let trusted = certificates::authorities(path);
-        let trusted = trusted.map_err(|error| format!("ca_location: {} is not usable: {error}", path.display()))?;
+        let trusted =
+            trusted.map_err(|error| format!("ca_location: {} is not usable: {error}", path.display()))?;
         builder.set_cert_store(trusted);
     }
-    let ssl = builder.build().configure().and_then(|connect| connect.into_ssl(host)).map_err(|error| unusable(&error))?;
+    let ssl = builder
+        .build()
+        .configure()
+        .and_then(|connect| connect.into_ssl(host))
+        .map_err(|error| unusable(&error))?;
     let mut stream = SslStream::new(ssl, stream).map_err(|error| unusable(&error))?;
     if let Err(error) = Pin::new(&mut stream).connect().await {
         let mut text = format!("no secure connection: {error}");
@@ -136,7 +147,8 @@ where
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|_| format!("its answer broke off, or has more than {ANSWER_BYTES_MAX} bytes"))?;
+        let body =
+            body.map_err(|_| format!("its answer broke off, or has more than {ANSWER_BYTES_MAX} bytes"))?;
         Ok::<_, Problem>((status, body.to_bytes()))
     };
     // The connection ends by itself when the answer is there; an error of it is the answer's, too.
@@ -146,7 +158,9 @@ where
 fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {
     let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     if status.is_redirection() {
-        return Err(format!("it answered {status}, and no redirect is followed: name the endpoint itself in token_url"));
+        return Err(format!(
+            "it answered {status}, and no redirect is followed: name the endpoint itself in token_url"
+        ));
     }
     if status != StatusCode::OK {
         let said = json["error"].as_str().filter(|code| is_error_code(code));
@@ -161,7 +175,8 @@ fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {
     }
     let token = json["access_token"].as_str().unwrap_or_default();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("it answered 200 OK, without a usable access_token: look whether it is a token endpoint".to_owned());
+        return Err("it answered 200 OK, without a usable access_token: look whether it is a token endpoint"
+            .to_owned());
     }
     // Some providers write the number as a text.
     let seconds = json["expires_in"].as_u64().or_else(|| json["expires_in"].as_str()?.parse().ok());
@@ -180,7 +195,9 @@ fn is_error_code(text: &str) -> bool {
 /// `application/x-www-form-urlencoded`.
 fn form_encode(text: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte);
-    text.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    text.bytes()
+        .map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 #[cfg(test)]
@@ -207,7 +224,10 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_no_token_says_what_to_do_and_quotes_nothing() {
-        assert!(problem(401, r#"{"error": "invalid_client"}"#).ends_with("look at client_id and the client secret"));
+        assert!(
+            problem(401, r#"{"error": "invalid_client"}"#)
+                .ends_with("look at client_id and the client secret")
+        );
         assert!(problem(400, r#"{"error": "invalid_scope"}"#).ends_with("look at scope"));
         assert!(problem(302, "").contains("token_url"));
         for (status, body) in [

@@ -84,7 +84,8 @@ impl Tokens {
     fn renewed(self: &Arc<Self>) -> Option<Held> {
         self.renew_behind();
         let held = lock(&self.held);
-        let waited = self.renewed.wait_timeout_while(held, RENEWAL_WAIT, |_| self.is_renewing.load(Ordering::Acquire));
+        let waited =
+            self.renewed.wait_timeout_while(held, RENEWAL_WAIT, |_| self.is_renewing.load(Ordering::Acquire));
         drop(waited);
         self.good()
     }

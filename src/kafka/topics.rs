@@ -37,7 +37,8 @@ impl Topics {
     /// librdkafka does not take the settings.
     pub fn new(settings: &config::Kafka) -> Result<Topics, Failure> {
         if settings.oauth.is_some() {
-            let error = "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth])";
+            let error =
+                "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth])";
             return Err(CONFIGURATION.failure(error));
         }
         let config = client_config(settings)?;

@@ -19,7 +19,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "unsupported authentication method",
         "let pg_hba.conf ask for scram-sha-256, or for a client certificate by cert",
     ),
-    ("no hostname provided for TLS handshake", "name a host in the url beside hostaddr: it is what the certificate must have"),
+    (
+        "no hostname provided for TLS handshake",
+        "name a host in the url beside hostaddr: it is what the certificate must have",
+    ),
 ];
 
 /// What the server says when the certificate that we saw is not its own: somebody ends TLS in between.

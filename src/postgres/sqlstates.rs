@@ -43,8 +43,7 @@ const POOLER: &str =
 const REPORT: &str = "report it, with the server's log";
 const RIGHTS: &str =
     "grant what is missing: `outbox-relay check-config --connect` shows the GRANT to execute";
-const CREDENTIALS: &str =
-    "look at the role, its password or client certificate, and pg_hba.conf; files are read again at each attempt";
+const CREDENTIALS: &str = "look at the role, its password or client certificate, and pg_hba.conf; files are read again at each attempt";
 const MEND_SERVER: &str = "look at the server's log, and mend what it names";
 
 /// By state; an entry of five characters goes before the one of its class.

@@ -99,8 +99,10 @@ fn trusted(tls: &Tls) -> Result<X509Store, TlsError> {
         }
         None => store.set_default_paths()?,
     }
-    let unusable = |path: &Path, problem| TlsError::Unusable { what: "revocation list", path: path.to_owned(), problem };
-    let name = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unusable(path, "its name is not UTF-8"));
+    let unusable =
+        |path: &Path, problem| TlsError::Unusable { what: "revocation list", path: path.to_owned(), problem };
+    let name =
+        |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unusable(path, "its name is not UTF-8"));
     if let Some(path) = &tls.crl {
         let loaded = store.add_lookup(X509Lookup::file())?.load_crl_file(name(path)?, SslFiletype::PEM);
         loaded.map_err(|_| unusable(path, "at least one revocation list in PEM form is needed"))?;
@@ -139,8 +141,11 @@ fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
         None => "an unencrypted private key in PEM form is needed, or sslpassword in the url",
         Some(_) => "it is no private key in PEM form that sslpassword opens",
     };
-    PKey::private_key_from_pem_passphrase(&pem, password.as_bytes())
-        .map_err(|_| TlsError::Unusable { what: "client key", path: path.to_owned(), problem })
+    PKey::private_key_from_pem_passphrase(&pem, password.as_bytes()).map_err(|_| TlsError::Unusable {
+        what: "client key",
+        path: path.to_owned(),
+        problem,
+    })
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> {

@@ -53,7 +53,8 @@ async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_con
         assert_eq!(status(&answer), "200", "{path}: {answer}");
         for method in ["POST", "PUT", "DELETE", "PATCH"] {
             let answer =
-                ask(&relay, &format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}")).await;
+                ask(&relay, &format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}"))
+                    .await;
             assert_eq!(status(&answer), "405", "{method} {path}: {answer}");
         }
     }
@@ -67,7 +68,10 @@ async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_con
 
     let begun = Instant::now();
     let dribbled = dribble(connect(&relay).await).await;
-    println!("a client that sends a byte now and then is cut off after {:.1?}, {dribbled} bytes", begun.elapsed());
+    println!(
+        "a client that sends a byte now and then is cut off after {:.1?}, {dribbled} bytes",
+        begun.elapsed()
+    );
     assert!(CUT_OFF.contains(&begun.elapsed()), "{:?}", begun.elapsed());
 
     // With all connections taken, the next client waits until one of them is cut off.

@@ -87,8 +87,11 @@ impl Secured {
 
     /// With user and password.
     pub fn by_password(&self, mechanism: &str) -> Relay {
-        self.relay("SASL", &[("security.protocol", "sasl_ssl"), ("sasl.mechanism", mechanism), ("sasl.username", USER)])
-            .set_kafka_property("sasl.password_file", &self.file("password"))
+        self.relay(
+            "SASL",
+            &[("security.protocol", "sasl_ssl"), ("sasl.mechanism", mechanism), ("sasl.username", USER)],
+        )
+        .set_kafka_property("sasl.password_file", &self.file("password"))
     }
 
     /// With tokens.
@@ -104,7 +107,8 @@ impl Secured {
 
     /// A row is relayed.
     pub async fn assert_works(&self, what: &str, relay: Relay) {
-        let sql = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
+        let sql =
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
         run(&self.outbox.client, sql).await;
         let ended = tokio::task::spawn_blocking(move || relay.command(&["run", "--once"])).await.unwrap();
         assert_eq!(ended.code, 0, "{what}: {ended}");
@@ -134,12 +138,14 @@ fn settings(files: &Files, listeners: &[&str]) -> Settings {
             named.push((name, protocol));
             let prefix = format!("listener.name.{}", name.to_lowercase());
             let store = file(store);
-            write!(lines, "{prefix}.ssl.keystore.type=PEM\n{prefix}.ssl.keystore.location={store}\n").unwrap();
+            write!(lines, "{prefix}.ssl.keystore.type=PEM\n{prefix}.ssl.keystore.location={store}\n")
+                .unwrap();
         }
     }
     let module = |package: &str| format!("org.apache.kafka.common.security.{package} required");
     let (plain, scram) = (module("plain.PlainLoginModule"), module("scram.ScramLoginModule"));
-    let (bearer, validator) = (module("oauthbearer.OAuthBearerLoginModule"), "OAuthBearerValidatorCallbackHandler");
+    let (bearer, validator) =
+        (module("oauthbearer.OAuthBearerLoginModule"), "OAuthBearerValidatorCallbackHandler");
     let keys = format!("file://{}", file("keys.json"));
     write!(
         lines,

@@ -30,7 +30,8 @@ async fn every_way_to_log_in_to_kafka_works_and_each_mistake_says_what_is_wrong_
     secured.assert_works("OAUTHBEARER, the secret in the body", by_post).await;
 
     let broken = Broken::start(&secured).await;
-    let mistakes = [tls_mistakes(&secured), password_mistakes(&secured), token_mistakes(&secured, &broken)].concat();
+    let mistakes =
+        [tls_mistakes(&secured), password_mistakes(&secured), token_mistakes(&secured, &broken)].concat();
     join_all(mistakes.into_iter().map(assert_said)).await;
     secured.outbox.drop_database().await;
 }
@@ -53,15 +54,24 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
     let other = authority("somebody else");
     let other_ca = secured.files.put("other.pem", other.cert_pem());
     let stranger = other.client("relay");
-    let stranger = (secured.files.put("stranger.pem", stranger.cert_pem()), secured.files.put("stranger.key", stranger.key_pem()));
+    let stranger = (
+        secured.files.put("stranger.pem", stranger.cert_pem()),
+        secured.files.put("stranger.key", stranger.key_pem()),
+    );
     let plain = secured.relay("TLS", &[("security.protocol", "plaintext")]);
-    let to_plain = secured.relay("TLS", &[]).set("kafka", "bootstrap_servers", secured.kafka.cluster().bootstrap);
+    let to_plain =
+        secured.relay("TLS", &[]).set("kafka", "bootstrap_servers", secured.kafka.cluster().bootstrap);
     vec![
         mistake(
             "a wrong authority",
             secured.relay("TLS", &[("ssl.ca.location", &other_ca)]),
             MEND,
-            &["(tls)", "unable to get local issuer certificate", "name the authority that signed", "look at ssl.*"],
+            &[
+                "(tls)",
+                "unable to get local issuer certificate",
+                "name the authority that signed",
+                "look at ssl.*",
+            ],
         ),
         mistake(
             "a wrong host name",
@@ -90,15 +100,27 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
             MEND,
             &["(tls)", "certificate", "look at ssl.*"],
         ),
-        mistake("without TLS", plain, UNAVAILABLE, &["(brokers-down)", "security.protocol in [kafka.properties]"]),
-        mistake("TLS to a port without", to_plain, UNAVAILABLE, &["(brokers-down)", "PLAINTEXT broker listener"]),
+        mistake(
+            "without TLS",
+            plain,
+            UNAVAILABLE,
+            &["(brokers-down)", "security.protocol in [kafka.properties]"],
+        ),
+        mistake(
+            "TLS to a port without",
+            to_plain,
+            UNAVAILABLE,
+            &["(brokers-down)", "PLAINTEXT broker listener"],
+        ),
     ]
 }
 
 fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
     let wrong = secured.files.put("wrong", "a wrong password");
-    let wrong = |mechanism: &str| secured.by_password(mechanism).set_kafka_property("sasl.password_file", &wrong);
-    let says: &'static [&'static str] = &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "read again"];
+    let wrong =
+        |mechanism: &str| secured.by_password(mechanism).set_kafka_property("sasl.password_file", &wrong);
+    let says: &'static [&'static str] =
+        &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "read again"];
     let not_offered = secured.by_password("SCRAM-SHA-512");
     let not_offered = not_offered.set("kafka", "bootstrap_servers", secured.kafka.listener("OAUTH"));
     vec![
@@ -150,12 +172,31 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             "a wrong client secret",
             secured.by_token().set_inner("kafka", "oauth", "client_secret_file", wrong),
             MEND,
-            &["(token)", "401 Unauthorized, invalid_client: look at client_id and the client secret", "[kafka.oauth]"],
+            &[
+                "(token)",
+                "401 Unauthorized, invalid_client: look at client_id and the client secret",
+                "[kafka.oauth]",
+            ],
         ),
-        mistake("no token endpoint", at(nobody), MEND, &["(token)", "it cannot be reached", "Connection refused"]),
+        mistake(
+            "no token endpoint",
+            at(nobody),
+            MEND,
+            &["(token)", "it cannot be reached", "Connection refused"],
+        ),
         mistake("another path", elsewhere, MEND, &["(token)", "400 Bad Request, invalid_request"]),
-        mistake("an endpoint that fails", at(broken.failing.url()), MEND, &["(token)", "500 Internal Server Error"]),
-        mistake("an endpoint that is silent", at(broken.silent.url()), MEND, &["(token)", "no answer within 10s"]),
+        mistake(
+            "an endpoint that fails",
+            at(broken.failing.url()),
+            MEND,
+            &["(token)", "500 Internal Server Error"],
+        ),
+        mistake(
+            "an endpoint that is silent",
+            at(broken.silent.url()),
+            MEND,
+            &["(token)", "no answer within 10s"],
+        ),
         mistake(
             "an endpoint with a certificate of a stranger",
             at(broken.foreign.url()),

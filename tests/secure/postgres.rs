@@ -74,9 +74,11 @@ impl Secured {
 
     /// The server's side of it.
     pub fn show(&self, clients: &Identity, shown: &Identity) {
-        for (name, content) in
-            [("server.crt", shown.cert_pem()), ("server.key", shown.key_pem()), ("clients.pem", clients.cert_pem())]
-        {
+        for (name, content) in [
+            ("server.crt", shown.cert_pem()),
+            ("server.key", shown.key_pem()),
+            ("clients.pem", clients.cert_pem()),
+        ] {
             let path = self.server.data().join(name);
             fs::write(&path, content).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -111,7 +113,11 @@ impl Secured {
     pub fn relay(&self, role: &str, parameters: &str) -> Relay {
         let address = self.server.address();
         let port = address.rsplit(':').next().unwrap();
-        self.relay_at(&format!("localhost:{port}"), role, &format!("hostaddr=127.0.0.1&sslmode=verify-full{parameters}"))
+        self.relay_at(
+            &format!("localhost:{port}"),
+            role,
+            &format!("hostaddr=127.0.0.1&sslmode=verify-full{parameters}"),
+        )
     }
 
     /// The same at another place.
@@ -124,10 +130,15 @@ impl Secured {
             format!("&sslrootcert={}", ca.display())
         };
         let mut relay = self.outbox.relay();
-        relay = relay.set("postgres", "url", format!("postgres://{role}@{place}/{database}?{parameters}{trusted}"));
+        relay = relay.set(
+            "postgres",
+            "url",
+            format!("postgres://{role}@{place}/{database}?{parameters}{trusted}"),
+        );
         relay = relay.set("postgres", "password_file", self.files.path("password").to_str().unwrap());
         if [BY_CERTIFICATE, BY_BOTH].contains(&role) {
-            let file = |ending: &str| self.files.path(&format!("{role}.{ending}")).to_str().unwrap().to_owned();
+            let file =
+                |ending: &str| self.files.path(&format!("{role}.{ending}")).to_str().unwrap().to_owned();
             relay = relay.set("postgres", "sslcert", file("pem")).set("postgres", "sslkey", file("key"));
         }
         relay
@@ -135,7 +146,8 @@ impl Secured {
 
     /// A row is relayed.
     pub async fn assert_works(&self, what: &str, relay: Relay) {
-        let sql = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
+        let sql =
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
         run(&self.outbox.client, sql).await;
         let ended = tokio::task::spawn_blocking(move || relay.command(&["run", "--once"])).await.unwrap();
         assert_eq!(ended.code, 0, "{what}: {ended}");

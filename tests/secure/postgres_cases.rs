@@ -22,7 +22,9 @@ async fn every_way_to_log_in_to_postgres_works() {
     let encrypted = files.put("encrypted.key", signer.client(BY_CERTIFICATE).encrypted_key_pem("opens it"));
     let relay = secured.relay(BY_CERTIFICATE, "&sslpassword=opens%20it").set("postgres", "sslkey", encrypted);
     // The key is of another certificate.
-    secured.assert_refused("a key of another certificate", relay, &["not the key of the client certificate"]).await;
+    secured
+        .assert_refused("a key of another certificate", relay, &["not the key of the client certificate"])
+        .await;
     let client = signer.client(BY_CERTIFICATE);
     files.put("by_certificate.pem", client.cert_pem());
     let encrypted = files.put("encrypted.key", client.encrypted_key_pem("opens it"));
@@ -78,15 +80,25 @@ async fn each_mistake_with_postgres_says_what_is_wrong_and_what_to_do() {
 
     let relay = secured.relay(BY_PASSWORD, &format!("&sslrootcert={other_ca}"));
     // The server sends the whole chain.
-    let said = ["self-signed certificate in certificate chain", "name the authority that signed", "sslrootcert"];
+    let said =
+        ["self-signed certificate in certificate chain", "name the authority that signed", "sslrootcert"];
     refused("a wrong authority", relay, &said).await;
 
     let relay = secured.relay_at(&secured.server.address(), BY_PASSWORD, "sslmode=verify-full");
-    refused("a wrong host name", relay, &["IP address mismatch", "connect by a name that stands in the certificate"]).await;
+    refused(
+        "a wrong host name",
+        relay,
+        &["IP address mismatch", "connect by a name that stands in the certificate"],
+    )
+    .await;
 
     let wrong = files.put("wrong", "a wrong password");
     let relay = secured.relay(BY_PASSWORD, "").set("postgres", "password_file", wrong);
-    let said = ["password authentication failed", "its password or client certificate", "read again at each attempt"];
+    let said = [
+        "password authentication failed",
+        "its password or client certificate",
+        "read again at each attempt",
+    ];
     refused("a wrong password", relay, &said).await;
 
     let relay = secured.relay(BY_PASSWORD, "").unset("postgres", "password_file");
@@ -101,17 +113,28 @@ async fn each_mistake_with_postgres_says_what_is_wrong_and_what_to_do() {
         .relay(BY_CERTIFICATE, "")
         .set("postgres", "sslcert", files.put("stranger.pem", stranger.cert_pem()))
         .set("postgres", "sslkey", files.put("stranger.key", stranger.key_pem()));
-    refused("a client certificate of a stranger", relay, &["unknown ca", "issued by an authority that the server trusts"])
-        .await;
+    refused(
+        "a client certificate of a stranger",
+        relay,
+        &["unknown ca", "issued by an authority that the server trusts"],
+    )
+    .await;
 
     let relay = secured.relay_at(&secured.server.address(), BY_PASSWORD, "sslmode=disable");
     refused("without TLS", relay, &["no encryption", "at sslmode if it says \"no encryption\""]).await;
 
     let relay = secured.relay(BY_TRUST, "&channel_binding=require");
-    refused("nobody asks for a password", relay, &["server did not use channel binding", "scram-sha-256"]).await;
+    refused("nobody asks for a password", relay, &["server did not use channel binding", "scram-sha-256"])
+        .await;
 
-    let relay = secured.relay(BY_PASSWORD, &format!("&sslcrl={}", files.put("other.crl", other.revocation_list(&[]))));
-    refused("no list of this authority", relay, &["unable to get certificate CRL", "add the revocation list"]).await;
+    let relay = secured
+        .relay(BY_PASSWORD, &format!("&sslcrl={}", files.put("other.crl", other.revocation_list(&[]))));
+    refused(
+        "no list of this authority",
+        relay,
+        &["unable to get certificate CRL", "add the revocation list"],
+    )
+    .await;
 
     let revoked = signer.server(&["localhost"]);
     let list = files.put("crl.pem", signer.revocation_list(&[&revoked]));

@@ -65,7 +65,8 @@ impl Identity {
     pub fn revocation_list(&self, revoked: &[&Identity]) -> Vec<u8> {
         const ECDSA_WITH_SHA256: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
         let since = der(0x17, b"200101000000Z");
-        let entries: Vec<u8> = revoked.iter().flat_map(|one| der(0x30, &[serial(one), since.clone()].concat())).collect();
+        let entries: Vec<u8> =
+            revoked.iter().flat_map(|one| der(0x30, &[serial(one), since.clone()].concat())).collect();
         let entries = if entries.is_empty() { Vec::new() } else { der(0x30, &entries) };
         let issuer = self.cert.subject_name().to_der().unwrap();
         let until = der(0x17, b"490101000000Z");
@@ -76,7 +77,8 @@ impl Identity {
         let signature = der(3, &[vec![0], signature].concat());
         let whole = der(0x30, &[list, ECDSA_WITH_SHA256.to_vec(), signature].concat());
         let text = openssl::base64::encode_block(&whole);
-        let lines: Vec<&str> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        let lines: Vec<&str> =
+            text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
         format!("-----BEGIN X509 CRL-----\n{}\n-----END X509 CRL-----\n", lines.join("\n")).into_bytes()
     }
 }
@@ -113,7 +115,8 @@ fn sign(name: &str, hosts: &[&str], issuer: Option<&Identity>, (from, until): (i
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
     let mut cert = X509Builder::new().unwrap();
     cert.set_version(2).unwrap();
-    cert.set_serial_number(&Asn1Integer::from_bn(&BigNum::from_u32(fastrand::u32(1..)).unwrap()).unwrap()).unwrap();
+    cert.set_serial_number(&Asn1Integer::from_bn(&BigNum::from_u32(fastrand::u32(1..)).unwrap()).unwrap())
+        .unwrap();
     cert.set_subject_name(&subject).unwrap();
     cert.set_issuer_name(issuer.map_or(&*subject, |issuer| issuer.cert.subject_name())).unwrap();
     cert.set_pubkey(&key).unwrap();

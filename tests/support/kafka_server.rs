@@ -79,8 +79,15 @@ impl KafkaServer {
             let text = properties(&settings, number, port.address, controller.address, &listeners, &place);
             std::fs::write(place.join("server.properties"), text).unwrap();
             let system_properties = settings.system_properties.clone();
-            let broker =
-                Broker { number, port, listeners, system_properties, place, process: None, _controller: None };
+            let broker = Broker {
+                number,
+                port,
+                listeners,
+                system_properties,
+                place,
+                process: None,
+                _controller: None,
+            };
             broker.format(&settings.format);
             brokers.push(broker);
         }

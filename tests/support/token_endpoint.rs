@@ -95,7 +95,9 @@ impl TokenEndpoint {
     pub fn keys(&self) -> String {
         let rsa = self.key.rsa().unwrap();
         let (n, e) = (base64url(&rsa.n().to_vec()), base64url(&rsa.e().to_vec()));
-        format!(r#"{{"keys": [{{"kty": "RSA", "kid": "1", "use": "sig", "alg": "RS256", "n": "{n}", "e": "{e}"}}]}}"#)
+        format!(
+            r#"{{"keys": [{{"kty": "RSA", "kid": "1", "use": "sig", "alg": "RS256", "n": "{n}", "e": "{e}"}}]}}"#
+        )
     }
 }
 
@@ -138,7 +140,10 @@ async fn serve(mut stream: SslStream<TcpStream>, state: Arc<Mutex<State>>, key: 
     if status == 0 {
         std::future::pending::<()>().await;
     }
-    let head = format!("HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all(format!("{head}{body}").as_bytes()).await.ok()?;
     stream.shutdown().await.ok()
 }

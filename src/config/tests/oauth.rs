@@ -4,7 +4,8 @@ use super::{Case, with};
 use crate::config::{ClientAuthentication, SecretSource};
 
 const SASL: &str = "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n";
-const WHOLE: &str = "[kafka.oauth]\ntoken_url = 'https://idp.example/token'\nclient_id = 'relay'\nclient_secret = 's'\n";
+const WHOLE: &str =
+    "[kafka.oauth]\ntoken_url = 'https://idp.example/token'\nclient_id = 'relay'\nclient_secret = 's'\n";
 
 #[test]
 fn a_whole_section_is_taken_and_the_mechanism_follows() {
@@ -14,7 +15,10 @@ fn a_whole_section_is_taken_and_the_mechanism_follows() {
     let oauth = case.load().unwrap().kafka.oauth.unwrap();
     assert_eq!(oauth.token_url.to_string(), "https://idp.example/token");
     assert_eq!((oauth.client_id.as_str(), oauth.scope.as_deref()), ("relay", Some("a b")));
-    assert_eq!((oauth.audience.as_deref(), oauth.client_authentication), (Some("kafka"), ClientAuthentication::Post));
+    assert_eq!(
+        (oauth.audience.as_deref(), oauth.client_authentication),
+        (Some("kafka"), ClientAuthentication::Post)
+    );
     assert!(with(SASL.replace("sasl_ssl", "ssl").as_str()).load().unwrap().kafka.oauth.is_none());
 }
 
@@ -53,7 +57,10 @@ fn what_is_wrong_with_it_is_found() {
             "[kafka.oauth] has no effect while `sasl.mechanism` is PLAIN",
         ),
         (format!("{SASL}'sasl.mechanism' = 'OAUTHBEARER'\n"), "nothing says where tokens come from"),
-        (format!("{SASL}'sasl.mechanism' = 'GSSAPI'\n"), "GSSAPI, librdkafka's default, which is not built in"),
+        (
+            format!("{SASL}'sasl.mechanism' = 'GSSAPI'\n"),
+            "GSSAPI, librdkafka's default, which is not built in",
+        ),
         ("[kafka.oath]\nx = 1\n".to_owned(), "did you mean `oauth`?"),
     ] {
         let findings = with(&text).findings();
