@@ -85,8 +85,8 @@ fn grant(settings: &OAuth, secret: &Secret) -> Result<Request<Full<Bytes>>, Prob
     let mut form = vec![("grant_type", "client_credentials")];
     form.extend(settings.scope.as_deref().map(|scope| ("scope", scope)));
     form.extend(settings.audience.as_deref().map(|audience| ("audience", audience)));
-    let mut request = Request::post(url.path_and_query().map_or("/", |path| path.as_str()))
-        .header(HOST, url.authority().map_or("", |authority| authority.as_str()))
+    let mut request = Request::post(url.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string))
+        .header(HOST, url.authority().map(ToString::to_string).unwrap_or_default())
         .header(ACCEPT, "application/json")
         .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
         .header(CONNECTION, "close");

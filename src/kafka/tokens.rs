@@ -53,7 +53,7 @@ impl Tokens {
     pub(super) fn get(self: &Arc<Self>) -> Result<OAuthToken, TokenError> {
         if let Some(held) = self.good() {
             let is_old = held.old_from <= SystemTime::now();
-            let newest = if is_old { self.renewed() } else { None };
+            let newest = if is_old { self.after_renewal() } else { None };
             return Ok(self.for_librdkafka(&newest.unwrap_or(held)));
         }
         let _one_at_a_time = lock(&self.asking);
@@ -81,7 +81,7 @@ impl Tokens {
     }
 
     /// What is held when a renewal has ended, or has taken too long.
-    fn renewed(self: &Arc<Self>) -> Option<Held> {
+    fn after_renewal(self: &Arc<Self>) -> Option<Held> {
         self.renew_behind();
         let held = lock(&self.held);
         let waited =
