@@ -14,6 +14,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "store the password as scram-sha-256 (password_encryption), and let no pooler or proxy end TLS in between; or \
          leave channel_binding out",
     ),
+    (
+        "error communicating with the server: Connection reset by peer",
+        "look at the server's log: so it also ends a connection whose client certificate it refuses",
+    ),
     ("password missing", "set [postgres] password_file: the server asks for a password"),
     (
         "unsupported authentication method",

@@ -109,16 +109,16 @@ async fn each_mistake_with_postgres_says_what_is_wrong_and_what_to_do() {
     refused("a missing client certificate", relay, &said).await;
 
     let stranger = other.client(BY_CERTIFICATE);
-    let relay = secured
-        .relay(BY_CERTIFICATE, "")
-        .set("postgres", "sslcert", files.put("stranger.pem", stranger.cert_pem()))
-        .set("postgres", "sslkey", files.put("stranger.key", stranger.key_pem()));
-    refused(
-        "a client certificate of a stranger",
-        relay,
-        &["unknown ca", "issued by an authority that the server trusts"],
-    )
-    .await;
+    let (cert, key) =
+        (files.put("stranger.pem", stranger.cert_pem()), files.put("stranger.key", stranger.key_pem()));
+    let stranger = |parameters: &str| {
+        let relay = secured.relay(BY_CERTIFICATE, parameters);
+        relay.set("postgres", "sslcert", cert.as_str()).set("postgres", "sslkey", key.as_str())
+    };
+    let said = ["unknown ca", "issued by an authority that the server trusts"];
+    refused("a client certificate of a stranger", stranger("&ssl_max_protocol_version=TLSv1.2"), &said).await;
+    // In TLS 1.3 the refusal comes behind the handshake, and may be lost when the server closes the connection.
+    refused("the same with TLS 1.3", stranger(""), &["client certificate"]).await;
 
     let relay = secured.relay_at(&secured.server.address(), BY_PASSWORD, "sslmode=disable");
     refused("without TLS", relay, &["no encryption", "at sslmode if it says \"no encryption\""]).await;
