@@ -1,6 +1,8 @@
 //! What librdkafka calls back: delivery reports, errors and log lines.
 
+use super::complaints::Complaints;
 use super::failure::failure;
+use super::statistics::Watched;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
 use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET};
@@ -96,7 +98,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The callbacks of one producer.
-pub(super) struct Context(pub(super) Arc<Reports>);
+pub(super) struct Context {
+    reports: Arc<Reports>,
+    complaints: Arc<Complaints>,
+    watched: Option<Watched>,
+}
+
+impl Context {
+    /// Those of a producer that reports to these.
+    pub(super) fn new(
+        reports: Arc<Reports>,
+        complaints: Arc<Complaints>,
+        watched: Option<Watched>,
+    ) -> Context {
+        Context { reports, complaints, watched }
+    }
+}
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -105,15 +122,22 @@ impl ClientContext for Context {
             // A producer that can do nothing more: the relay replaces it, and says what becomes of its rows.
             _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-                tracing::error!(target: "librdkafka", "{facility}: {message}");
+                self.complaints.hear(facility, message);
             }
             _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
         }
     }
 
+    /// Instead of the parsed form, which would build every partition's figures to throw them away.
+    fn stats_raw(&self, statistics: &[u8]) {
+        if let Some(watched) = &self.watched {
+            watched.take_in(statistics);
+        }
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", "{error}: {reason}");
-        let mut last_error = lock(&self.0.last_error);
+        let mut last_error = lock(&self.reports.last_error);
         // That all brokers are down follows the error that says why.
         if last_error.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
             *last_error = Some(reason.to_owned());
@@ -122,9 +146,9 @@ impl ClientContext for Context {
         let Some(why) = error.rdkafka_error_code().map(super::failure::reason) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
-            *lock(&self.0.refused) = Some(why.failure(reason));
-            self.0.failed.store(true, Ordering::Release);
-            self.0.wake.notify_one();
+            *lock(&self.reports.refused) = Some(why.failure(reason));
+            self.reports.failed.store(true, Ordering::Release);
+            self.reports.wake.notify_one();
         }
     }
 }
@@ -142,6 +166,6 @@ impl ProducerContext for Context {
             Ok(_) => Ok(()),
             Err((error, _)) => Err(failure("publishing", error)),
         };
-        self.0.report(index, outcome);
+        self.reports.report(index, outcome);
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod codes;
+mod complaints;
 pub mod consume;
 mod context;
 pub mod failure;
@@ -11,4 +12,5 @@ mod polled;
 pub mod producer;
 pub mod properties;
 pub mod record;
+mod statistics;
 pub mod topics;
