@@ -109,6 +109,9 @@ async fn a_row_that_somebody_keeps_locked_is_two_lines() {
         .await;
     let mut relay = outbox.start_relay().await;
     relay.wait_for_log("getting past other sessions' locks fails, nothing is lost").await;
+    let failed = || relay.log().matches("getting past other sessions' locks").count();
+    let before = failed();
+    wait_until("it has failed twice more", WITHIN, async || failed() >= before + 2).await;
     assert_eq!(outbox.unsent().await, 1);
     run(&operator, "ROLLBACK").await;
     outbox.wait_until_drained(WITHIN).await;

@@ -21,6 +21,7 @@ mod log_lines;
 mod marks;
 mod memory;
 mod migrate;
+mod monitoring;
 mod once;
 mod ordinary;
 mod partition;

@@ -13,7 +13,12 @@ pub struct Holding(RefCell<HashMap<String, Instant>>);
 impl Holding {
     /// A hold of this topic was recorded. True if that is to be said.
     pub fn begins(&self, topic: &str) -> bool {
-        self.0.borrow_mut().insert(topic.to_owned(), Instant::now()).is_none()
+        let mut said = self.0.borrow_mut();
+        let begins = !said.contains_key(topic);
+        if begins {
+            said.insert(topic.to_owned(), Instant::now());
+        }
+        begins
     }
 
     /// This relay has lifted the hold. How long it lasted, if its beginning was said.
@@ -44,6 +49,7 @@ mod tests {
         assert!(holding.begins("a"));
         assert!(holding.begins("b"));
         advance(second).await;
+        assert!(!holding.begins("b"), "another worker meets it");
         let asked = Instant::now();
         assert_eq!(
             holding.left(asked, &listed("a")),
