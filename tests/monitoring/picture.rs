@@ -6,6 +6,7 @@ use super::prometheus::Prometheus;
 use super::{DASHBOARD, ROOT, read};
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
 use serde_json::Value;
 use std::fmt::Write;
@@ -60,7 +61,7 @@ async fn the_dashboard_is_drawn() {
     let relay =
         relay.set_kafka_property("statistics.interval.ms", "1000").set("relay", "publish_timeout", "5s");
     let relays = [relay.clone().start().await, relay.start().await];
-    let prometheus = Prometheus::start(&relays.each_ref().map(|relay| relay.address())).await;
+    let prometheus = Prometheus::start(&relays.each_ref().map(RelayProcess::address)).await;
     let start = now();
     load(&mut outbox, &mut kafka).await;
     let mut shown = vec![(outbox.topic(""), "events.".to_owned())];
