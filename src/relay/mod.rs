@@ -272,7 +272,10 @@ impl<P> Relay<P> {
     fn refused<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, so: &str) {
         self.stats.count_rejected(why.reason);
         if !self.rejections.begins(topic, why.reason) {
-            tracing::debug!(event_id = %row.event_id(), topic, reason = why.reason, "refused, too: {}", why.error);
+            tracing::debug!(
+                event_id = %row.event_id(), topic, reason = why.reason,
+                "Kafka can never store this event either, {so}: {}", why.error
+            );
             return;
         }
         tracing::warn!(
