@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod codes;
+mod complaints;
 pub mod consume;
 mod context;
 pub mod failure;
@@ -12,6 +13,7 @@ mod polled;
 pub mod producer;
 pub mod properties;
 pub mod record;
+mod statistics;
 mod token_endpoint;
 mod tokens;
 pub mod topics;
