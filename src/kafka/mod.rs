@@ -5,6 +5,7 @@ pub mod codes;
 pub mod consume;
 mod context;
 pub mod failure;
+pub mod library;
 pub mod limits;
 pub mod mock;
 mod polled;
