@@ -29,6 +29,7 @@ mod pooler;
 mod probes;
 mod promises;
 mod record_size;
+mod sandbox;
 mod secrets;
 mod service;
 mod support;
