@@ -14,6 +14,7 @@ mod dead_letters;
 mod demo;
 mod deployment;
 mod failures_page;
+mod fuzzing;
 mod held_topics;
 mod huge_rows;
 mod kafka_away;
