@@ -1,5 +1,5 @@
 //! What reads foreign text, on the seeds of the fuzz targets and on what becomes of them by chance: a short run, always
-//! the same. `fuzz/README.md` says how to search for long.
+//! the same. `FUZZ_INPUTS` and `SEED` make it longer, and another one; `fuzz/README.md` says how to search for long.
 
 use fastrand::Rng;
 use std::fs;
@@ -9,7 +9,8 @@ use std::path::Path;
 mod entry;
 
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds");
-const MUTATIONS: usize = 2_000;
+const INPUTS: u64 = 2_000;
+const SEED: u64 = 4711;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let mut files: Vec<_> =
@@ -51,10 +52,14 @@ impl Drop for Input {
     }
 }
 
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
 fn run(target: &str, entry: fn(&[u8])) {
     let seeds = seeds(target);
-    let mut random = Rng::with_seed(4711);
-    let mutations = (0..MUTATIONS).map(|_| mutated(&seeds, &mut random));
+    let mut random = Rng::with_seed(number("SEED", SEED));
+    let mutations = (0..number("FUZZ_INPUTS", INPUTS)).map(|_| mutated(&seeds, &mut random));
     for data in seeds.iter().cloned().chain(mutations) {
         let input = Input(data);
         entry(&input.0);
