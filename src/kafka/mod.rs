@@ -7,6 +7,7 @@ pub mod consume;
 mod context;
 pub mod failure;
 mod handshake;
+pub mod library;
 pub mod limits;
 pub mod mock;
 mod polled;

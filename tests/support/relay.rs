@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -74,11 +75,17 @@ impl Relay {
         relay
     }
 
+    /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
+    pub fn write_config(&self, folder: &Path) -> PathBuf {
+        let config = folder.join("relay.toml");
+        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        config
+    }
+
     /// Runs a command, with `--config` added, to its end.
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        let config = self.write_config(folder.path());
         Ended::of(binary(command).arg("--config").arg(&config))
     }
 
