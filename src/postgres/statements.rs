@@ -255,9 +255,10 @@ FROM (
     ) AS bounded
 ) AS c";
 
-/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`.
+/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`. An infinite time,
+/// which a writer can make, has an infinite age; before PostgreSQL 17, subtracting it as a time is an error.
 pub(super) const OLDEST: &str = "
-SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8
+SELECT max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
     SELECT o.created_at
