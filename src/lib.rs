@@ -7,6 +7,7 @@ pub mod admin;
 pub mod bench;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub mod fail_point;
 pub mod kafka;
 pub mod postgres;

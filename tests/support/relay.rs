@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -66,11 +67,16 @@ impl Relay {
         relay
     }
 
+    /// Writes its configuration, for a command that the test starts itself.
+    pub fn write(&self, config: &Path) {
+        std::fs::write(config, toml::to_string(&self.config).unwrap()).unwrap();
+    }
+
     /// Runs a command, with `--config` added, to its end.
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        self.write(&config);
         Ended::of(binary(command).arg("--config").arg(&config))
     }
 
