@@ -4,8 +4,9 @@ use super::cluster::KafkaCluster;
 use super::inspect::{Described, Inspector, Settings};
 use crate::config::{self, Property};
 use crate::doctor::codes::{
-    KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW, PARTITION_UNAVAILABLE,
-    PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING, TOPIC_UNUSABLE,
+    KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW, NOT_LOOKED_AT,
+    PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING,
+    TOPIC_UNUSABLE,
 };
 use crate::doctor::{Finding, TopicInUse};
 use crate::relay::failure::{Failure, FailureKind};
@@ -25,6 +26,10 @@ pub async fn examine(
         findings.push(unreachable(settings, &failure));
         return findings;
     }
+    if settings.oauth.is_some() {
+        findings.extend(without_settings(settings, cluster, topics).await);
+        return findings;
+    }
     let inspector = match Inspector::new(settings) {
         Ok(inspector) => inspector,
         Err(failure) => {
@@ -35,6 +40,28 @@ pub async fn examine(
     for topic in topics {
         match inspector.describe(&topic.topic).await {
             Ok(described) => findings.extend(judge(topic, &described)),
+            Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
+            Err(failure) => {
+                findings.push(unreachable(settings, &failure));
+                break;
+            }
+        }
+    }
+    findings
+}
+
+/// The client library's administrator cannot log in with a token; a producer can, and sees whether a topic is there.
+async fn without_settings(
+    settings: &config::Kafka,
+    cluster: &KafkaCluster,
+    topics: &[TopicInUse],
+) -> Vec<Finding> {
+    let problem = "the Kafka client library cannot ask for topics' settings when it logs in with a token";
+    let remedy = "look at them with kafka-topics.sh --describe and kafka-configs.sh --describe";
+    let mut findings = vec![NOT_LOOKED_AT.found("replicas and settings of topics", problem, remedy)];
+    for topic in topics {
+        match cluster.probe_topic(&topic.topic).await {
+            Ok(_) => {}
             Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
             Err(failure) => {
                 findings.push(unreachable(settings, &failure));

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod event;
 pub mod fault;
 pub mod grants;
+mod handshake;
 pub mod holders;
 pub mod holds;
 pub mod lookout;

@@ -39,6 +39,14 @@ impl Relay {
         self
     }
 
+    /// Sets one key of a table inside of a section, such as `[kafka.oauth]`.
+    pub fn set_inner(mut self, section: &str, table: &str, key: &str, value: impl Into<toml::Value>) -> Self {
+        let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
+        let table = section.as_table_mut().unwrap().entry(table).or_insert_with(|| toml::Table::new().into());
+        table.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
     /// Takes one key back.
     pub fn unset(mut self, section: &str, key: &str) -> Self {
         self.config[section].as_table_mut().unwrap().remove(key);
