@@ -78,8 +78,13 @@ impl Relay {
     /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
     pub fn write_config(&self, folder: &Path) -> PathBuf {
         let config = folder.join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        self.write(&config);
         config
+    }
+
+    /// Writes its configuration, for a command that the test starts itself.
+    pub fn write(&self, config: &Path) {
+        std::fs::write(config, toml::to_string(&self.config).unwrap()).unwrap();
     }
 
     /// Runs a command, with `--config` added, to its end.
