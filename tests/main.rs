@@ -20,6 +20,7 @@ mod locked_rows;
 mod marks;
 mod memory;
 mod migrate;
+mod modules;
 mod once;
 mod ordinary;
 mod partition;
