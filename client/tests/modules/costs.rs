@@ -25,13 +25,26 @@ async fn measure(
     client.batch_execute("SET synchronous_commit = off").await.unwrap();
     call(db, &mut client, u32::MAX).await; // what the first call of a connection plans
     let log: i64 = client.query_one(LOG, &[]).await.unwrap().get(0);
+    let server = crate::database::pid(&client).await;
+    let cpu = cpu_micros(server);
     let begun = Instant::now();
     for n in 0..calls {
         call(db, &mut client, n).await;
     }
     let micros = begun.elapsed().as_secs_f64() * 1e6 / f64::from(calls);
+    let cpu = (cpu_micros(server) - cpu) / f64::from(calls);
     let bytes = client.query_one(LOG, &[]).await.unwrap().get::<_, i64>(0) - log;
-    println!("{name:<44} {micros:>7.0} us {:>7} bytes of WAL", bytes / i64::from(calls));
+    let bytes = bytes / i64::from(calls);
+    println!("{name:<44} {micros:>7.0} us, of the server's CPU {cpu:>6.0} us, {bytes:>7} bytes of WAL");
+}
+
+/// The CPU time of a backend on this machine, in steps of 10 ms.
+fn cpu_micros(pid: i32) -> f64 {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return f64::NAN };
+    let behind_the_name = stat.rsplit_once(')').unwrap().1;
+    let ticks: f64 =
+        behind_the_name.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap()).sum();
+    ticks * 10_000.0
 }
 
 #[tokio::test]

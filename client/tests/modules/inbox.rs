@@ -229,6 +229,7 @@ async fn of_two_reapers_at_once_one_does_nothing() {
     let tx = db.client.transaction().await.unwrap();
     assert_eq!(tx.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 1);
     let other = connect().await;
+    other.batch_execute("SET lock_timeout = '5s'").await.unwrap();
     assert_eq!(other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 0, "without waiting");
     tx.rollback().await.unwrap();
     assert_eq!(other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 1);
