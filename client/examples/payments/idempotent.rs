@@ -27,10 +27,11 @@ pub struct Idempotent {
 pub struct Subject(pub String);
 
 pub async fn idempotent(State(state): State<Idempotent>, request: Request, next: Next) -> Response {
-    answer(state, request, next).await.unwrap_or_else(|refused| refused)
+    answer(&state, request, next).await.unwrap_or_else(|refused| refused)
 }
 
-async fn answer(state: Idempotent, request: Request, next: Next) -> Result<Response, Response> {
+#[allow(clippy::result_large_err)] // either is an answer
+async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Response, Response> {
     let (mut parts, body) = request.into_parts();
     let Some(subject) = parts.extensions.get::<Subject>() else {
         return Err(refuse(StatusCode::UNAUTHORIZED, "who are you?"));

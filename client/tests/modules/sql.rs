@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use tokio_postgres::error::SqlState;
+
 use crate::database::{Database, connect};
 
 /// A call of its own each, as psql would send it.
@@ -71,7 +73,7 @@ async fn the_table_refuses_what_the_crate_refuses() {
         (db.sql("SELECT {s}.idempotency_extend('s', 'k', gen_random_uuid(), '1 s')"), "OB001"),
     ] {
         let error = db.client.batch_execute(&statement).await.unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some(sqlstate), "{statement}: {error:?}");
+        assert_eq!(error.code().map(SqlState::code), Some(sqlstate), "{statement}: {error:?}");
     }
     db.run("SELECT {s}.idempotency_begin(repeat('s', 512), repeat('~', 255), sha256(''), interval '1 s')")
         .await;
