@@ -44,7 +44,8 @@ mod of_postgres {
             if let Some(code) = self.code() {
                 return of_sqlstate(code.code());
             }
-            let cut_off = self.is_closed() || self.source().is_some_and(|cause| cause.is::<std::io::Error>());
+            let is_io = <dyn std::error::Error>::is::<std::io::Error>;
+            let cut_off = self.is_closed() || self.source().is_some_and(is_io);
             if cut_off { Verdict::Unknown } else { Verdict::Final }
         }
     }
