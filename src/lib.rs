@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod bench;
+pub mod certificates;
 pub mod cli;
 pub mod config;
 pub mod fail_point;

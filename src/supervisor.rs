@@ -218,6 +218,7 @@ pub async fn run(
     }
     let finished =
         timeout(config.relay.shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
+    relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
         (Ok(()), Until::Asked) => End::Asked,
@@ -246,7 +247,8 @@ async fn drained_end(
 
 fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
     let publisher = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-        .map_err(|failure| failure.to_string())?;
+        .map_err(|failure| failure.to_string())?
+        .counting_into(Arc::clone(&stats));
     let marks = Rc::new(RefCell::new(Marks::new()));
     Ok(Relay::new(publisher, config.outbox.topic.clone(), limits(config), marks, stats))
 }

@@ -106,9 +106,9 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
             }
         }
         Err(failure) => {
-            let text = format!("{failure}; look at [kafka] bootstrap_servers and the brokers");
+            let text = format!("{failure}; {}", remedy(failure.reason));
             let severity = match failure.reason {
-                "configuration" | "authentication" | "tls" => Severity::Mend,
+                "configuration" | "authentication" | "token" | "tls" => Severity::Mend,
                 _ => Severity::Unavailable,
             };
             findings.add("kafka", severity, &text);

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod blocked_keys;
 pub mod check_config;
+mod completions;
 pub mod dead_letters;
 pub mod demo;
 pub mod exit;
@@ -17,9 +18,10 @@ pub mod run;
 mod selection;
 pub mod status;
 mod systemd;
+mod version;
 
 use crate::config::{self, Config};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +55,8 @@ enum Command {
     BlockedKeys(blocked_keys::BlockedKeys),
     /// Delete the rows that were sent longer ago than the configured retention.
     Reap(reap::Reap),
+    /// Print a script that completes the command line in a shell.
+    Completions(completions::Completions),
 }
 
 /// Where the configuration is.
@@ -82,10 +86,21 @@ impl ConfigFile {
     }
 }
 
+/// The command line as it is documented: the manual pages and the completions are made of it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Reads the arguments; what is wrong with them, and help and version, ends the process.
+fn arguments() -> Cli {
+    let matches = command().long_version(version::long()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     panic::abort_on_panic();
-    let done = match Cli::parse().command {
+    let done = match arguments().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Demo(demo) => demo.run(),
@@ -95,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::DeadLetters(dead_letters) => dead_letters.run(),
         Command::BlockedKeys(blocked_keys) => blocked_keys.run(),
         Command::Reap(reap) => reap.run(),
+        Command::Completions(completions) => completions.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

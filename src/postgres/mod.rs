@@ -12,6 +12,7 @@ pub mod dead_letters;
 pub mod event;
 pub mod fault;
 pub mod grants;
+mod handshake;
 pub mod holds;
 pub mod lookout;
 pub mod migrate;

@@ -255,9 +255,11 @@ FROM (
     ) AS bounded
 ) AS c";
 
-/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`.
+/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`. And the time of the
+/// server's clock when all of them were looked at.
 pub(super) const OLDEST: &str = "
-SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8
+SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
     SELECT o.created_at
