@@ -27,8 +27,8 @@ reached, 78 the configuration, the grants or the schema have to be mended.")]
 pub struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
-    /// Make these optional modules too, in the outbox's schema: inbox, idempotency, once. A module that is there already is
-    /// upgraded in any case.
+    /// Make these optional modules too, in the schema of the outbox: inbox, idempotency, once. A module that is there
+    /// already is upgraded in any case.
     #[arg(long, value_delimiter = ',', value_name = "MODULES")]
     with: Vec<Module>,
     /// Make these modules and no outbox, for a database that only consumes.
