@@ -25,6 +25,7 @@ mod man_pages;
 mod marks;
 mod memory;
 mod migrate;
+mod modules;
 mod monitoring;
 mod once;
 mod ordinary;

@@ -23,6 +23,7 @@ pub mod payload;
 pub mod pooler;
 mod reading;
 pub mod reap;
+pub mod reap_modules;
 pub mod selection;
 pub mod server_error;
 pub mod session;
