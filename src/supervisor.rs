@@ -10,6 +10,7 @@ use crate::postgres::grants::Right;
 use crate::postgres::holds::PostgresHolds;
 use crate::postgres::lookout::PostgresLookout;
 use crate::postgres::reap::PostgresReaper;
+use crate::postgres::reap_modules::{ModulesReaper, Reapers};
 use crate::postgres::statements::Statements;
 use crate::relay::failure::Failure;
 use crate::relay::marks::Marks;
@@ -193,7 +194,9 @@ pub async fn run(
             config.reaper.retention,
             config.reaper.batch_size,
         );
-        let reaping = reaper::keep_reaping(reaper, config.reaper.interval, Arc::clone(&stats));
+        let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper);
+        let reapers = Reapers::new(reaper, modules);
+        let reaping = reaper::keep_reaping(reapers, config.reaper.interval, Arc::clone(&stats));
         background.spawn_local(async {
             reaping.await;
             "the reaper"

@@ -106,9 +106,9 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
             }
         }
         Err(failure) => {
-            let text = format!("{failure}; look at [kafka] bootstrap_servers and the brokers");
+            let text = format!("{failure}; {}", remedy(failure.reason));
             let severity = match failure.reason {
-                "configuration" | "authentication" | "tls" => Severity::Mend,
+                "configuration" | "authentication" | "token" | "tls" => Severity::Mend,
                 _ => Severity::Unavailable,
             };
             findings.add("kafka", severity, &text);
@@ -137,7 +137,7 @@ async fn check_postgres(config: &Config, findings: &mut Findings) -> Option<Vec<
         say("", "the role is a superuser, which is more than the relay needs: give it a role of its own");
     }
     say("schema", &format!("{} is as it must be", config.outbox.table));
-    match PostgresStatus::new(database, config.outbox.table.clone()).waiting_types().await {
+    match PostgresStatus::new(database, &config.outbox).waiting_types().await {
         Ok(types) => Some(types),
         Err(fault) => {
             findings.add_failed("postgres", one_shot::fault(fault));

@@ -2,15 +2,17 @@
 
 use super::complaints::Complaints;
 use super::context::{Context, Reports};
+use super::handshake;
 use super::limits::Limits;
 use super::polled::PolledProducer;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
 use super::statistics::Statistics;
+use super::tokens::Tokens;
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
-use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE};
+use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE, TOKEN};
 use crate::relay::stats::Stats;
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -36,6 +38,8 @@ const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 /// A Kafka cluster.
 pub struct KafkaCluster {
     settings: config::Kafka,
+    /// With SASL OAUTHBEARER.
+    tokens: Option<Arc<Tokens>>,
     batch_rows: usize,
     batch_bytes: usize,
     limits: Rc<Limits>,
@@ -54,16 +58,19 @@ impl KafkaCluster {
     ) -> Result<KafkaCluster, Failure> {
         let mut cluster = KafkaCluster {
             settings: kafka.clone(),
+            tokens: kafka.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))),
             batch_rows: relay.batch_size,
             batch_bytes: relay.batch_bytes.as_usize(),
-            limits: Rc::new(Limits::new(ClientConfig::new(), RECORD_BYTES_MAX)),
+            limits: Rc::new(Limits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
             complaints: Arc::default(),
             statistics: None,
         };
         let config = client_config(&cluster.settings)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
-        cluster.limits = Rc::new(Limits::new(config, record_bytes_max));
+        // The client library's administrator cannot log in with a token.
+        let asks_with = kafka.oauth.is_none().then_some(config);
+        cluster.limits = Rc::new(Limits::new(asks_with, record_bytes_max));
         Ok(cluster)
     }
 
@@ -120,8 +127,19 @@ impl KafkaCluster {
         Ok((config, batch_bytes))
     }
 
+    /// Without a token no broker would answer, and nobody would say why.
+    async fn have_token(&self) -> Result<(), Failure> {
+        let Some(tokens) = self.tokens.clone() else { return Ok(()) };
+        match tokio::task::spawn_blocking(move || tokens.get().map(drop)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(TOKEN.failure(error.to_string())),
+            Err(error) => Err(Failure::unknown(error.to_string())),
+        }
+    }
+
     async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
+        self.have_token().await?;
         let reports = Arc::new(Reports::default());
         let context = self.context(Arc::clone(&reports));
         let created = tokio::task::spawn_blocking(move || PolledProducer::new(&config, context)).await;
@@ -134,7 +152,7 @@ impl KafkaCluster {
 
     fn context(&self, reports: Arc<Reports>) -> Context {
         let watched = self.statistics.as_ref().map(Statistics::watch);
-        Context::new(reports, Arc::clone(&self.complaints), watched)
+        Context::new(reports, Arc::clone(&self.complaints), self.tokens.clone(), watched)
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
@@ -178,13 +196,17 @@ impl Publisher for KafkaCluster {
         if answered {
             return Ok(());
         }
-        Err(reports.refused().unwrap_or_else(|| {
+        let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
                 "no broker of {} answers: {}",
                 self.settings.bootstrap_servers,
                 reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
             ))
-        }))
+        });
+        let config = client_config(&self.settings)?;
+        let error = failure.error.clone();
+        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
+        Err(Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure })
     }
 
     async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
@@ -203,6 +225,9 @@ pub(super) fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Fa
     config.set("socket.keepalive.enable", "true");
     for (name, value) in settings.read_properties().map_err(unreadable)? {
         config.set(name, value.expose());
+    }
+    if settings.oauth.is_some() {
+        config.set("sasl.mechanism", config::OAUTHBEARER);
     }
     config.set("bootstrap.servers", &settings.bootstrap_servers);
     config.set("allow.auto.create.topics", "false");

@@ -3,10 +3,11 @@
 use super::complaints::Complaints;
 use super::failure::failure;
 use super::statistics::Watched;
+use super::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
-use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET};
-use rdkafka::client::ClientContext;
+use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, Reason, TLS, TOKEN};
+use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
@@ -101,6 +102,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Context {
     reports: Arc<Reports>,
     complaints: Arc<Complaints>,
+    /// To log in with, with SASL OAUTHBEARER.
+    tokens: Option<Arc<Tokens>>,
     watched: Option<Watched>,
 }
 
@@ -109,13 +112,21 @@ impl Context {
     pub(super) fn new(
         reports: Arc<Reports>,
         complaints: Arc<Complaints>,
+        tokens: Option<Arc<Tokens>>,
         watched: Option<Watched>,
     ) -> Context {
-        Context { reports, complaints, watched }
+        Context { reports, complaints, tokens, watched }
     }
 }
 
 impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+        let tokens = self.tokens.as_ref().ok_or("[kafka.oauth] is not set")?;
+        Ok(tokens.get()?)
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         // A state change is said once by the relay itself; librdkafka repeats each per broker and attempt.
         match level {
@@ -143,13 +154,29 @@ impl ClientContext for Context {
             *last_error = Some(reason.to_owned());
         }
         drop(last_error);
-        let Some(why) = error.rdkafka_error_code().map(super::failure::reason) else { return };
+        let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
             *lock(&self.reports.refused) = Some(why.failure(reason));
             self.reports.failed.store(true, Ordering::Release);
             self.reports.wake.notify_one();
         }
+    }
+}
+
+/// Two things that the code alone does not say: that there is no token to log in with, and that a broker refused the
+/// client's certificate. It does so when TLS is set up already for the client, which takes it for a broken connection.
+fn reason_of(code: RDKafkaErrorCode, said: &str) -> &'static Reason {
+    match code {
+        RDKafkaErrorCode::Authentication if said.contains("Failed to acquire SASL OAUTHBEARER token") => {
+            &TOKEN
+        }
+        RDKafkaErrorCode::BrokerTransportFailure
+            if said.contains("SSL routines") && said.contains(" alert ") =>
+        {
+            &TLS
+        }
+        code => super::failure::reason(code),
     }
 }
 

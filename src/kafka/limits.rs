@@ -18,13 +18,14 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 pub struct Limits {
     /// librdkafka's `message.max.bytes`: no larger record is taken.
     pub record_bytes_max: usize,
-    config: ClientConfig,
+    /// `None` if the brokers cannot be asked.
+    config: Option<ClientConfig>,
     admin: OnceCell<Option<AdminClient<DefaultClientContext>>>,
     known: RefCell<HashMap<String, (usize, Instant)>>,
 }
 
 impl Limits {
-    pub(super) fn new(config: ClientConfig, record_bytes_max: usize) -> Limits {
+    pub(super) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> Limits {
         Limits { record_bytes_max, config, admin: OnceCell::new(), known: RefCell::new(HashMap::new()) }
     }
 
@@ -55,7 +56,7 @@ impl Limits {
     }
 
     async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
-        let admin = self.admin.get_or_init(|| self.config.create().ok()).as_ref()?;
+        let admin = self.admin.get_or_init(|| self.config.as_ref()?.create().ok()).as_ref()?;
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;

@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -38,6 +39,14 @@ impl Relay {
         self
     }
 
+    /// Sets one key of a table inside of a section, such as `[kafka.oauth]`.
+    pub fn set_inner(mut self, section: &str, table: &str, key: &str, value: impl Into<toml::Value>) -> Self {
+        let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
+        let table = section.as_table_mut().unwrap().entry(table).or_insert_with(|| toml::Table::new().into());
+        table.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
     /// Takes one key back.
     pub fn unset(mut self, section: &str, key: &str) -> Self {
         self.config[section].as_table_mut().unwrap().remove(key);
@@ -66,11 +75,22 @@ impl Relay {
         relay
     }
 
+    /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
+    pub fn write_config(&self, folder: &Path) -> PathBuf {
+        let config = folder.join("relay.toml");
+        self.write(&config);
+        config
+    }
+
+    /// Writes its configuration, for a command that the test starts itself.
+    pub fn write(&self, config: &Path) {
+        std::fs::write(config, toml::to_string(&self.config).unwrap()).unwrap();
+    }
+
     /// Runs a command, with `--config` added, to its end.
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        let config = self.write_config(folder.path());
         Ended::of(binary(command).arg("--config").arg(&config))
     }
 

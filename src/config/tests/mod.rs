@@ -5,6 +5,8 @@ mod environment;
 mod example;
 mod findings;
 mod kafka;
+mod libpq;
+mod oauth;
 mod secrets;
 
 use std::path::PathBuf;
