@@ -49,7 +49,7 @@ pub fn page() -> String {
         roff.control("PP", []).text([roman(*paragraph)]);
     }
     for (name, about) in SECTIONS {
-        roff.control("SH", [&*format!("[{name}]")]).text([roman(*about)]);
+        roff.control("SH", [&*format!("[{name}]")]).text([roman(about.replace('\n', " "))]);
         for setting in SETTINGS.iter().filter(|setting| setting.section == *name) {
             roff.control("TP", []).text([bold(setting.key), roman(format!(" ({})", takes(setting.kind)))]);
             roff.text([roman(setting.help.replace('\n', " "))]).control("br", []);
