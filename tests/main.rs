@@ -28,6 +28,7 @@ mod pooler;
 mod probes;
 mod promises;
 mod record_size;
+mod roles;
 mod secrets;
 mod service;
 mod support;

@@ -3,6 +3,7 @@
 use super::exit::Failed;
 use super::output::in_line;
 use super::{ConfigFile, block_on, blocked_keys, one_shot};
+use crate::postgres::grants::STATUS_RIGHTS;
 use crate::postgres::status::{
     BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, OutboxStatus, PostgresStatus,
 };
@@ -39,7 +40,7 @@ impl Status {
         let config = self.config.load()?;
         let status = block_on(async {
             let database = one_shot::database(&config)?;
-            one_shot::checked(&config, &database).await?;
+            one_shot::allowed(&config, &database, STATUS_RIGHTS).await?;
             let status = PostgresStatus::new(database, config.outbox.table.clone());
             status.read().await.map_err(one_shot::fault)
         })??;

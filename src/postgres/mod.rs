@@ -19,6 +19,7 @@ mod open;
 pub mod payload;
 mod reading;
 pub mod reap;
+pub mod roles;
 pub mod selection;
 pub mod server_error;
 pub mod session;

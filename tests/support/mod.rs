@@ -15,6 +15,7 @@ pub mod pgbouncer;
 pub mod postgres_proxy;
 pub mod postgres_server;
 pub mod relay;
+pub mod roles;
 pub mod rows;
 pub mod topics;
 pub mod wait;
