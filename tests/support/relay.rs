@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -66,12 +67,18 @@ impl Relay {
         relay
     }
 
+    /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
+    pub fn write_config(&self, folder: &Path) -> PathBuf {
+        let config = folder.join("relay.toml");
+        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        config
+    }
+
     /// Runs a command, with `--config` added, to its end.
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
-        Ended::of(binary(command).arg("--config").arg(&config))
+        let config = self.write_config(folder.path());
+        Ended::of(binary(command).envs(self.environment).arg("--config").arg(&config))
     }
 
     /// Starts a command, with `--config` added, and does not wait for anything.
@@ -90,7 +97,7 @@ impl Relay {
             .arg("--config")
             .arg(&config)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(folder.path().join("stdout")).unwrap())
             .stderr(File::create(folder.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
@@ -110,6 +117,11 @@ impl RelayProcess {
     /// What it has logged.
     pub fn log(&self) -> String {
         self.read("stderr")
+    }
+
+    /// What it has printed beside its log.
+    pub fn stdout(&self) -> String {
+        self.read("stdout")
     }
 
     /// Waits for something in its log; fails the test if the process ends before.
@@ -191,14 +203,20 @@ impl RelayProcess {
 
     /// The same of a relay that may break meanwhile.
     pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
+        let answer = self.get("/readyz").await?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
+    }
+
+    /// The whole answer of its admin endpoint. Needs `[admin] listen`.
+    pub async fn get(&self, path: &str) -> std::io::Result<String> {
         let log = self.log();
         let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
         let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
+        Ok(answer)
     }
 
     pub fn pid(&self) -> Pid {
