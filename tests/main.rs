@@ -17,6 +17,7 @@ mod held_topics;
 mod huge_rows;
 mod kafka_away;
 mod locked_rows;
+mod logs;
 mod marks;
 mod memory;
 mod migrate;
