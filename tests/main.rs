@@ -12,6 +12,7 @@ mod content;
 mod crashes;
 mod dead_letters;
 mod demo;
+mod docs;
 mod failures_page;
 mod held_topics;
 mod huge_rows;
