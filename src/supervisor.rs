@@ -77,13 +77,13 @@ pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts,
     checking(database, async |client| check::check(client, &config.outbox.table).await).await
 }
 
-/// The rights that an operator's command needs beyond the relay's.
-pub(crate) async fn check_rights(
+/// The same for a command that needs these rights instead of the relay's.
+pub(crate) async fn check_schema_for(
     config: &Config,
     database: &Database,
     rights: &[Right],
-) -> Result<(), StartError> {
-    checking(database, async |client| check::check_rights(client, &config.outbox.table, rights).await).await
+) -> Result<Facts, StartError> {
+    checking(database, async |client| check::check_for(client, &config.outbox.table, rights).await).await
 }
 
 async fn checking<T>(

@@ -1,6 +1,7 @@
 //! `outbox-relay check-config`: everything that is wrong, before a deployment.
 
 use super::exit::Failed;
+use super::run::MORE_THAN_NEEDED;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
@@ -134,7 +135,7 @@ async fn check_postgres(config: &Config, findings: &mut Findings) -> Option<Vec<
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
     say("postgres", &format!("answers, version {major}.{minor}"));
     if facts.is_superuser {
-        say("", "the role is a superuser, which is more than the relay needs: give it a role of its own");
+        say("", &format!("warning: the role is a superuser, {MORE_THAN_NEEDED}"));
     }
     say("schema", &format!("{} is as it must be", config.outbox.table));
     match PostgresStatus::new(database, &config.outbox).waiting_types().await {

@@ -5,6 +5,7 @@ use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::postgres::connect::Database;
 use crate::postgres::migrate::{self, MigrateError, Module, Series, State};
+use crate::postgres::roles::{self, RelayRole};
 use crate::postgres::table::TableName;
 use crate::relay::stats::Stats;
 use clap::Args;
@@ -21,6 +22,7 @@ Examples:
   outbox-relay migrate --config config.toml
   outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
   outbox-relay migrate --config config.toml --with inbox,idempotency,once
+  outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
 
 Exit codes: 0 every migration is applied, or was shown, 1 another one holds the lock, 2 usage, 69 Postgres cannot be \
 reached, 78 the configuration, the grants or the schema have to be mended.")]
@@ -36,6 +38,9 @@ pub struct Migrate {
     only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,
+    /// The relay's role; those of operators, monitoring and writers are called after it.
+    #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "print_roles")]
+    role: RelayRole,
 }
 
 #[derive(Debug, Args)]
@@ -44,6 +49,10 @@ struct Instead {
     /// Show the whole SQL, and connect to nothing.
     #[arg(long)]
     print: bool,
+    /// Show the SQL that makes the roles of the relay, of operators, of monitoring and of writers, with exactly the rights
+    /// that each needs, and connect to nothing.
+    #[arg(long)]
+    print_roles: bool,
     /// Run what is pending and roll it back.
     #[arg(long)]
     dry_run: bool,
@@ -63,6 +72,10 @@ impl Migrate {
                 Series::Module(module) => migrate::print_module(&table, module),
             });
             print!("{}", parts.collect::<Vec<_>>().join("\n"));
+            return Ok(());
+        }
+        if self.instead.print_roles {
+            print!("{}", roles::print(&table, &self.role));
             return Ok(());
         }
         block_on(self.with_database(&config, &table))?

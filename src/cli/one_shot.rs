@@ -32,9 +32,10 @@ pub async fn checked(config: &Config, database: &Database) -> Result<Facts, Fail
     supervisor::check_schema(config, database).await.map_err(failed_check)
 }
 
-/// The rights that a command needs beyond the relay's. Each one that is missing is named by its GRANT.
-pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<(), Failed> {
-    supervisor::check_rights(config, database, rights).await.map_err(failed_check)
+/// The same checks for a command that needs these rights instead of the relay's. Each one that is missing is named by its
+/// GRANT.
+pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<Facts, Failed> {
+    supervisor::check_schema_for(config, database, rights).await.map_err(failed_check)
 }
 
 fn failed_check(error: StartError) -> Failed {

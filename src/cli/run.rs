@@ -16,6 +16,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+/// What a superuser is, and what to do instead.
+pub(super) const MORE_THAN_NEEDED: &str = "who can read and change everything: make a role of its own with `outbox-relay \
+                                           migrate --print-roles`, and put it into [postgres] url";
+
 /// Relay events until SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -107,6 +111,9 @@ async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Si
             return Ok(());
         }
     };
+    if facts.is_superuser {
+        tracing::warn!("the relay connects as a superuser, {MORE_THAN_NEEDED}");
+    }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
         postgres = facts.server_version_num, "relaying"

@@ -24,6 +24,7 @@ pub mod pooler;
 mod reading;
 pub mod reap;
 pub mod reap_modules;
+pub mod roles;
 pub mod selection;
 pub mod server_error;
 pub mod session;

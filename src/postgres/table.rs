@@ -199,21 +199,11 @@ impl TableName {
     /// Templates are written in this crate; a test holds each to the known placeholders. Anything else in braces
     /// is left alone, because SQL text holds braces of its own.
     pub fn render(&self, template: &str) -> String {
-        let mut sql = String::with_capacity(template.len() + template.len() / 4);
-        let mut rest = template;
-        while let Some((before, placeholder, after)) = next_placeholder(rest) {
-            sql.push_str(before);
-            match self.value_of(placeholder) {
-                Some(name) => sql.push_str(&name),
-                None => sql.extend(["{", placeholder, "}"]),
-            }
-            rest = after;
-        }
-        sql.push_str(rest);
-        sql
+        fill(template, |placeholder| self.value_of(placeholder))
     }
 
-    fn value_of(&self, placeholder: &str) -> Option<String> {
+    /// What a placeholder, without its braces, stands for.
+    pub(crate) fn value_of(&self, placeholder: &str) -> Option<String> {
         match placeholder {
             "pending_index" => Some(self.pending_index()),
             "schema" => Some(quote_identifier(&self.schema)),
@@ -265,6 +255,22 @@ pub fn quote_literal(text: &str) -> String {
     } else {
         format!("'{doubled}'")
     }
+}
+
+/// `template` with every `{placeholder}` replaced that has a value. What is put in is not looked at again.
+pub(crate) fn fill(template: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
+    let mut sql = String::with_capacity(template.len() + template.len() / 4);
+    let mut rest = template;
+    while let Some((before, placeholder, after)) = next_placeholder(rest) {
+        sql.push_str(before);
+        match value_of(placeholder) {
+            Some(name) => sql.push_str(&name),
+            None => sql.extend(["{", placeholder, "}"]),
+        }
+        rest = after;
+    }
+    sql.push_str(rest);
+    sql
 }
 
 fn quote_if_needed(name: &str) -> String {

@@ -14,7 +14,7 @@ async fn a_pooler_in_between_is_found_by_doctor_and_said_by_status() {
     };
     let server = PostgresServer::start(&[]).await;
     let world = World::of(Outbox::create_on(&server, "doctor_pooler", 1).await).await;
-    let pooler = PgBouncer::start(&server).await;
+    let pooler = PgBouncer::start(&server, world.outbox.roles.relay()).await;
     let url = world.outbox.database.url().replace(&server.address(), &pooler.address());
     let pooled = world.relay.clone().set("postgres", "url", url).set("postgres", "sslmode", "disable");
 

@@ -91,7 +91,7 @@ impl Relay {
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
         let config = self.write_config(folder.path());
-        Ended::of(binary(command).arg("--config").arg(&config))
+        Ended::of(binary(command).envs(self.environment).arg("--config").arg(&config))
     }
 
     /// Starts a command, with `--config` added, and does not wait for anything.
@@ -110,7 +110,7 @@ impl Relay {
             .arg("--config")
             .arg(&config)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(folder.path().join("stdout")).unwrap())
             .stderr(File::create(folder.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
@@ -130,6 +130,11 @@ impl RelayProcess {
     /// What it has logged.
     pub fn log(&self) -> String {
         self.read("stderr")
+    }
+
+    /// What it has printed beside its log.
+    pub fn stdout(&self) -> String {
+        self.read("stdout")
     }
 
     /// Waits for something in its log; fails the test if the process ends before.

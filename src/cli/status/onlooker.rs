@@ -6,6 +6,7 @@ use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::config::{Config, OnSent};
 use crate::postgres::connect::Database;
+use crate::postgres::grants::STATUS_RIGHTS;
 use crate::postgres::pooler;
 use crate::postgres::status::{Counters, PostgresStatus};
 use std::path::Path;
@@ -73,7 +74,7 @@ impl Onlooker {
 
     /// Whether the schema fits, and a pooler stands in between; asked once a server.
     async fn check(&mut self) -> Result<bool, Failed> {
-        one_shot::checked(&self.config, &self.database).await?;
+        one_shot::allowed(&self.config, &self.database, STATUS_RIGHTS).await?;
         // There may be no second connection to be had: that must not keep anybody from seeing how it stands. If the
         // server is gone, the next question says so.
         let pooled = pooler::stands_between(&self.database).await.unwrap_or(false);

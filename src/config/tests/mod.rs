@@ -6,6 +6,7 @@ mod example;
 mod findings;
 mod kafka;
 mod libpq;
+mod manual;
 mod oauth;
 mod secrets;
 
