@@ -10,6 +10,7 @@ use crate::postgres::grants::Right;
 use crate::postgres::holds::PostgresHolds;
 use crate::postgres::lookout::PostgresLookout;
 use crate::postgres::reap::PostgresReaper;
+use crate::postgres::reap_modules::{ModulesReaper, Reapers};
 use crate::postgres::statements::Statements;
 use crate::relay::failure::Failure;
 use crate::relay::marks::Marks;
@@ -193,7 +194,9 @@ pub async fn run(
             config.reaper.retention,
             config.reaper.batch_size,
         );
-        let reaping = reaper::keep_reaping(reaper, config.reaper.interval, Arc::clone(&stats));
+        let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper);
+        let reapers = Reapers::new(reaper, modules);
+        let reaping = reaper::keep_reaping(reapers, config.reaper.interval, Arc::clone(&stats));
         background.spawn_local(async {
             reaping.await;
             "the reaper"
@@ -215,6 +218,7 @@ pub async fn run(
     }
     let finished =
         timeout(config.relay.shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
+    relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
         (Ok(()), Until::Asked) => End::Asked,
@@ -243,7 +247,8 @@ async fn drained_end(
 
 fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
     let publisher = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-        .map_err(|failure| failure.to_string())?;
+        .map_err(|failure| failure.to_string())?
+        .counting_into(Arc::clone(&stats));
     let marks = Rc::new(RefCell::new(Marks::new()));
     Ok(Relay::new(publisher, config.outbox.topic.clone(), limits(config), marks, stats))
 }

@@ -137,7 +137,7 @@ async fn check_postgres(config: &Config, findings: &mut Findings) -> Option<Vec<
         say("", "the role is a superuser, which is more than the relay needs: give it a role of its own");
     }
     say("schema", &format!("{} is as it must be", config.outbox.table));
-    match PostgresStatus::new(database, config.outbox.table.clone()).waiting_types().await {
+    match PostgresStatus::new(database, &config.outbox).waiting_types().await {
         Ok(types) => Some(types),
         Err(fault) => {
             findings.add_failed("postgres", one_shot::fault(fault));

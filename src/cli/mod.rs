@@ -6,6 +6,7 @@ pub mod check_config;
 mod completions;
 pub mod dead_letters;
 pub mod demo;
+pub mod doctor;
 pub mod exit;
 pub mod log;
 pub mod migrate;
@@ -49,6 +50,8 @@ enum Command {
     CheckConfig(check_config::CheckConfig),
     /// Show how far behind the outbox is, what it waits for, and why.
     Status(status::Status),
+    /// Look for whatever is wrong with the database, the topics and the events, and say what mends it.
+    Doctor(doctor::Doctor),
     /// Look at the events that Kafka refused for good, send them again, or throw them away.
     DeadLetters(dead_letters::DeadLetters),
     /// Look at the keys whose events wait behind a refused one, and decide what becomes of it.
@@ -107,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Status(status) => status.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::DeadLetters(dead_letters) => dead_letters.run(),
         Command::BlockedKeys(blocked_keys) => blocked_keys.run(),
         Command::Reap(reap) => reap.run(),

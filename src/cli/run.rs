@@ -176,7 +176,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(0, &error, "The relay starts as soon as it works");
+                outage.failed(0, &error, crate::relay::worker::POSTGRES_ADVICE);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {

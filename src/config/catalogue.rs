@@ -349,6 +349,20 @@ pub const SETTINGS: &[Setting] = &[
         "The most rows that are deleted in one transaction.",
     ),
     public(
+        ("reaper", "inbox_retention"),
+        Span(secs(1), secs(3660 * DAY)),
+        Default("30d"),
+        "How long the module inbox keeps which events were processed, where it was made. Keep it above the retention\n\
+         of the topics plus the longest replay.",
+    ),
+    public(
+        ("reaper", "idempotency_retention"),
+        Span(secs(1), secs(3660 * DAY)),
+        Default("1d"),
+        "How long the module idempotency keeps finished requests, where it was made. Unfinished ones that are older are\n\
+         reported, and kept.",
+    ),
+    public(
         ("admin", "listen"),
         Text,
         Default("127.0.0.1:9187"),

@@ -39,6 +39,13 @@ pub struct Connection {
     pub tls: Tls,
 }
 
+impl Connection {
+    /// Whether every host is a socket or loopback, so that nothing goes over a network.
+    pub fn is_local(&self) -> bool {
+        is_local(&self.config)
+    }
+}
+
 /// Why the settings do not make a connection; at start these are findings, later a rotated file can cause them.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {

@@ -91,6 +91,8 @@ impl Reaper {
             retention: reader.span("reaper", "retention"),
             interval: reader.span("reaper", "interval"),
             batch_size: reader.count("reaper", "batch_size"),
+            inbox_retention: reader.span("reaper", "inbox_retention"),
+            idempotency_retention: reader.span("reaper", "idempotency_retention"),
         }
     }
 }

@@ -1,16 +1,19 @@
 //! The cluster: opens producers, and tries single things on throw-away ones.
 
+use super::complaints::Complaints;
 use super::context::{Context, Reports};
 use super::handshake;
 use super::limits::Limits;
 use super::polled::PolledProducer;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
+use super::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
 use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE, TOKEN};
+use crate::relay::stats::Stats;
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
@@ -25,6 +28,10 @@ const RECORD_BYTES_MAX: usize = 1_000_000;
 const BATCH_OVERHEAD: usize = 1_024;
 /// A producer batch is never made smaller than this, whatever a topic says.
 pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
+/// How often a producer tells of its own work. What it tells grows with the number of partitions: 1,000 of them take it
+/// some milliseconds.
+const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
+const STATISTICS_EVERY_MS: &str = "10000";
 /// One row alone gets no longer than this.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -37,6 +44,9 @@ pub struct KafkaCluster {
     batch_bytes: usize,
     limits: Rc<Limits>,
     optional_headers: Rc<[OptionalHeader]>,
+    complaints: Arc<Complaints>,
+    /// The client's own figures, if somebody wants them.
+    statistics: Option<Arc<Statistics>>,
 }
 
 impl KafkaCluster {
@@ -53,6 +63,8 @@ impl KafkaCluster {
             batch_bytes: relay.batch_bytes.as_usize(),
             limits: Rc::new(Limits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
+            complaints: Arc::default(),
+            statistics: None,
         };
         let config = client_config(&cluster.settings)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
@@ -60,6 +72,12 @@ impl KafkaCluster {
         let asks_with = kafka.oauth.is_none().then_some(config);
         cluster.limits = Rc::new(Limits::new(asks_with, record_bytes_max));
         Ok(cluster)
+    }
+
+    /// Lets the producers tell of their own work every now and then.
+    pub fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
+        self.statistics = Some(Arc::new(Statistics::new(stats)));
+        self
     }
 
     /// The largest record that may be sent, in bytes.
@@ -89,6 +107,9 @@ impl KafkaCluster {
                 config.set(name, value);
             }
         }
+        if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
+            config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
+        }
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes =
             wanted.min(self.limits.smallest().saturating_sub(BATCH_OVERHEAD)).max(BATCH_BYTES_LEAST);
@@ -104,10 +125,6 @@ impl KafkaCluster {
         let kilobytes = (4 * (self.batch_bytes + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
         config.set("queue.buffering.max.kbytes", kilobytes.min(2_097_151).to_string());
         Ok((config, batch_bytes))
-    }
-
-    fn context(&self, reports: Arc<Reports>) -> Context {
-        Context { reports, tokens: self.tokens.clone() }
     }
 
     /// Without a token no broker would answer, and nobody would say why.
@@ -131,6 +148,11 @@ impl KafkaCluster {
             Ok(Err(error)) => Err(unusable(&error)),
             Err(error) => Err(Failure::unknown(error.to_string())),
         }
+    }
+
+    fn context(&self, reports: Arc<Reports>) -> Context {
+        let watched = self.statistics.as_ref().map(Statistics::watch);
+        Context::new(reports, Arc::clone(&self.complaints), self.tokens.clone(), watched)
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {

@@ -1,6 +1,8 @@
 //! What librdkafka calls back: delivery reports, errors and log lines.
 
+use super::complaints::Complaints;
 use super::failure::failure;
+use super::statistics::Watched;
 use super::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
@@ -98,9 +100,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The callbacks of one producer.
 pub(super) struct Context {
-    pub(super) reports: Arc<Reports>,
+    reports: Arc<Reports>,
+    complaints: Arc<Complaints>,
     /// To log in with, with SASL OAUTHBEARER.
-    pub(super) tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<Tokens>>,
+    watched: Option<Watched>,
+}
+
+impl Context {
+    /// Those of a producer that reports to these.
+    pub(super) fn new(
+        reports: Arc<Reports>,
+        complaints: Arc<Complaints>,
+        tokens: Option<Arc<Tokens>>,
+        watched: Option<Watched>,
+    ) -> Context {
+        Context { reports, complaints, tokens, watched }
+    }
 }
 
 impl ClientContext for Context {
@@ -117,9 +133,16 @@ impl ClientContext for Context {
             // A producer that can do nothing more: the relay replaces it, and says what becomes of its rows.
             _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-                tracing::error!(target: "librdkafka", "{facility}: {message}");
+                self.complaints.hear(facility, message);
             }
             _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
+        }
+    }
+
+    /// Instead of the parsed form, which would build every partition's figures to throw them away.
+    fn stats_raw(&self, statistics: &[u8]) {
+        if let Some(watched) = &self.watched {
+            watched.take_in(statistics);
         }
     }
 

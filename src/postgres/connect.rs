@@ -32,6 +32,7 @@ const CONNECTING: &str = "connecting to Postgres";
 pub struct Database {
     settings: config::Postgres,
     latest: Latest,
+    stats: Arc<Stats>,
     pool: Pool,
 }
 
@@ -44,7 +45,7 @@ impl Database {
     ) -> Result<Database, Fault> {
         LazyLock::force(&BEGUN);
         let latest = Latest::default();
-        let connect = Connect { latest: latest.clone(), stats };
+        let connect = Connect { latest: latest.clone(), stats: Arc::clone(&stats) };
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         // `Connect` uses the latest settings; the ones given here are never used.
         let manager = Manager::from_connect(tokio_postgres::Config::new(), connect, recycling);
@@ -55,7 +56,7 @@ impl Database {
             .create_timeout(Some(CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)))
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
-        Ok(Database { settings: settings.clone(), latest, pool })
+        Ok(Database { settings: settings.clone(), latest, stats, pool })
     }
 
     /// A connection, a new one if none is free.
@@ -71,6 +72,11 @@ impl Database {
             PoolError::Backend(error) => Fault { kind: FaultKind::Unavailable, ..fault(CONNECTING, error) },
             other => unavailable(CONNECTING, other.to_string()),
         })
+    }
+
+    /// A transaction is about to begin.
+    pub(super) fn count_transaction(&self) {
+        self.stats.postgres_transactions.inc();
     }
 
     /// Whether statements may be prepared.

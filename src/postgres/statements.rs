@@ -59,7 +59,7 @@ const FIRST_OF_KEY: &str = "
     AND {not_blocked}";
 
 /// Whether the key of this row is blocked. That none is, is asked once.
-const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS (
+pub(super) const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS (
         SELECT FROM {blocked_key} b
         WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
 
@@ -255,9 +255,12 @@ FROM (
     ) AS bounded
 ) AS c";
 
-/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`.
+/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`. An infinite time,
+/// which a writer can make, has an infinite age; before PostgreSQL 17, subtracting it as a time is an error. And the time
+/// of the server's clock when all of them were looked at.
 pub(super) const OLDEST: &str = "
-SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8
+SELECT max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
     SELECT o.created_at
@@ -287,7 +290,7 @@ impl Statements {
                 .replace("{headers_large}", HEADERS_LARGE)
                 .replace("{headers_length}", HEADERS_LENGTH)
                 .replace("{not_blocked}", NOT_BLOCKED)
-                .replace("{of_type}", if template.is_constant() { "" } else { OF_TYPE })
+                .replace("{of_type}", of_type(template))
                 .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
                 .replace("{of_topic}", &of_topic(template))
                 .replace("{length}", &payload.length_sql("o.payload"))
@@ -343,6 +346,11 @@ const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WH
 const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
         = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $7::bigint)";
 
+/// What [`NOT_BLOCKED`] asks beside the key.
+pub(super) fn of_type(template: &TopicTemplate) -> &'static str {
+    if template.is_constant() { "" } else { OF_TYPE }
+}
+
 /// The rows of topic $1.
 fn of_topic(template: &TopicTemplate) -> String {
     let literal = super::table::quote_literal;
@@ -353,7 +361,7 @@ fn of_topic(template: &TopicTemplate) -> String {
 }
 
 /// The rows whose topic is not held. Holds name topics; the template turns around into the aggregate types of these.
-fn not_held(template: &TopicTemplate) -> String {
+pub(super) fn not_held(template: &TopicTemplate) -> String {
     let literal = super::table::quote_literal;
     if template.is_constant() {
         return format!("NOT EXISTS (SELECT FROM {{hold}} WHERE topic = {})", literal(template.prefix()));

@@ -23,6 +23,29 @@ const DERIVED: [(&str, &str); 10] = [
     ("migration", "_migration"),
 ];
 
+/// What the optional modules have beside the outbox, under fixed names: a schema has each of them once, whatever its
+/// outbox is called. The placeholder is the name.
+const OF_MODULES: [&str; 18] = [
+    "pg_outbox_migration",
+    "processed_message",
+    "inbox_receive",
+    "inbox_receive_many",
+    "inbox_reap",
+    "once_key",
+    "once_claim",
+    "once_reap",
+    "idempotency_key",
+    "idempotency_fingerprint",
+    "idempotency_begin",
+    "idempotency_finish",
+    "idempotency_reach",
+    "idempotency_extend",
+    "idempotency_release",
+    "idempotency_abandoned",
+    "idempotency_reap",
+    "idempotency_unfinished",
+];
+
 const PENDING_INDEX_SUFFIX: &str = "_pending";
 
 /// The longest suffix of all, `_hold_changed` and `_hold_version`.
@@ -196,6 +219,7 @@ impl TableName {
             "schema" => Some(quote_identifier(&self.schema)),
             "schema_literal" => Some(quote_literal(&self.schema)),
             "outbox_literal" => Some(quote_literal(&self.quoted())),
+            name if OF_MODULES.contains(&name) => Some(self.sibling(name)),
             _ => DERIVED
                 .iter()
                 .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix))),

@@ -140,12 +140,18 @@ pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
     outbox: &mut O,
 ) -> Result<usize, Fault> {
     let mut lifted = 0;
+    let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
     relay.stats.blocked_keys.set(waiting.keys);
     relay.nothing_held_at.set((waiting.topics + waiting.keys == 0).then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
+    if held.len() as i64 == waiting.topics {
+        for (topic, lasted) in relay.holding.left(asked, &held) {
+            say_lifted(&topic, Some(lasted));
+        }
+    }
     if waiting.topics == 0 {
         return Ok(0);
     }
@@ -154,7 +160,7 @@ pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
             Probe::Works => {
                 holds.lift(&due.topic).await?;
                 lifted += 1;
-                tracing::info!(topic = due.topic, "the topic works again, its events flow");
+                say_lifted(&due.topic, relay.holding.ends(&due.topic));
             }
             Probe::Fails(failure) => {
                 let reason = (failure.kind == FailureKind::Topic).then_some(failure.reason);
@@ -164,4 +170,9 @@ pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
         }
     }
     Ok(lifted)
+}
+
+fn say_lifted(topic: &str, lasted: Option<Duration>) {
+    let seconds = lasted.map(|lasted| lasted.as_secs_f64());
+    tracing::info!(topic, seconds, "the topic works again, its events flow");
 }

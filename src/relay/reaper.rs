@@ -28,7 +28,10 @@ pub struct Reaped {
 pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<Stats>) {
     let outage = Outage::new("the reaper");
     loop {
-        match reap.reap_once().await {
+        let reaped = reap.reap_once().await;
+        stats.reaper_batches.inc();
+        stats.reaper_faults.inc_by(reaped.is_err().into());
+        match reaped {
             Ok(Reaped { rows, more }) => {
                 outage.worked(0);
                 stats.reaped.inc_by(rows);

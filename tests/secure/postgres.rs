@@ -16,7 +16,7 @@ use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
-const WITHIN: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "an old password";
 /// Logs in with a password.
 pub const BY_PASSWORD: &str = "by_password";

@@ -78,8 +78,13 @@ impl Relay {
     /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
     pub fn write_config(&self, folder: &Path) -> PathBuf {
         let config = folder.join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
+        self.write(&config);
         config
+    }
+
+    /// Writes its configuration, for a command that the test starts itself.
+    pub fn write(&self, config: &Path) {
+        std::fs::write(config, toml::to_string(&self.config).unwrap()).unwrap();
     }
 
     /// Runs a command, with `--config` added, to its end.
@@ -206,14 +211,26 @@ impl RelayProcess {
 
     /// The same of a relay that may break meanwhile.
     pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
-        let log = self.log();
-        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
-        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        let (status, body) = self.get("/readyz").await?;
+        Ok((status != 200).then(|| body.trim_end().to_owned()))
+    }
+
+    /// Status and body of an answer of the admin endpoint. Needs `[admin] listen`.
+    pub async fn get(&self, path: &str) -> std::io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address()).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()))
+    }
+
+    /// Where its admin endpoint listens. Needs `[admin] listen`.
+    pub fn address(&self) -> String {
+        let log = self.log();
+        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
+        address.split('/').next().unwrap().to_owned()
     }
 
     pub fn pid(&self) -> Pid {

@@ -10,7 +10,7 @@ use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
-use outbox_relay::relay::scout::{Lookout, Sighting};
+use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
 use std::time::Duration;
 
 /// A relay that probes a topic has it for so long.
@@ -59,8 +59,8 @@ impl Lookout for SimConnection {
     }
 
     /// Only shown to people.
-    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
-        Ok(None)
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+        Ok(Oldest::default())
     }
 }
 
