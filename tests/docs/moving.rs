@@ -262,7 +262,7 @@ async fn from_debezium() {
     }
     let written = application.unwrap().stop().await;
     // The headers that consumers know are on every record that came through the old name.
-    let records = consumer::read_all_of(&world.cluster, &[topic.clone()]).await;
+    let records = consumer::read_all_of(&world.cluster, std::slice::from_ref(&topic)).await;
     assert!(records.iter().all(|record| record.header("eventType") == Some(b"Numbered")));
     let both = records.iter().filter(|r| r.header("id").is_some() && r.header("event_id").is_some());
     let both: Vec<&Record> = both.collect();
