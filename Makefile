@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint benches instructions package package-test services down
+.PHONY: help demo test simulate model chaos bench lint deny benches instructions package package-test services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -31,6 +31,9 @@ model: ## search the large configurations of the protocol's model (minutes, 1 GB
 
 lint: ## formatting, clippy and documentation, warnings denied
 	@scripts/lint
+
+deny: ## licences, bans, sources and advisories of the dependencies, by cargo-deny
+	@scripts/deny
 
 benches: ## nanoseconds per row of each part of the per-row path (PART=session)
 	@cargo bench --locked --package per-row-path -- $(if $(PART),"$(PART)")
