@@ -1,11 +1,11 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint deny benches instructions package package-test services down
+.PHONY: help demo test simulate model chaos bench lint deny benches instructions package package-rpm package-test package-rpm-test services down
 
 help: ## list these targets
 	@echo "make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  %-12s %s\n' "$$name" "$$text"; done
+		printf '  %-16s %s\n' "$$name" "$$text"; done
 
 demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
@@ -41,11 +41,17 @@ benches: ## nanoseconds per row of each part of the per-row path (PART=session)
 instructions: ## instructions per row of the same, counted by valgrind (PART=session)
 	@scripts/instructions $(if $(PART),"$(PART)")
 
-package: ## build the Debian package, a tarball and their checksums into target/package (MAINTAINER="Name <address>")
+package: ## build the Debian package, the rpm, a tarball and their checksums into target/package (MAINTAINER="Name <address>")
 	@scripts/package
+
+package-rpm: ## build the rpm alone
+	@scripts/package rpm
 
 package-test: ## install, run, upgrade and remove the package in a Debian of its own (as root; minutes)
 	@scripts/package-test
+
+package-rpm-test: ## look into the rpm, install, upgrade and remove it in a folder (as root; seconds)
+	@scripts/package-rpm-test
 
 services: ## start the test servers and leave them running
 	@scripts/prerequisites
