@@ -46,4 +46,5 @@ mod support;
 mod takeover;
 mod taking_turns;
 mod unit_file;
+mod upgrading;
 mod version;
