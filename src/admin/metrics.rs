@@ -37,6 +37,8 @@ catalogue! {
         "1 for each held topic, with the reason; at most 100 are named";
     BLOCKED_KEYS = "outbox_relay_blocked_keys",
         "Keys whose first event Kafka rejected under on_rejected = block-key, and whose events wait";
+    PAUSED = "outbox_relay_paused",
+        "Pauses that operators have begun and not ended: of everything, of a topic, of a key; status names them";
     UNSETTLED = "outbox_relay_unsettled_rows",
         "Rows that Kafka has acknowledged and that are not recorded as sent yet";
     KAFKA_UP = "outbox_relay_kafka_up",
@@ -80,6 +82,7 @@ impl Metrics {
         register(into, HELD_TOPICS, stats.held_topics.clone());
         register(into, TOPIC_HELD, stats.topics_held.clone());
         register(into, BLOCKED_KEYS, stats.blocked_keys.clone());
+        register(into, PAUSED, stats.paused.clone());
         register(into, UNSETTLED, stats.unsettled.clone());
         register(into, KAFKA_UP, stats.kafka.up.clone());
         register(into, POSTGRES_UP, stats.postgres.up.clone());

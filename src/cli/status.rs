@@ -2,7 +2,8 @@
 
 use super::exit::Failed;
 use super::output::in_line;
-use super::{ConfigFile, block_on, blocked_keys, one_shot};
+use super::{ConfigFile, block_on, blocked_keys, one_shot, pauses};
+use crate::postgres::pauses::{PausedScope, Scope};
 use crate::postgres::status::{
     BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, OutboxStatus, PostgresStatus,
 };
@@ -63,6 +64,7 @@ struct Report {
     backlog: Backlog,
     held_topics: Vec<Held>,
     blocked_keys: BlockedKeys,
+    paused: Vec<Paused>,
     dead_letters: DeadLetters,
     relays: Relays,
     vacuum_held_back_by: Option<HeldBack>,
@@ -105,6 +107,46 @@ struct Blocked {
     reason: String,
     remedy: &'static str,
     since: String,
+}
+
+/// At most 100 are listed.
+#[derive(Debug, Serialize)]
+struct Paused {
+    id: i64,
+    /// everything, topic or key.
+    scope: &'static str,
+    topic: Option<String>,
+    aggregate_type: Option<String>,
+    key: Option<String>,
+    reason: Option<String>,
+    by: String,
+    since: String,
+    /// For people.
+    #[serde(skip)]
+    name: String,
+}
+
+impl Paused {
+    fn new(pause: &PausedScope) -> Paused {
+        let (scope, topic, aggregate_type, key) = match pause.scope.clone() {
+            Scope::Everything => ("everything", None, None, None),
+            Scope::Topic(topic) => ("topic", Some(topic), None, None),
+            Scope::Key { aggregate_type, aggregate_id } => {
+                ("key", None, Some(aggregate_type), Some(aggregate_id))
+            }
+        };
+        Paused {
+            id: pause.id,
+            scope,
+            topic,
+            aggregate_type,
+            key,
+            reason: pause.reason.clone(),
+            by: pause.role.clone(),
+            since: format_rfc3339_seconds(pause.since).to_string(),
+            name: pauses::name(&pause.scope),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -181,6 +223,7 @@ impl Report {
                 at_least: status.blocked_keys >= BLOCKED_KEYS_COUNTED_MAX,
                 oldest: status.blocked.iter().map(blocked).collect(),
             },
+            paused: status.paused.iter().map(Paused::new).collect(),
             dead_letters: DeadLetters {
                 rows: dead,
                 at_least: dead >= DEAD_LETTERS_COUNTED_MAX,
@@ -224,6 +267,7 @@ impl fmt::Display for Report {
                 self.relays.application_name, self.relays.addresses
             )?,
         }
+        self.fmt_paused(f)?;
         self.fmt_held(f)?;
         self.fmt_blocked(f)?;
         let plus = if self.dead_letters.at_least { "at least " } else { "" };
@@ -262,6 +306,19 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    fn fmt_paused(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.paused.is_empty() {
+            return writeln!(f, "paused        nothing");
+        }
+        writeln!(f, "paused        {} by operators; the events wait, all others flow", self.paused.len())?;
+        for pause in &self.paused {
+            let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, 200)));
+            let reason = reason.unwrap_or_default();
+            writeln!(f, "  {}  by {} since {}{reason}", pause.name, in_line(&pause.by, 63), pause.since)?;
+        }
+        writeln!(f, "      what to do: when the reason is gone, `outbox-relay resume`")
+    }
+
     fn fmt_held(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.held_topics.is_empty() {
             return writeln!(f, "held topics   none");

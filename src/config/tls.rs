@@ -65,7 +65,7 @@ impl TlsMode {
 }
 
 /// The four parameters of TLS, as one source gives them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsKeys {
     pub(super) mode: Option<TlsMode>,
     pub(super) root_cert: Option<String>,

@@ -20,7 +20,7 @@ const fn right(privilege: &'static str, on: &'static str) -> Right {
 }
 
 /// What the relay does to each relation.
-pub(crate) const RELAY_RIGHTS: [Right; 15] = [
+pub(crate) const RELAY_RIGHTS: [Right; 16] = [
     right("SELECT", "{outbox}"),
     Right { on: "{outbox}", privilege: "UPDATE", column: Some("sent_at") },
     right("DELETE", "{outbox}"),
@@ -34,6 +34,7 @@ pub(crate) const RELAY_RIGHTS: [Right; 15] = [
     right("DELETE", "{hold}"),
     right("SELECT", "{blocked_key}"),
     right("INSERT", "{blocked_key}"),
+    right("SELECT", "{pause}"),
     right("SELECT", "{hold_version}"), // its trigger function counts with its owner's rights
     right("SELECT", "{migration}"),
 ];
@@ -49,6 +50,12 @@ pub(crate) const DISCARD_RIGHTS: [Right; 2] = [right("DELETE", "{dead_letter}"),
 
 /// What `blocked-keys retry` and `blocked-keys dead-letter` need beyond the relay's rights.
 pub(crate) const UNBLOCK_RIGHTS: [Right; 2] = [right("DELETE", "{blocked_key}"), right("INSERT", "{act}")];
+
+/// What `pause` needs beyond the relay's rights.
+pub(crate) const PAUSE_RIGHTS: [Right; 2] = [right("INSERT", "{pause}"), right("INSERT", "{act}")];
+
+/// What `resume` needs beyond the relay's rights.
+pub(crate) const RESUME_RIGHTS: [Right; 2] = [right("DELETE", "{pause}"), right("INSERT", "{act}")];
 
 /// What `dead-letters history` needs beyond the relay's rights.
 pub(crate) const HISTORY_RIGHTS: [Right; 1] = [right("SELECT", "{act}")];
@@ -80,10 +87,11 @@ pub fn relay_grants(table: &TableName, role: &str) -> String {
     sql
 }
 
-/// The GRANT statements, one a line, for a role that works on dead letters and blocked keys: what it needs beyond
-/// [`relay_grants`], all commands together.
+/// The GRANT statements, one a line, for a role that works on dead letters and blocked keys, and that pauses and resumes:
+/// what it needs beyond [`relay_grants`], all commands together.
 pub fn operator_grants(table: &TableName, role: &str) -> String {
-    let lists = [&REQUEUE_RIGHTS[..], &DISCARD_RIGHTS, &UNBLOCK_RIGHTS, &HISTORY_RIGHTS];
+    let lists =
+        [&REQUEUE_RIGHTS[..], &DISCARD_RIGHTS, &UNBLOCK_RIGHTS, &PAUSE_RIGHTS, &RESUME_RIGHTS, &HISTORY_RIGHTS];
     let mut grants: Vec<String> = Vec::new();
     for right in lists.into_iter().flatten() {
         let grant = right.grant(table, role);
@@ -120,7 +128,7 @@ mod tests {
     fn an_operator_needs_what_the_relay_does_not() {
         let table: TableName = "app.outbox".parse().unwrap();
         let (relay, operator) = (relay_grants(&table, "o"), operator_grants(&table, "o"));
-        assert_eq!(operator.lines().count(), 6, "{operator}");
+        assert_eq!(operator.lines().count(), 8, "{operator}");
         for grant in operator.lines() {
             assert!(!relay.contains(grant), "{grant}");
             assert_eq!(operator.matches(grant).count(), 1, "{grant}");

@@ -16,6 +16,7 @@ pub mod holds;
 pub mod lookout;
 pub mod migrate;
 mod open;
+pub mod pauses;
 pub mod payload;
 mod reading;
 pub mod reap;

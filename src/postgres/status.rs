@@ -2,6 +2,7 @@
 
 use super::connect::Database;
 use super::statements::{BACKLOG, OLDEST};
+use super::pauses::{self, PausedScope};
 use super::table::TableName;
 use super::transaction::{Params, ShortTransaction};
 use crate::relay::failure::Fault;
@@ -32,6 +33,9 @@ SELECT topic, aggregate_id, outbox_id, reason, blocked_at, (SELECT count(*) FROM
 FROM {blocked_key}
 ORDER BY outbox_id
 LIMIT 5";
+
+/// No more pauses than this are named.
+pub const PAUSES_NAMED_MAX: i64 = 100;
 
 /// Under the name of this very connection. A pooler in between shows its own address.
 const RELAYS: &str = "
@@ -110,6 +114,8 @@ pub struct OutboxStatus {
     pub blocked_keys: i64,
     /// The oldest of them, at most 5.
     pub blocked: Vec<Blocked>,
+    /// What operators have paused, the oldest first; at most [`PAUSES_NAMED_MAX`].
+    pub paused: Vec<PausedScope>,
     /// What holds vacuum back most, if anything does.
     pub vacuum: Option<HoldsVacuum>,
     /// Table and indexes.
@@ -197,6 +203,7 @@ impl PostgresStatus {
         let held = self.all(HELD, &[]).await?;
         let dead = self.all(DEAD_LETTERS, &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
         let blocked = self.all(BLOCKED, &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
+        let paused = self.all(pauses::LIST, &[(&PAUSES_NAMED_MAX, Type::INT8)]).await?;
         let relays = self.one(RELAYS, &[]).await?;
         let vacuum = self.all(HOLDS_VACUUM, &[]).await?;
         let size = self.one(SIZE, &[(&self.table.quoted(), Type::TEXT)]).await?;
@@ -211,6 +218,7 @@ impl PostgresStatus {
             dead_letters: dead.iter().map(|row| (row.get(0), row.get(1))).collect(),
             blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
             blocked: blocked.iter().map(blocked_key).collect(),
+            paused: paused.iter().map(pauses::paused).collect(),
             vacuum: vacuum.first().map(|row| HoldsVacuum {
                 what: row.get(0),
                 name: row.get(1),

@@ -6,13 +6,25 @@ use super::stats::Stats;
 use super::worker::POSTGRES_ADVICE;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::sleep;
+
+/// How long sent rows are kept, and how the others are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// From one round to the next.
+    pub interval: Duration,
+    /// Sent longer ago than this is old.
+    pub retention: Duration,
+    /// At most so many rows a transaction.
+    pub batch_rows: usize,
+}
 
 /// The reaper's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Reap {
     /// Deletes one batch.
-    async fn reap_once(&mut self) -> Result<Reaped, Fault>;
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault>;
 }
 
 /// What one batch did.
@@ -24,11 +36,12 @@ pub struct Reaped {
     pub more: bool,
 }
 
-/// Reaps every `interval`, until everything old is gone.
-pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<Stats>) {
+/// Reaps every `interval`, until everything old is gone. Another pace holds at once.
+pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>, stats: Arc<Stats>) {
     let outage = Outage::new("the reaper");
     loop {
-        match reap.reap_once().await {
+        let pace = *paces.borrow_and_update();
+        match reap.reap_once(pace).await {
             Ok(Reaped { rows, more }) => {
                 outage.worked(0);
                 stats.reaped.inc_by(rows);
@@ -41,6 +54,9 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<S
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
-        sleep(interval).await;
+        tokio::select! {
+            () = sleep(pace.interval) => {}
+            Ok(()) = paces.changed() => {}
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What happened: counters that the cycle increments, and that metrics, health and status read.
 
+use super::pauses::Counts;
+use super::progress::Progress;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -45,12 +47,16 @@ pub struct Stats {
     pub topics_held: Family<Vec<(&'static str, String)>, Gauge>,
     /// Keys whose rows wait until somebody decides.
     pub blocked_keys: Gauge,
+    /// How many pauses there are: of everything, of a topic, of a key.
+    pub paused: Family<Vec<(&'static str, &'static str)>, Gauge>,
     /// Acknowledged rows whose settlement is not confirmed.
     pub unsettled: Gauge,
     /// Seconds since the oldest unsent row was inserted, by the database's clock.
     pub oldest_seconds: Gauge<f64, AtomicU64>,
     /// Unsent rows: exact up to 10,000, above that the span of their ids.
     pub backlog: Gauge,
+    /// The steps of the scout and the workers.
+    pub progress: Progress,
     started: Instant,
     scout_beat_ms: AtomicI64,
     stopping: AtomicBool,
@@ -59,7 +65,7 @@ pub struct Stats {
 impl Stats {
     /// Nothing has happened.
     pub fn new() -> Stats {
-        Stats {
+        let stats = Stats {
             published: Counter::default(),
             recovered: Counter::default(),
             dead_letters: Counter::default(),
@@ -75,13 +81,30 @@ impl Stats {
             held_topics: Gauge::default(),
             topics_held: Family::default(),
             blocked_keys: Gauge::default(),
+            paused: Family::default(),
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),
+            progress: Progress::new(),
             started: Instant::now(),
             scout_beat_ms: AtomicI64::new(0),
             stopping: AtomicBool::new(false),
+        };
+        stats.count_pauses(Counts::default());
+        stats
+    }
+
+    /// There are so many pauses.
+    pub fn count_pauses(&self, counts: Counts) {
+        let Counts { everything, topics, keys } = counts;
+        for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
+            self.paused.get_or_create(&vec![("scope", scope)]).set(pauses);
         }
+    }
+
+    /// Everything is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.get_or_create(&vec![("scope", "everything")]).get() > 0
     }
 
     /// These topics are held, with these reasons.
@@ -97,6 +120,7 @@ impl Stats {
     pub fn beat(&self) {
         let now = i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX);
         self.scout_beat_ms.store(now, Ordering::Relaxed);
+        self.progress.scouted();
     }
 
     /// How long ago the scout last came round.

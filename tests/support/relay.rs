@@ -184,6 +184,25 @@ impl RelayProcess {
         kilobytes * 1_024
     }
 
+    /// Puts another configuration into its file, and sends SIGHUP.
+    pub fn reload(&self, relay: Relay) {
+        let named = relay.set("postgres", "application_name", self.name.clone());
+        self.reload_text(&toml::to_string(&named.config).unwrap());
+    }
+
+    /// The same with any text.
+    pub fn reload_text(&self, text: &str) {
+        std::fs::write(self.folder.path().join("relay.toml"), text).unwrap();
+        self.signal(Signal::HUP);
+    }
+
+    /// The value of a metric, as `/metrics` shows it: by its name, with its labels. Needs `[admin] listen`.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let answer = self.get("/metrics").await.unwrap();
+        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        Some(value.parse().unwrap())
+    }
+
     /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
     pub async fn not_ready(&self) -> Option<String> {
         self.try_readiness().await.unwrap()
@@ -191,14 +210,19 @@ impl RelayProcess {
 
     /// The same of a relay that may break meanwhile.
     pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
+        let answer = self.get("/readyz").await?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
+    }
+
+    async fn get(&self, path: &str) -> std::io::Result<String> {
         let log = self.log();
         let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
         let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
-        stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
+        Ok(answer)
     }
 
     pub fn pid(&self) -> Pid {

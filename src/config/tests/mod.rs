@@ -5,6 +5,7 @@ mod environment;
 mod example;
 mod findings;
 mod kafka;
+mod reload;
 mod secrets;
 
 use std::path::PathBuf;

@@ -65,7 +65,7 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
         faults.extend(index::faults(client, table, outbox).await?);
         faults.extend(sequence::faults(client, table, outbox).await?);
     }
-    for counted in ["{hold}", "{blocked_key}"] {
+    for counted in ["{hold}", "{blocked_key}", "{pause}"] {
         if let Some(relation) = relations.oid(counted) {
             faults.extend(rows::trigger_faults(client, table, counted, relation).await?);
         }
