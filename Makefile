@@ -1,10 +1,10 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint benches instructions services down
+.PHONY: help demo test simulate model chaos bench lint benches instructions package package-test services down
 
 help: ## list these targets
 	@echo "make TARGET"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-12s %s\n' "$$name" "$$text"; done
 
 demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
@@ -37,6 +37,12 @@ benches: ## nanoseconds per row of each part of the per-row path (PART=session)
 
 instructions: ## instructions per row of the same, counted by valgrind (PART=session)
 	@scripts/instructions $(if $(PART),"$(PART)")
+
+package: ## build the Debian package, a tarball and their checksums into target/package (MAINTAINER="Name <address>")
+	@scripts/package
+
+package-test: ## install, run, upgrade and remove the package in a Debian of its own (as root; minutes)
+	@scripts/package-test
 
 services: ## start the test servers and leave them running
 	@scripts/prerequisites

@@ -5,8 +5,10 @@
 
 pub mod admin;
 pub mod bench;
+pub mod certificates;
 pub mod cli;
 pub mod config;
+pub mod doctor;
 pub mod fail_point;
 pub mod kafka;
 pub mod postgres;

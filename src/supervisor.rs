@@ -11,6 +11,7 @@ use crate::postgres::grants::Right;
 use crate::postgres::holds::PostgresHolds;
 use crate::postgres::lookout::PostgresLookout;
 use crate::postgres::reap::PostgresReaper;
+use crate::postgres::reap_modules::{ModulesReaper, Reapers};
 use crate::postgres::statements::Statements;
 use crate::relay::failure::Failure;
 use crate::relay::marks::Marks;
@@ -80,13 +81,13 @@ pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts,
     checking(database, async |client| check::check(client, &config.outbox.table).await).await
 }
 
-/// The rights that an operator's command needs beyond the relay's.
-pub(crate) async fn check_rights(
+/// The same for a command that needs these rights instead of the relay's.
+pub(crate) async fn check_schema_for(
     config: &Config,
     database: &Database,
     rights: &[Right],
-) -> Result<(), StartError> {
-    checking(database, async |client| check::check_rights(client, &config.outbox.table, rights).await).await
+) -> Result<Facts, StartError> {
+    checking(database, async |client| check::check_for(client, &config.outbox.table, rights).await).await
 }
 
 async fn checking<T>(
@@ -211,7 +212,9 @@ pub async fn run(
             config.reaper.retention,
             config.reaper.batch_size,
         );
-        let reaping = reaper::keep_reaping(reaper, paces, Arc::clone(&stats));
+        let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper);
+        let reapers = Reapers::new(reaper, modules);
+        let reaping = reaper::keep_reaping(reapers, paces, Arc::clone(&stats));
         background.spawn_local(async {
             reaping.await;
             "the reaper"
@@ -237,6 +240,7 @@ pub async fn run(
     }
     let shutdown_timeout = reloads.borrow().relay.shutdown_timeout;
     let finished = timeout(shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
+    relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
         (Ok(()), Until::Asked) => End::Asked,
@@ -258,6 +262,8 @@ fn pace(config: &Config) -> Pace {
     Pace {
         interval: config.reaper.interval,
         retention: config.reaper.retention,
+        inbox_retention: config.reaper.inbox_retention,
+        idempotency_retention: config.reaper.idempotency_retention,
         batch_rows: config.reaper.batch_size,
     }
 }
@@ -281,7 +287,8 @@ async fn drained_end(
 
 fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
     let publisher = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-        .map_err(|failure| failure.to_string())?;
+        .map_err(|failure| failure.to_string())?
+        .counting_into(Arc::clone(&stats));
     let marks = Rc::new(RefCell::new(Marks::new()));
     Ok(Relay::new(publisher, config.outbox.topic.clone(), limits(config), marks, stats))
 }

@@ -21,9 +21,10 @@ const WITHIN: Duration = Duration::from_secs(60);
 const RELAYS: &str = "SELECT count(*) FROM pg_stat_activity
                       WHERE datname = current_database() AND application_name = 'outbox-relay bench'";
 
-/// Small batches, so that few rows are many batches.
+/// Small batches, so that few rows are many batches. By the superuser: `bench` makes a schema of its own.
 fn configured(outbox: &Outbox) -> Relay {
-    outbox.relay().set("relay", "batch_size", 200).set("log", "level", "info")
+    let relay = outbox.relay().set("postgres", "url", outbox.database.url());
+    relay.set("relay", "batch_size", 200).set("log", "level", "info")
 }
 
 async fn bench(relay: Relay, arguments: &'static [&'static str]) -> Ended {

@@ -71,7 +71,7 @@ async fn acts(outbox: &Outbox) -> Vec<(String, String, Option<i64>)> {
 #[tokio::test]
 async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     let (outbox, mut relay) = with_a_blocked_key("block_retry").await;
-    let status = outbox.relay().command(&["status"]);
+    let status = outbox.operator().command(&["status"]);
     for part in [
         "blocked keys  1;",
         "key order-7",
@@ -81,7 +81,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
         assert!(status.succeeds().contains(part), "{part}: {status}");
     }
     // Nothing has changed: it is refused again, and the key is blocked again.
-    let retry = || outbox.relay().command(&["blocked-keys", "retry", "--key", "order-7"]);
+    let retry = || outbox.operator().command(&["blocked-keys", "retry", "--key", "order-7"]);
     let first = "SELECT xmin::text::bigint FROM app.outbox_blocked_key";
     let before = outbox.count(first).await;
     assert_eq!(retry().succeeds(), "app.outbox: 1 refused event to be tried again\n");
@@ -104,7 +104,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     report.assert_sound();
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_blocked_key").await, 0);
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
-    let retried = ("retry".to_owned(), "postgres".to_owned(), None);
+    let retried = ("retry".to_owned(), outbox.roles.on_call(), None);
     assert_eq!(acts(&outbox).await, [retried.clone(), retried]);
     outbox.drop().await;
 }
@@ -113,7 +113,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
 async fn a_blocked_key_flows_in_order_without_the_event_that_is_dead_lettered() {
     let (outbox, mut relay) = with_a_blocked_key("block_dead").await;
     // As behind an old pooler.
-    let operator = outbox.relay().set("postgres", "prepared_statements", false);
+    let operator = outbox.operator().set("postgres", "prepared_statements", false);
     let done = operator.command(&["blocked-keys", "dead-letter", "--topic", &outbox.topic("order")]);
     assert_eq!(done.succeeds(), "app.outbox: 1 refused event moved to the dead letters\n");
     outbox.wait_until_drained(STALLED).await;
@@ -130,7 +130,7 @@ async fn a_blocked_key_flows_in_order_without_the_event_that_is_dead_lettered() 
     assert_eq!(outbox.count(whole).await, 1, "whole in the dead letters");
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_blocked_key").await, 0);
     let id = outbox.count("SELECT id FROM app.outbox_dead_letter").await;
-    assert_eq!(acts(&outbox).await, [("dead-letter".to_owned(), "postgres".to_owned(), Some(id))]);
+    assert_eq!(acts(&outbox).await, [("dead-letter".to_owned(), outbox.roles.on_call(), Some(id))]);
     outbox.drop().await;
 }
 
@@ -151,7 +151,7 @@ async fn a_blocked_key_outlives_its_relay_and_two_relays_agree_on_it() {
     assert_eq!(relays.each_ref().map(verdicts), [0, 0], "neither of them tries it again");
 
     topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
-    outbox.relay().command(&["blocked-keys", "retry", "--all"]).succeeds();
+    outbox.operator().command(&["blocked-keys", "retry", "--all"]).succeeds();
     outbox.wait_until_drained(STALLED).await;
     for relay in &mut relays {
         assert!(relay.stop().await.success(), "{}", relay.log());

@@ -27,7 +27,7 @@ const UNSENT: &str = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL";
 /// A worker's way to the outbox of a test.
 fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
     let settings = [
-        ("POSTGRES__URL", outbox.database.url()),
+        ("POSTGRES__URL", outbox.relay_url()),
         ("POSTGRES__PREPARED_STATEMENTS", prepares.to_string()),
         ("KAFKA__BOOTSTRAP_SERVERS", "none:1".to_owned()),
         ("OUTBOX__TABLE", "app.outbox".to_owned()),

@@ -8,50 +8,80 @@ mod servers;
 
 pub use crate::support::command::{Ended, binary};
 use crate::support::database::{Database, run};
+use crate::support::roles::Roles;
 use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 use tokio_postgres::Client;
 
-/// An outbox `app.outbox` in a database of its own, with a configuration file that fits.
+/// An outbox `app.outbox` in a database of its own, with configuration files that fit: each command connects as the role
+/// that is meant for it.
 pub struct Setup {
     pub database: Database,
     pub client: Client,
     pub folder: TempDir,
+    roles: Option<Roles>,
 }
+
+/// Who runs a command.
+const OWNER: &str = "owner.toml";
+const RELAY: &str = "relay.toml";
+const ON_CALL: &str = "on-call.toml";
 
 impl Setup {
     /// Without the tables.
     pub async fn empty(test: &str) -> Setup {
         let database = Database::create(test).await;
         let client = database.connect().await;
-        let setup = Setup { database, client, folder: tempfile::tempdir().unwrap() };
+        let setup = Setup { database, client, folder: tempfile::tempdir().unwrap(), roles: None };
         setup.configure(&setup.database.url(), &kafka());
         setup
     }
 
     pub async fn migrated(test: &str) -> Setup {
-        let setup = Setup::empty(test).await;
+        let mut setup = Setup::empty(test).await;
         setup.relay(&["migrate"]).succeeds();
+        let roles = Roles::create(&setup.client, &"app.outbox".parse().unwrap()).await;
+        setup.write(RELAY, &setup.database.url_of(roles.relay()), &kafka());
+        setup.write(ON_CALL, &setup.database.url_of(&roles.on_call()), &kafka());
+        setup.roles = Some(roles);
         setup
     }
 
+    /// The roles; the tables must be there.
+    pub fn roles(&self) -> &Roles {
+        self.roles.as_ref().expect("a migrated outbox")
+    }
+
+    /// The same for every command.
     pub fn configure(&self, postgres: &str, kafka: &str) {
+        for file in [OWNER, RELAY, ON_CALL] {
+            self.write(file, postgres, kafka);
+        }
+    }
+
+    fn write(&self, file: &str, postgres: &str, kafka: &str) {
         let text = format!(
             "[postgres]\nurl = {postgres:?}\n[kafka]\nbootstrap_servers = {kafka:?}\n[outbox]\ntable = \
              \"app.outbox\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[reaper]\nretention = \"1h\"\nbatch_size = 100\n"
         );
-        std::fs::write(self.config(), text).unwrap();
+        std::fs::write(self.folder.path().join(file), text).unwrap();
     }
 
+    /// The relay's.
     pub fn config(&self) -> PathBuf {
-        self.folder.path().join("config.toml")
+        self.folder.path().join(RELAY)
     }
 
-    /// The binary with these arguments and this configuration.
+    /// The binary with these arguments, and the configuration of whoever runs this command.
     pub fn command(&self, args: &[&str]) -> Command {
+        let file = match args[0] {
+            "run" | "check-config" => RELAY,
+            "migrate" => OWNER,
+            _ => ON_CALL,
+        };
         let mut command = binary(args);
-        command.arg("--config").arg(self.config());
+        command.arg("--config").arg(self.folder.path().join(file));
         command
     }
 
@@ -71,7 +101,9 @@ impl Setup {
     /// For the end of a test that passed.
     pub async fn drop(self, roles: &[&str]) {
         drop(self.client);
-        self.database.drop(roles).await;
+        let made: Vec<String> = self.roles.iter().flat_map(Roles::names).collect();
+        let all: Vec<&str> = made.iter().map(String::as_str).chain(roles.iter().copied()).collect();
+        self.database.drop(&all).await;
     }
 }
 

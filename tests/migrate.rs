@@ -183,7 +183,7 @@ async fn what_print_shows_makes_what_apply_makes() {
 }
 
 /// Feeds `sql` to psql as the header of `print` says.
-fn psql(database: &Database, sql: &str) {
+pub fn psql(database: &Database, sql: &str) {
     use std::io::Write as _;
     let mut psql = Command::new("psql")
         .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "--single-transaction", "-f", "-", &database.url()])
@@ -196,7 +196,7 @@ fn psql(database: &Database, sql: &str) {
 }
 
 /// Everything that the catalogue says about a schema, with the schema's own name taken out.
-async fn catalogue(client: &Client, schema: &str) -> Vec<String> {
+pub async fn catalogue(client: &Client, schema: &str) -> Vec<String> {
     let sql = "
 SELECT replace(replace(fact, $1 || '.', ''), '\"' || $1 || '\"' || '.', '') FROM (
     SELECT format('column %s.%s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),

@@ -76,7 +76,7 @@ type Delivery = Vec<(String, i32, i64, Option<Vec<u8>>, Option<Vec<u8>>)>;
 /// Rows for many slices, one that is refused, and a topic that is created later.
 async fn delivery(prepared: bool, on_sent: &str) -> (Delivery, Vec<String>) {
     let mut outbox = Outbox::create(&format!("pooler_{prepared}_{on_sent}"), 3).await;
-    let url = outbox.database.url();
+    let url = outbox.relay_url();
     let server = url.split(['@', '/']).nth(3).unwrap().to_owned();
     let wire = Wire::to(server.clone()).await;
     rows::insert(&outbox, "order", 1, 0..10_000, Filling::Nothing).await;

@@ -1,20 +1,26 @@
-//! The systemd unit, judged by systemd's own checker. Where systemd is not installed there is nothing to judge it with,
-//! and the tests say so.
+//! The systemd units, judged by systemd's own checker. Where systemd is not installed there is nothing to judge them
+//! with, and the tests say so.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/outbox-relay.service");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd");
+const UNIT: &str = "outbox-relay.service";
+const TEMPLATE: &str = "outbox-relay@.service";
 
-/// Runs systemd-analyze on the unit, with the binary where it really is.
-fn analyze(arguments: &[&str]) -> Option<Output> {
+fn text(unit: &str) -> String {
+    fs::read_to_string(Path::new(FOLDER).join(unit)).unwrap()
+}
+
+/// Runs systemd-analyze on a unit, with the binary where it really is.
+fn analyze(arguments: &[&str], unit: &str) -> Option<Output> {
     let folder = tempfile::tempdir().unwrap();
-    let unit = folder.path().join(Path::new(UNIT).file_name().unwrap());
-    let text = fs::read_to_string(UNIT).unwrap();
-    fs::write(&unit, text.replace("/usr/bin/outbox-relay", env!("CARGO_BIN_EXE_outbox-relay"))).unwrap();
-    match Command::new("systemd-analyze").args(arguments).arg(&unit).output() {
+    let path = folder.path().join(unit);
+    let binary = env!("CARGO_BIN_EXE_outbox-relay");
+    fs::write(&path, text(unit).replace("/usr/bin/outbox-relay", binary)).unwrap();
+    match Command::new("systemd-analyze").args(arguments).arg(&path).output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             eprintln!("not run: systemd-analyze is not installed");
@@ -25,16 +31,59 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_has_nothing_to_say_about() {
-    let Some(output) = analyze(&["verify"]) else { return };
-    let said =
-        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    let about_it: Vec<_> = said.lines().filter(|line| line.contains("outbox-relay")).collect();
-    assert!(output.status.success() && about_it.is_empty(), "{said}");
+fn the_units_are_such_that_systemd_has_nothing_to_say_about_them() {
+    for unit in [UNIT, TEMPLATE] {
+        let Some(output) = analyze(&["verify"], unit) else { return };
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        let about_it: Vec<_> = said.lines().filter(|line| line.contains("outbox-relay")).collect();
+        assert!(output.status.success() && about_it.is_empty(), "{unit}: {said}");
+    }
 }
 
 #[test]
-fn the_sandbox_of_the_unit_leaves_little_exposed() {
-    let Some(output) = analyze(&["security", "--offline=true", "--threshold=15"]) else { return };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+fn the_sandbox_of_the_units_leaves_little_exposed() {
+    for unit in [UNIT, TEMPLATE] {
+        // systemd counts to 100 here: at most 1.5 of 10.
+        let Some(output) = analyze(&["security", "--offline=true", "--threshold=15"], unit) else { return };
+        assert!(output.status.success(), "{unit}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// The parts of the unit that are an instance's own in the template.
+const OF_AN_INSTANCE: &[(&str, &str)] = &[
+    ("systemd/outbox-relay.service", "systemd/outbox-relay@.service"),
+    ("edit outbox-relay`", "edit outbox-relay@NAME`"),
+    ("events from a Postgres outbox table to Kafka", "events from a Postgres outbox table to Kafka (%i)"),
+    ("/etc/outbox-relay/config.toml", "/etc/outbox-relay/%i.toml"),
+    ("In config.toml:", "In NAME.toml:"),
+    ("postgres-url:/etc/outbox-relay/", "postgres-url:/etc/outbox-relay/%i."),
+    ("kafka-password:/etc/outbox-relay/", "kafka-password:/etc/outbox-relay/%i."),
+    ("User=outbox-relay", "User=outbox-relay-%i"),
+];
+
+const OF_THE_TEMPLATE: &str = "\
+# One relay for each of several outboxes: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secret
+# /etc/outbox-relay/NAME.postgres-url. Give each instance an admin port of its own, [admin] listen in its file: all
+# default to 127.0.0.1:9187, and the second that takes it does not start. NAME becomes part of a user's name: letters,
+# digits, - and _, 18 at the most. Written from outbox-relay.service; change that, then run
+# UPDATE_DOCS=1 cargo test --test integration unit_file
+#
+";
+
+#[test]
+fn the_template_is_the_unit_but_for_what_is_an_instances_own() {
+    let mut template = text(UNIT);
+    for (plain, instance) in OF_AN_INSTANCE {
+        assert!(template.contains(plain), "the unit no longer says {plain:?}");
+        template = template.replace(plain, instance);
+    }
+    template.insert_str(0, OF_THE_TEMPLATE);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(Path::new(FOLDER).join(TEMPLATE), &template).unwrap();
+    }
+    assert!(
+        text(TEMPLATE) == template,
+        "{TEMPLATE} is out of date; write it anew with: UPDATE_DOCS=1 cargo test --test integration unit_file"
+    );
 }

@@ -12,9 +12,11 @@ use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
 /// Much shorter than in the unit, so that a test need not wait for it; no step of these relays takes so long.
-const PERIOD: Duration = Duration::from_secs(5);
+const PERIOD: Duration = Duration::from_secs(8);
 
 fn watched(socket: &NotifySocket, relay: Relay) -> RelayProcess {
+    // A claim that waits gives a sign of life every second.
+    let relay = relay.set("relay", "takeover_timeout", "3s");
     let relay = relay.set_environment("WATCHDOG_USEC", PERIOD.as_micros().to_string());
     socket.tell(relay).spawn(&["run"])
 }
@@ -44,17 +46,17 @@ async fn a_relay_that_works_idles_or_waits_for_its_servers_feeds_the_watchdog() 
     socket.wait_for("WATCHDOG_USEC=150000000").await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    assert_fed(&socket, 8).await;
+    assert_fed(&socket, 6).await;
 
     kafka.hold_up().await;
     rows::insert(&outbox, "order", 10, 1_000..2_000, Filling::Nothing).await;
     wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
-    assert_fed(&socket, 8).await;
+    assert_fed(&socket, 6).await;
     kafka.close().await;
     postgres.become_network(Network::Refused);
     postgres.cut();
     socket.wait_for("STATUS=Postgres").await;
-    assert_fed(&socket, 8).await;
+    assert_fed(&socket, 6).await;
 
     postgres.become_network(Network::Open);
     kafka.let_through().await;

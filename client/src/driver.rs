@@ -9,7 +9,11 @@ use std::future::Future;
 use ::tokio_postgres::Error as PgError;
 use ::tokio_postgres::error::SqlState;
 
+#[cfg(feature = "_modules")]
+use crate::call::{Answer, Argument, Call};
 use crate::error::Error;
+#[cfg(feature = "_modules")]
+use crate::error::PostgresError;
 use crate::event::Event;
 use crate::insert::Insert;
 
@@ -66,8 +70,36 @@ async fn place_order(client: &deadpool_postgres::Client) -> Result<(), Box<dyn s
 )]
 pub trait OutboxTransaction: Driver {}
 
+/// A reference to a connection outside a transaction: `&tokio_postgres::Client` or `&deadpool_postgres::Client`.
+///
+/// What a call does through it is committed at once. Modules ask for one where others have to see the effect
+/// before the application's own transaction ends, such as the lock of an idempotency key. The trait is sealed.
+#[cfg(feature = "_modules")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a reference to a client",
+    label = "this is committed by itself, before the transaction of the change begins",
+    note = "of a client from a pool pass `&client`"
+)]
+pub trait OutboxClient: Caller {}
+
+/// Calls functions of the schema, in a transaction or outside; unnameable outside, which seals
+/// [`OutboxClient`].
+#[cfg(feature = "_modules")]
+pub trait Caller: Send {
+    /// Calls a function in one round trip, and reads its rows.
+    fn call(
+        self,
+        call: &Call,
+        arguments: &[Argument<'_>],
+    ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;
+}
+
+/// Stands for [`Caller`] where no module calls anything.
+#[cfg(not(feature = "_modules"))]
+pub trait Caller: Send {}
+
 /// What a driver does; unnameable outside, which seals [`OutboxTransaction`].
-pub trait Driver: Send {
+pub trait Driver: Caller {
     /// Inserts the events, at least one, in one round trip once it knows the table, and counts the rows.
     fn insert(self, insert: &Insert, events: &[Event]) -> impl Future<Output = Result<u64, Error>> + Send;
 }

@@ -70,6 +70,15 @@
 //!   connection.
 //! - With neither, [`Event`] and [`topic`] remain.
 //!
+//! What makes the two ends beside the relay safe to retry, each an option of its own:
+//!
+//! - `inbox`: a consumer that takes a duplicate without harm.
+//! - `idempotency`: an API whose requests can be sent again.
+//! - `once`: a key that is claimed for a time.
+//! - `version`: an update that holds only if nobody else has changed the row.
+//! - `retry`: trying again where that is safe, with pauses, a time and a budget; on tokio.
+//! - `testing`: for the tests of applications.
+//!
 //! A payload column of type `json`, `jsonb` or `bytea` is recognised by the first call. After changing its
 //! type, restart the applications: statements made for the old type fail a transaction or more.
 
@@ -78,6 +87,25 @@ pub mod topic;
 mod error;
 mod event;
 mod event_id;
+
+#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+#[cfg_attr(not(all(feature = "idempotency", feature = "inbox")), allow(dead_code))]
+// one module alone needs less
+mod call;
+#[cfg(all(feature = "idempotency", feature = "tokio-postgres"))]
+pub mod idempotency;
+#[cfg(all(feature = "inbox", feature = "tokio-postgres"))]
+pub mod inbox;
+#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+mod invalid_text;
+#[cfg(all(feature = "once", feature = "tokio-postgres"))]
+pub mod once;
+#[cfg(feature = "retry")]
+pub mod retry;
+#[cfg(all(feature = "testing", feature = "tokio-postgres"))]
+pub mod testing;
+#[cfg(feature = "version")]
+pub mod version;
 
 #[cfg(feature = "tokio-postgres")]
 mod check;
@@ -97,10 +125,16 @@ pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
 pub use uuid::Uuid;
 
+#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+pub use call::DatabaseError;
+#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+pub use driver::OutboxClient;
 #[cfg(feature = "tokio-postgres")]
 pub use driver::OutboxTransaction;
 #[cfg(feature = "tokio-postgres")]
 pub use error::PostgresError;
+#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+pub use invalid_text::InvalidText;
 #[cfg(feature = "tokio-postgres")]
 pub use outbox::{Outbox, enqueue, enqueue_many};
 #[cfg(feature = "tokio-postgres")]

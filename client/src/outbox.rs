@@ -96,6 +96,12 @@ impl Outbox {
         Ok(events.iter().map(Event::id).collect())
     }
 
+    /// The table as in SQL.
+    #[cfg(feature = "testing")]
+    pub(crate) fn table(&self) -> &str {
+        self.insert.table()
+    }
+
     async fn insert(&self, transaction: impl OutboxTransaction, events: &[Event]) -> Result<(), Error> {
         check(events, &self.template)?;
         let stored = transaction.insert(&self.insert, events).await?;

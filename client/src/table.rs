@@ -14,9 +14,9 @@ pub struct TableName {
     table: String,
 }
 
-/// Why a table's name was refused.
+/// Why the name of a table or a schema was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{name:?} is not the name of a table: {reason}")]
+#[error("{name:?} cannot be used as a name: {reason}")]
 pub struct TableNameError {
     name: String,
     reason: Reason,
@@ -26,6 +26,9 @@ pub struct TableNameError {
 enum Reason {
     #[error("write `table` or `schema.table`")]
     Parts,
+    #[cfg(feature = "_modules")]
+    #[error("write the schema alone")]
+    Schema,
     #[error("a part of it is empty")]
     Empty,
     #[error("the part {0:?} has more than {NAME_LENGTH_MAX} bytes, which Postgres would cut off")]
@@ -38,6 +41,16 @@ enum Reason {
     Unclosed,
     #[error("Postgres has no names with the character U+0000")]
     Nul,
+}
+
+/// Reads the name of a schema, `app` or `"My App"`, and gives it as SQL, always quoted.
+#[cfg(feature = "_modules")]
+pub fn quoted_schema(name: &str) -> Result<String, TableNameError> {
+    let refused = |reason| TableNameError { name: name.to_owned(), reason };
+    match part(name).map_err(refused)? {
+        (schema, None) => Ok(quoted(&schema)),
+        (_, Some(_)) => Err(refused(Reason::Schema)),
+    }
 }
 
 impl TableName {
@@ -112,9 +125,12 @@ fn quoted_part(quoted: &str) -> Result<(String, &str), Reason> {
 
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quoted = |name: &str| name.replace('"', "\"\"");
-        write!(f, "\"{}\".\"{}\"", quoted(&self.schema), quoted(&self.table))
+        write!(f, "{}.{}", quoted(&self.schema), quoted(&self.table))
     }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 #[cfg(test)]
@@ -155,6 +171,18 @@ mod tests {
         ] {
             let refused = TableName::parse(name).expect_err(name);
             assert_eq!(refused, TableNameError { name: name.to_owned(), reason });
+        }
+    }
+
+    #[cfg(feature = "_modules")]
+    #[test]
+    fn a_schema_is_one_name() {
+        assert_eq!(quoted_schema("app"), Ok(r#""app""#.to_owned()));
+        assert_eq!(quoted_schema(r#""My ""App""""#), Ok(r#""My ""App""""#.to_owned()));
+        for (name, reason) in
+            [("app.x", Reason::Schema), ("", Reason::Empty), ("App", Reason::NeedsQuotes('A'))]
+        {
+            assert_eq!(quoted_schema(name), Err(TableNameError { name: name.to_owned(), reason }));
         }
     }
 }

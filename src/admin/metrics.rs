@@ -1,145 +1,228 @@
-//! The catalogue of the metrics: every name once, with what it means.
+//! The metrics in OpenMetrics form, as the catalogue describes them. A scrape asks nobody but the kernel.
 //!
-//! OpenMetrics conventions: seconds as the base unit, `_total` behind counters. No label but that of the build, so the
-//! number of series is fixed.
+//! Conventions: seconds and bytes as base units, `_total` behind counters. Every label has few values: what comes from
+//! outside, such as topics, is named up to a limit.
+
+mod catalogue;
+mod process;
+
+pub use catalogue::{CATALOGUE, Kind, Metric, Question};
 
 use crate::relay::stats::Stats;
+use catalogue::*;
+use process::Process;
 use prometheus_client::encoding::text;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric as Collected, Registry, Unit};
-
-/// One metric, as a dashboard names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
-    /// The name of its samples; a histogram's have `_bucket`, `_sum` and `_count` behind it.
-    pub name: &'static str,
-    /// What it means.
-    pub help: &'static str,
-}
-
-macro_rules! catalogue {
-    ($($constant:ident = $name:literal, $help:literal;)*) => {
-        $(const $constant: Metric = Metric { name: $name, help: $help };)*
-
-        /// All metrics.
-        pub const CATALOGUE: &[Metric] = &[$($constant),*];
-    };
-}
-
-catalogue! {
-    OLDEST_UNSENT = "outbox_relay_oldest_unsent_seconds",
-        "Age of the oldest unsent row by the clock of the database, held topics included; measured every 5 s";
-    BACKLOG = "outbox_relay_backlog_rows",
-        "Unsent rows, but for those of held topics: exact up to 10000, above that the span of their ids";
-    HELD_TOPICS = "outbox_relay_held_topics",
-        "Topics that cannot be written to, whose rows wait; status names them with the reason";
-    TOPIC_HELD = "outbox_relay_topic_held",
-        "1 for each held topic, with the reason; at most 100 are named";
-    BLOCKED_KEYS = "outbox_relay_blocked_keys",
-        "Keys whose first event Kafka rejected under on_rejected = block-key, and whose events wait";
-    PAUSED = "outbox_relay_paused",
-        "Pauses that operators have begun and not ended: of everything, of a topic, of a key; status names them";
-    UNSETTLED = "outbox_relay_unsettled_rows",
-        "Rows that Kafka has acknowledged and that are not recorded as sent yet";
-    KAFKA_UP = "outbox_relay_kafka_up",
-        "1 while Kafka answers";
-    POSTGRES_UP = "outbox_relay_postgres_up",
-        "1 while Postgres answers";
-    PUBLISHED = "outbox_relay_published_total",
-        "Rows that were settled as sent";
-    RECOVERED = "outbox_relay_recovered_total",
-        "Published rows that were settled without sending them again, because Kafka had acknowledged them before";
-    DEAD_LETTERS = "outbox_relay_dead_letters_total",
-        "Rows that were moved to the dead letters";
-    REAPED = "outbox_relay_reaped_total",
-        "Rows that were deleted because they were sent longer ago than the retention";
-    BATCH_ROWS = "outbox_relay_batch_rows",
-        "Rows in a batch";
-    BATCH_SECONDS = "outbox_relay_batch_seconds",
-        "From the claim of a batch to its confirmed COMMIT";
-    PUBLISH_SECONDS = "outbox_relay_publish_seconds",
-        "From the first row of a batch handed to the producer to the last acknowledgement";
-    SESSIONS_FAILED = "outbox_relay_sessions_failed_total",
-        "Producers that were replaced after a failure";
-    POSTGRES_CONNECTIONS = "outbox_relay_postgres_connections_total",
-        "Connections to Postgres that were made, reconnects included";
-    POSTGRES_FAULTS = "outbox_relay_postgres_faults_total",
-        "Claims that a fault of Postgres ended; their rows are claimed again";
-    BUILD = "outbox_relay_build_info",
-        "The version that runs";
-}
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What `/metrics` shows.
-pub struct Metrics(Registry);
+pub struct Metrics {
+    registry: Registry,
+    stats: Arc<Stats>,
+    process: Process,
+    ready: Gauge,
+    measurement_age: Gauge<f64, AtomicU64>,
+    progress_age: Gauge<f64, AtomicU64>,
+}
 
 impl Metrics {
     /// The figures of this process.
-    pub fn new(stats: &Stats) -> Metrics {
-        let mut registry = Registry::default();
-        let into = &mut registry;
-        register(into, OLDEST_UNSENT, stats.oldest_seconds.clone());
-        register(into, BACKLOG, stats.backlog.clone());
-        register(into, HELD_TOPICS, stats.held_topics.clone());
-        register(into, TOPIC_HELD, stats.topics_held.clone());
-        register(into, BLOCKED_KEYS, stats.blocked_keys.clone());
-        register(into, PAUSED, stats.paused.clone());
-        register(into, UNSETTLED, stats.unsettled.clone());
-        register(into, KAFKA_UP, stats.kafka.up.clone());
-        register(into, POSTGRES_UP, stats.postgres.up.clone());
-        register(into, PUBLISHED, stats.published.clone());
-        register(into, RECOVERED, stats.recovered.clone());
-        register(into, DEAD_LETTERS, stats.dead_letters.clone());
-        register(into, REAPED, stats.reaped.clone());
-        register(into, BATCH_ROWS, stats.batch_rows.clone());
-        register(into, BATCH_SECONDS, stats.batch_seconds.clone());
-        register(into, PUBLISH_SECONDS, stats.publish_seconds.clone());
-        register(into, SESSIONS_FAILED, stats.sessions_failed.clone());
-        register(into, POSTGRES_CONNECTIONS, stats.postgres_connections.clone());
-        register(into, POSTGRES_FAULTS, stats.postgres_faults.clone());
-        register(into, BUILD, Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        Metrics(registry)
+    pub fn new(stats: &Arc<Stats>) -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::default(),
+            stats: Arc::clone(stats),
+            process: Process::new(),
+            ready: Gauge::default(),
+            measurement_age: Gauge::default(),
+            progress_age: Gauge::default(),
+        };
+        metrics.register_lateness();
+        metrics.register_speed();
+        metrics.register_failures();
+        metrics.register_costs();
+        metrics
     }
 
     /// All of them as OpenMetrics text.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
+        self.process.read();
+        self.ready.set(self.stats.not_ready().is_none().into());
+        self.measurement_age.set(self.stats.since_measured().as_secs_f64());
+        self.progress_age.set(self.stats.since_beat().as_secs_f64());
         let mut text = String::new();
-        text::encode(&mut text, &self.0)?;
+        text::encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    fn register_lateness(&mut self) {
+        let (stats, into) = (&self.stats, &mut self.registry);
+        register(into, READY, self.ready.clone());
+        register(into, KAFKA_UP, stats.kafka.up.clone());
+        register(into, POSTGRES_UP, stats.postgres.up.clone());
+        register(into, OLDEST_UNSENT, stats.oldest_seconds.clone());
+        register(into, BACKLOG, stats.backlog.clone());
+        register(into, MEASURED, self.measurement_age.clone());
+        register(into, LATENCY, stats.latency_seconds.clone());
+        register(into, UNSETTLED, stats.unsettled.clone());
+        register(into, PROGRESS, self.progress_age.clone());
+    }
+
+    fn register_speed(&mut self) {
+        let (stats, into) = (&self.stats, &mut self.registry);
+        register(into, PUBLISHED, stats.published.clone());
+        register(into, RECOVERED, stats.recovered.clone());
+        register(into, TOPIC_RECORDS, stats.topic_records.clone());
+        register(into, TOPIC_BYTES, stats.topic_bytes.clone());
+        register(into, BATCH_ROWS, stats.batch_rows.clone());
+        register(into, BATCH_SECONDS, stats.batch_seconds.clone());
+        register(into, PUBLISH_SECONDS, stats.publish_seconds.clone());
+        register(into, WORKERS, stats.workers.clone());
+        register(into, WORKERS_BUSY, stats.workers_busy.clone());
+        register(into, LANES_IN_HAND, stats.lanes_in_hand.clone());
+        register(into, LANES_ELSEWHERE, stats.lanes_elsewhere.clone());
+        register(into, CLAIMS, stats.claims.clone());
+        register(into, CLAIMS_EMPTY, stats.claims_empty.clone());
+        register(into, LOOKS, stats.looks.clone());
+        register(into, LOOKS_EMPTY, stats.looks_empty.clone());
+    }
+
+    fn register_failures(&mut self) {
+        let (stats, into) = (&self.stats, &mut self.registry);
+        register(into, HELD_TOPICS, stats.held_topics.clone());
+        register(into, TOPIC_HELD, stats.topics_held.clone());
+        register(into, HOLDS, stats.holds.clone());
+        register(into, BLOCKED_KEYS, stats.blocked_keys.clone());
+        register(into, PAUSED, stats.paused.clone());
+        register(into, DEAD_LETTERS, stats.dead_letters.clone());
+        register(into, REJECTED, stats.rejected.clone());
+        register(into, SESSIONS_FAILED, stats.sessions_failed.clone());
+        register(into, KAFKA_FAILURES, stats.kafka_failures.clone());
+        register(into, POSTGRES_FAULTS, stats.postgres_faults.clone());
+        register(into, POSTGRES_CONNECTIONS, stats.postgres_connections.clone());
+        register(into, REAPER_FAULTS, stats.reaper_faults.clone());
+        register(into, REQUEST_ERRORS, stats.client.errors.clone());
+        register(into, REQUEST_RETRIES, stats.client.retries.clone());
+        register(into, REQUEST_TIMEOUTS, stats.client.timeouts.clone());
+        register(into, DISCONNECTS, stats.client.disconnects.clone());
+    }
+
+    fn register_costs(&mut self) {
+        let (stats, into) = (&self.stats, &mut self.registry);
+        register(into, TRANSACTIONS, stats.postgres_transactions.clone());
+        register(into, REAPED, stats.reaped.clone());
+        register(into, REAPER_BATCHES, stats.reaper_batches.clone());
+        register(into, REQUESTS, stats.client.requests.clone());
+        register(into, RESPONSES, stats.client.responses.clone());
+        register(into, ROUND_TRIPS, stats.client.round_trip_seconds.clone());
+        register(into, BROKER_SECONDS, stats.client.broker_seconds.clone());
+        register(into, IN_FLIGHT, stats.client.in_flight.clone());
+        register(into, WAITING, stats.client.waiting.clone());
+        register(into, QUEUED, stats.client.queued.clone());
+        register(into, QUEUED_BYTES, stats.client.queued_bytes.clone());
+        register(into, SENT_BYTES, stats.client.sent_bytes.clone());
+        register(into, RECEIVED_BYTES, stats.client.received_bytes.clone());
+        register(into, CONNECTS, stats.client.connects.clone());
+        register(into, CPU, self.process.cpu_seconds.clone());
+        register(into, RESIDENT, self.process.resident_bytes.clone());
+        register(into, THREADS, self.process.threads.clone());
+        register(into, OPEN_FDS, self.process.open_fds.clone());
+        register(into, MAX_FDS, self.process.max_fds.clone());
+        register(into, START_TIME, self.process.start_seconds.clone());
+        register(into, BUILD, Info::new([("version", env!("CARGO_PKG_VERSION"))]));
     }
 }
 
 /// The encoder puts the unit, and what tells a counter or an info, behind the name by itself.
 fn register(registry: &mut Registry, metric: Metric, collected: impl Collected) {
-    let name = metric.name.trim_end_matches("_total").trim_end_matches("_info");
-    match name.strip_suffix("_seconds") {
-        Some(name) => registry.register_with_unit(name, metric.help, Unit::Seconds, collected),
-        None => registry.register(name, metric.help, collected),
-    }
+    let name = metric.family();
+    let unit = match metric.unit() {
+        Some("seconds") => Unit::Seconds,
+        Some("bytes") => Unit::Bytes,
+        _ => return registry.register(name, metric.help, collected),
+    };
+    let name = name.trim_end_matches(unit.as_str()).trim_end_matches('_');
+    registry.register_with_unit(name, metric.help, unit, collected);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_metric_of_the_catalogue_is_shown_and_no_other() {
+    /// Stats in which every metric with labels has a value.
+    fn labelled() -> Arc<Stats> {
         let stats = Stats::new();
         stats.name_held(&[("gone".to_owned(), "stays".to_owned())]);
         stats.name_held(&[("events.order".to_owned(), "unknown-topic".to_owned())]);
-        let text = Metrics::new(&stats).text().unwrap();
+        stats.count_topic("events.order", 2, 20);
+        stats.count_failure("brokers-down");
+        stats.count_rejected("record-too-large");
+        stats.client.broker_seconds.get_or_create(&stats.client.brokers.label("1")).set(0.5);
+        Arc::new(stats)
+    }
+
+    #[test]
+    fn every_metric_of_the_catalogue_is_shown_and_no_other() {
+        let text = Metrics::new(&labelled()).text().unwrap();
         let described: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
-        let family = |metric: &Metric| metric.name.trim_end_matches("_total").trim_end_matches("_info");
-        let wanted: Vec<&str> = CATALOGUE.iter().map(family).collect();
+        let wanted: Vec<&str> = CATALOGUE.iter().map(Metric::family).collect();
         assert_eq!(described, wanted, "{text}");
         for metric in CATALOGUE {
-            let shown = text.lines().any(|line| line.starts_with(metric.name));
-            assert!(shown, "{}: {text}", metric.name);
             assert!(!metric.help.ends_with('.'), "the encoder ends the sentence: {}", metric.help);
+            for sample in metric.samples() {
+                let shown = text
+                    .lines()
+                    .any(|line| line.strip_prefix(&sample).is_some_and(|rest| rest.starts_with([' ', '{'])));
+                assert!(shown, "{sample}: {text}");
+            }
         }
         assert!(text.contains("outbox_relay_build_info{version=\""), "{text}");
         let held = "outbox_relay_topic_held{topic=\"events.order\",reason=\"unknown-topic\"} 1\n";
         assert!(text.contains(held) && !text.contains("gone"), "{text}");
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn kinds_units_and_labels_are_those_of_the_catalogue() {
+        let text = Metrics::new(&labelled()).text().unwrap();
+        for metric in CATALOGUE {
+            let family = metric.family();
+            let kind = format!("# TYPE {family} {}\n", format!("{:?}", metric.kind).to_lowercase());
+            assert!(text.contains(&kind), "{kind}: {text}");
+            let unit = text.lines().find_map(|line| line.strip_prefix(&format!("# UNIT {family} ")));
+            assert_eq!(unit, metric.unit(), "{family}");
+            let samples = text.lines().filter_map(|line| {
+                let (name, rest) = line.split_once([' ', '{'])?;
+                metric.samples().iter().any(|sample| sample == name).then_some(rest)
+            });
+            for sample in samples {
+                let labels: Vec<&str> = sample
+                    .rsplit_once('}')
+                    .map_or("", |(labels, _)| labels)
+                    .split(',')
+                    .filter_map(|label| Some(label.split_once('=')?.0))
+                    .filter(|label| *label != "le")
+                    .collect();
+                assert_eq!(labels, metric.labels, "{family}: {sample}");
+            }
+        }
+    }
+
+    #[test]
+    fn topics_beyond_the_limit_are_counted_together() {
+        let stats = Arc::new(Stats::new());
+        for topic in 0..1_000 {
+            stats.count_topic(&format!("events.{topic}"), 1, 10);
+        }
+        stats.count_topic("events.0", 1, 10);
+        let text = Metrics::new(&stats).text().unwrap();
+        let series =
+            text.lines().filter(|line| line.starts_with("outbox_relay_topic_records_total{")).count();
+        assert_eq!(series, 51, "{text}");
+        assert!(text.contains("outbox_relay_topic_records_total{topic=\"other\"} 950\n"), "{text}");
+        assert!(text.contains("outbox_relay_topic_bytes_total{topic=\"events.0\"} 20\n"), "{text}");
     }
 }

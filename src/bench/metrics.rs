@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_names_are_those_that_a_relay_shows() {
-        let stats = Stats::new();
+        let stats = std::sync::Arc::new(Stats::new());
         stats.batch_rows.observe(10.0);
         stats.batch_rows.observe(20.0);
         stats.batch_seconds.observe(0.5);

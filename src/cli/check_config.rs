@@ -1,6 +1,7 @@
 //! `outbox-relay check-config`: everything that is wrong, before a deployment.
 
 use super::exit::Failed;
+use super::run::MORE_THAN_NEEDED;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
@@ -106,9 +107,9 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
             }
         }
         Err(failure) => {
-            let text = format!("{failure}; look at [kafka] bootstrap_servers and the brokers");
+            let text = format!("{failure}; {}", remedy(failure.reason));
             let severity = match failure.reason {
-                "configuration" | "authentication" | "tls" => Severity::Mend,
+                "configuration" | "authentication" | "token" | "tls" => Severity::Mend,
                 _ => Severity::Unavailable,
             };
             findings.add("kafka", severity, &text);
@@ -134,10 +135,10 @@ async fn check_postgres(config: &Config, findings: &mut Findings) -> Option<Vec<
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
     say("postgres", &format!("answers, version {major}.{minor}"));
     if facts.is_superuser {
-        say("", "the role is a superuser, which is more than the relay needs: give it a role of its own");
+        say("", &format!("warning: the role is a superuser, {MORE_THAN_NEEDED}"));
     }
     say("schema", &format!("{} is as it must be", config.outbox.table));
-    match PostgresStatus::new(database, config.outbox.table.clone()).waiting_types().await {
+    match PostgresStatus::new(database, &config.outbox).waiting_types().await {
         Ok(types) => Some(types),
         Err(fault) => {
             findings.add_failed("postgres", one_shot::fault(fault));

@@ -4,7 +4,8 @@ use super::exit::Failed;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
 use crate::postgres::connect::Database;
-use crate::postgres::migrate::{self, MigrateError, State};
+use crate::postgres::migrate::{self, MigrateError, Module, Series, State};
+use crate::postgres::roles::{self, RelayRole};
 use crate::postgres::table::TableName;
 use crate::relay::stats::Stats;
 use clap::Args;
@@ -20,14 +21,26 @@ Examples:
   outbox-relay migrate --config config.toml --status
   outbox-relay migrate --config config.toml
   outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
+  outbox-relay migrate --config config.toml --with inbox,idempotency,once
+  outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
 
 Exit codes: 0 every migration is applied, or was shown, 1 another one holds the lock, 2 usage, 69 Postgres cannot be \
 reached, 78 the configuration, the grants or the schema have to be mended.")]
 pub struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
+    /// Make these optional modules too, in the schema of the outbox: inbox, idempotency, once. A module that is there
+    /// already is upgraded in any case.
+    #[arg(long, value_delimiter = ',', value_name = "MODULES")]
+    with: Vec<Module>,
+    /// Make these modules and no outbox, for a database that only consumes.
+    #[arg(long, value_delimiter = ',', value_name = "MODULES", conflicts_with = "with")]
+    only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,
+    /// The relay's role; those of operators, monitoring and writers are called after it.
+    #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "print_roles")]
+    role: RelayRole,
 }
 
 #[derive(Debug, Args)]
@@ -36,6 +49,10 @@ struct Instead {
     /// Show the whole SQL, and connect to nothing.
     #[arg(long)]
     print: bool,
+    /// Show the SQL that makes the roles of the relay, of operators, of monitoring and of writers, with exactly the rights
+    /// that each needs, and connect to nothing.
+    #[arg(long)]
+    print_roles: bool,
     /// Run what is pending and roll it back.
     #[arg(long)]
     dry_run: bool,
@@ -50,10 +67,25 @@ impl Migrate {
         let config = self.config.load()?;
         let table = config.outbox.table.clone();
         if self.instead.print {
-            print!("{}", migrate::print(&table));
+            let parts = self.asked_for().into_iter().map(|series| match series {
+                Series::Outbox => migrate::print(&table),
+                Series::Module(module) => migrate::print_module(&table, module),
+            });
+            print!("{}", parts.collect::<Vec<_>>().join("\n"));
+            return Ok(());
+        }
+        if self.instead.print_roles {
+            print!("{}", roles::print(&table, &self.role));
             return Ok(());
         }
         block_on(self.with_database(&config, &table))?
+    }
+
+    /// What the arguments name, each once.
+    fn asked_for(&self) -> Vec<Series> {
+        let outbox = self.only.is_empty().then_some(Series::Outbox);
+        let named = |module: &Module| self.with.contains(module) || self.only.contains(module);
+        outbox.into_iter().chain(Module::ALL.into_iter().filter(named).map(Series::Module)).collect()
     }
 
     async fn with_database(&self, config: &Config, table: &TableName) -> Result<(), Failed> {
@@ -63,20 +95,53 @@ impl Migrate {
             for migration in migrate::status(&mut connection, table).await.map_err(failed)? {
                 println!("{:04} {:<24} {}", migration.number, migration.name, describe(&migration.state));
             }
+            for module in Module::ALL {
+                for migration in
+                    migrate::module_status(&mut connection, table, module).await.map_err(failed)?
+                {
+                    let name = of_module(migration.name, Some(module));
+                    let state = match migration.state {
+                        State::Pending => format!("not there: migrate --with {module} makes it"),
+                        other => describe(&other),
+                    };
+                    println!("{:04} {name:<24} {state}", migration.number);
+                }
+            }
             return Ok(());
         }
-        let (applied, verb) = if self.instead.dry_run {
-            (migrate::dry_run(&mut connection, table).await.map_err(failed)?, "would be applied, rolled back")
-        } else {
-            (migrate::apply(&mut connection, table).await.map_err(failed)?, "applied")
-        };
+        let mut series = self.asked_for();
+        for module in Module::ALL {
+            let states = migrate::module_status(&mut connection, table, module).await.map_err(failed)?;
+            let is_there = states.iter().any(|known| known.state != State::Pending);
+            if is_there && self.only.is_empty() && !series.contains(&Series::Module(module)) {
+                series.push(Series::Module(module));
+            }
+        }
+        let mut applied = Vec::new();
+        for series in series {
+            let of_series = if self.instead.dry_run {
+                migrate::dry_run_series(&mut connection, table, series).await
+            } else {
+                migrate::apply_series(&mut connection, table, series).await
+            };
+            applied.extend(of_series.map_err(failed)?);
+        }
+        let verb = if self.instead.dry_run { "would be applied, rolled back" } else { "applied" };
         if applied.is_empty() {
             println!("{table}: nothing to do, every migration is applied");
         }
         for migration in applied {
-            println!("{:04} {:<24} {verb}", migration.number, migration.name);
+            let name = of_module(migration.name.to_owned(), migration.module);
+            println!("{:04} {name:<24} {verb}", migration.number);
         }
         Ok(())
+    }
+}
+
+fn of_module(name: String, module: Option<Module>) -> String {
+    match module {
+        None => name,
+        Some(module) => format!("{name} (module {module})"),
     }
 }
 

@@ -3,8 +3,10 @@
 pub mod bench;
 pub mod blocked_keys;
 pub mod check_config;
+mod completions;
 pub mod dead_letters;
 pub mod demo;
+pub mod doctor;
 pub mod exit;
 pub mod log;
 pub mod migrate;
@@ -19,9 +21,10 @@ pub mod run;
 mod selection;
 pub mod status;
 mod systemd;
+mod version;
 
 use crate::config::{self, Config};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +52,8 @@ enum Command {
     CheckConfig(check_config::CheckConfig),
     /// Show how far behind the outbox is, what it waits for, and why.
     Status(status::Status),
+    /// Look for whatever is wrong with the database, the topics and the events, and say what mends it.
+    Doctor(doctor::Doctor),
     /// Look at the events that Kafka refused for good, send them again, or throw them away.
     DeadLetters(dead_letters::DeadLetters),
     /// Look at the keys whose events wait behind a refused one, and decide what becomes of it.
@@ -59,6 +64,8 @@ enum Command {
     Resume(pauses::Resume),
     /// Delete the rows that were sent longer ago than the configured retention.
     Reap(reap::Reap),
+    /// Print a script that completes the command line in a shell.
+    Completions(completions::Completions),
 }
 
 /// Where the configuration is.
@@ -88,21 +95,34 @@ impl ConfigFile {
     }
 }
 
+/// The command line as it is documented: the manual pages and the completions are made of it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Reads the arguments; what is wrong with them, and help and version, ends the process.
+fn arguments() -> Cli {
+    let matches = command().long_version(version::long()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     panic::abort_on_panic();
-    let done = match Cli::parse().command {
+    let done = match arguments().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Demo(demo) => demo.run(),
         Command::Bench(bench) => bench.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Status(status) => status.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::DeadLetters(dead_letters) => dead_letters.run(),
         Command::BlockedKeys(blocked_keys) => blocked_keys.run(),
         Command::Pause(pause) => pause.run(),
         Command::Resume(resume) => resume.run(),
         Command::Reap(reap) => reap.run(),
+        Command::Completions(completions) => completions.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
 //! What commands share that ask Postgres once and end: an unreachable server ends them with 69, a wrong schema with 78.
 
 use super::exit::Failed;
-use crate::config::Config;
+use crate::config::{Config, ConnectionError};
 use crate::postgres::check::Facts;
 use crate::postgres::connect::Database;
 use crate::postgres::grants::Right;
@@ -15,14 +15,27 @@ pub fn database(config: &Config) -> Result<Database, Failed> {
     Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(fault)
 }
 
+/// For a command that looks at relays by their name, and so must not have it: the relays' name, and two connections under
+/// that name and the command's. Nothing is prepared on them, so that the wrong pooler is no reason to see nothing.
+pub fn onlooker(config: &Config, command: &str) -> Result<(String, Database), Failed> {
+    let unreadable = |error: ConnectionError| Failed::Unavailable(anyhow::Error::new(error));
+    let connection = config.postgres.connection().map_err(unreadable)?;
+    let name = connection.config.get_application_name().unwrap_or_default().to_owned();
+    let mut settings = config.postgres.clone();
+    settings.application_name = Some(format!("{name} {command}"));
+    settings.prepared_statements = false;
+    Ok((name, Database::new(&settings, 2, Arc::new(Stats::new())).map_err(fault)?))
+}
+
 /// The checks that a relay makes at start.
 pub async fn checked(config: &Config, database: &Database) -> Result<Facts, Failed> {
     supervisor::check_schema(config, database).await.map_err(failed_check)
 }
 
-/// The rights that a command needs beyond the relay's. Each one that is missing is named by its GRANT.
-pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<(), Failed> {
-    supervisor::check_rights(config, database, rights).await.map_err(failed_check)
+/// The same checks for a command that needs these rights instead of the relay's. Each one that is missing is named by its
+/// GRANT.
+pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<Facts, Failed> {
+    supervisor::check_schema_for(config, database, rights).await.map_err(failed_check)
 }
 
 fn failed_check(error: StartError) -> Failed {

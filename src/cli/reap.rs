@@ -3,6 +3,7 @@
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
+use crate::postgres::grants::REAP_RIGHTS;
 use crate::postgres::reap::PostgresReaper;
 use clap::Args;
 use humantime::format_duration;
@@ -40,7 +41,7 @@ impl Reap {
         let config = self.config.load()?;
         let rows = block_on(async {
             let database = one_shot::database(&config)?;
-            one_shot::checked(&config, &database).await?;
+            one_shot::allowed(&config, &database, REAP_RIGHTS).await?;
             let reaper = PostgresReaper::new(
                 database,
                 config.outbox.table.clone(),

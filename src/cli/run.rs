@@ -18,6 +18,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+/// What a superuser is, and what to do instead.
+pub(super) const MORE_THAN_NEEDED: &str = "who can read and change everything: make a role of its own with `outbox-relay \
+                                           migrate --print-roles`, and put it into [postgres] url";
+
 /// Relay events until SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -132,6 +136,9 @@ async fn start(
         }
     };
     let config = reloading.config().clone();
+    if facts.is_superuser {
+        tracing::warn!("the relay connects as a superuser, {MORE_THAN_NEEDED}");
+    }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
         postgres = facts.server_version_num, "relaying"
@@ -213,7 +220,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(0, &error, "The relay starts as soon as it works");
+                outage.failed(0, &error, crate::relay::worker::POSTGRES_ADVICE);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {

@@ -59,7 +59,8 @@ pub const VARIABLE_PREFIX: &str = "OUTBOX_RELAY__";
 impl Setting {
     /// The environment variable that overrides this setting.
     pub fn variable(&self) -> String {
-        format!("{VARIABLE_PREFIX}{}__{}", self.section, self.key).to_uppercase()
+        let section = self.section.replace('.', "__");
+        format!("{VARIABLE_PREFIX}{section}__{}", self.key).to_uppercase()
     }
 
     /// The other way to give the same secret: `password` and `password_file` are twins.
@@ -83,6 +84,11 @@ pub fn find(section: &str, key: &str) -> Option<&'static Setting> {
 pub const SECTIONS: &[(&str, &str)] = &[
     ("postgres", "The database that holds the outbox."),
     ("kafka", "The cluster that events go to."),
+    (
+        "kafka.oauth",
+        "A login with tokens (SASL OAUTHBEARER, client credentials), in place of a user and a password; it wants\n\
+         \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. In use when token_url is set.",
+    ),
     ("outbox", "The table, and how its rows become records."),
     ("relay", "How much is moved at once, and how long things may take."),
     ("reaper", "The deletion of rows that were sent long ago."),
@@ -202,6 +208,44 @@ pub const SETTINGS: &[Setting] = &[
          too: \"sasl.password_file\". By environment: OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.",
     ),
     public(
+        ("kafka.oauth", "token_url"),
+        Text,
+        Unset("https://login.example.com/oauth2/token"),
+        "The token endpoint of the identity provider. Without TLS only on this host itself.",
+    ),
+    public(
+        ("kafka.oauth", "client_id"),
+        Text,
+        Unset("outbox-relay"),
+        "Who the relay is at the identity provider.",
+    ),
+    secret(("kafka.oauth", "client_secret"), Text, Unset("secret"), "The secret of this client."),
+    public(
+        ("kafka.oauth", "client_secret_file"),
+        File,
+        Unset("kafka-client-secret"),
+        "A file that holds the client_secret. It is read again for each token.",
+    ),
+    public(
+        ("kafka.oauth", "client_authentication"),
+        Choice(&["basic", "post"]),
+        Default("basic"),
+        "How id and secret are sent: in the header Authorization, as every provider must allow, or in the body.",
+    ),
+    public(("kafka.oauth", "scope"), Text, Unset("kafka"), "The scopes to ask for, separated by spaces."),
+    public(
+        ("kafka.oauth", "audience"),
+        Text,
+        Unset("kafka"),
+        "The audience to ask for, where the provider wants one.",
+    ),
+    public(
+        ("kafka.oauth", "ca_location"),
+        File,
+        Unset("oauth-ca.pem"),
+        "The certificate authorities that may sign for the token endpoint. When not given: those of the system.",
+    ),
+    public(
         ("outbox", "table"),
         Text,
         Default("public.outbox"),
@@ -303,6 +347,20 @@ pub const SETTINGS: &[Setting] = &[
         Count(1, 100_000),
         Default("5000"),
         "The most rows that are deleted in one transaction.",
+    ),
+    public(
+        ("reaper", "inbox_retention"),
+        Span(secs(1), secs(3660 * DAY)),
+        Default("30d"),
+        "How long the module inbox keeps which events were processed, where it was made. Keep it above the retention\n\
+         of the topics plus the longest replay.",
+    ),
+    public(
+        ("reaper", "idempotency_retention"),
+        Span(secs(1), secs(3660 * DAY)),
+        Default("1d"),
+        "How long the module idempotency keeps finished requests, where it was made. Unfinished ones that are older are\n\
+         reported, and kept.",
     ),
     public(
         ("admin", "listen"),

@@ -25,6 +25,12 @@ const OWN: &[&str] = &[
     "sslrootcert",
     "sslcert",
     "sslkey",
+    "sslpassword",
+    "sslcrl",
+    "sslcrldir",
+    "sslsni",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
     "tcp_user_timeout",
     "target_session_attrs",
     "connect_timeout",
@@ -49,39 +55,50 @@ const PASSED: &[&str] = &[
     "load_balance_hosts",
 ];
 
-/// Known to libpq, and not to the relay.
-const FOREIGN: &[&str] = &[
-    "client_encoding",
-    "fallback_application_name",
-    "gssdelegation",
-    "gssencmode",
-    "gsslib",
-    "krbsrvname",
-    "max_protocol_version",
-    "min_protocol_version",
-    "oauth_client_id",
-    "oauth_client_secret",
-    "oauth_issuer",
-    "oauth_scope",
-    "passfile",
-    "replication",
-    "require_auth",
-    "requirepeer",
-    "requiressl",
-    "scram_client_key",
-    "scram_server_key",
-    "service",
-    "servicefile",
-    "ssl_max_protocol_version",
-    "ssl_min_protocol_version",
-    "sslcertmode",
-    "sslcompression",
-    "sslcrl",
-    "sslcrldir",
-    "sslkeylogfile",
-    "sslpassword",
-    "sslsni",
+/// Values that ask for what the relay does anyway, and what to do about any other value.
+const AS_IT_IS: &[(&str, &[&str], &str)] = &[
+    ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"], "remove it: the relay always speaks UTF8"),
+    ("gssencmode", &["disable", "prefer"], "the relay speaks no GSSAPI: encrypt with sslmode=verify-full"),
+    ("gssdelegation", &["0"], "remove it: the relay speaks no GSSAPI"),
+    ("max_protocol_version", &["3.0", "3.2", "latest"], "remove it: the relay speaks version 3.0"),
+    ("min_protocol_version", &["3.0"], "remove it: the relay speaks version 3.0"),
+    (
+        "replication",
+        &["false", "off", "no", "0"],
+        "remove it: the relay reads a table, and replicates nothing",
+    ),
+    (
+        "sslcertmode",
+        &["allow"],
+        "remove it: sslcert and sslkey are sent when the server asks, and only when they are set",
+    ),
+    ("sslcompression", &["0"], "remove it: TLS is never compressed, since that can betray what is encrypted"),
 ];
+
+/// Known to libpq and not to the relay, with what to do instead.
+const FOREIGN: &[(&str, &str)] = &[
+    ("fallback_application_name", "set application_name, in the url or in [postgres]"),
+    ("gsslib", NO_GSSAPI),
+    ("krbsrvname", NO_GSSAPI),
+    ("oauth_client_id", NO_OAUTH),
+    ("oauth_client_secret", NO_OAUTH),
+    ("oauth_issuer", NO_OAUTH),
+    ("oauth_scope", NO_OAUTH),
+    ("passfile", "put the password alone into a file, and set [postgres] password_file"),
+    ("require_auth", "channel_binding=require takes no other method than SCRAM-SHA-256 over TLS"),
+    ("requirepeer", "let only the server's user write to the folder of the socket"),
+    ("requiressl", "set sslmode=verify-full, and sslrootcert"),
+    ("scram_client_key", "set [postgres] password_file"),
+    ("scram_server_key", "set [postgres] password_file"),
+    ("service", NO_SERVICE),
+    ("servicefile", NO_SERVICE),
+    ("ssl", "set sslmode=verify-full, and sslrootcert"),
+    ("sslkeylogfile", "remove it: whoever reads that file reads the events"),
+];
+
+const NO_GSSAPI: &str = "the relay speaks no GSSAPI: use SCRAM or a client certificate";
+const NO_OAUTH: &str = "the relay logs in to Postgres with SCRAM or a client certificate";
+const NO_SERVICE: &str = "write the parameters of the service into the url";
 
 /// Splits a URL or a `key=value` string. No message quotes it, since it may hold a password.
 pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
@@ -93,13 +110,14 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     let names = parameters.iter().map(|(key, _)| key.clone()).collect();
     let (problems, sorted): (Vec<_>, Vec<_>) = parameters
         .into_iter()
-        .map(|(key, value)| sort(&key).map(|own| (own, key, value)))
+        .map(|(key, value)| sort(&key, &value).map(|reader| (reader, key, value)))
         .partition(Result::is_err);
     let problems: Vec<_> = problems.into_iter().filter_map(Result::err).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
-    let (own, passed): (Vec<_>, Vec<_>) = sorted.into_iter().flatten().partition(|(own, ..)| *own);
+    let sorted = sorted.into_iter().flatten().filter(|(reader, ..)| *reader != Reader::Nobody);
+    let (own, passed): (Vec<_>, Vec<_>) = sorted.partition(|(reader, ..)| *reader == Reader::Relay);
     let passed = passed.into_iter().map(|(_, key, value)| match key.as_str() {
         "keepalives_count" => ("keepalives_retries".to_owned(), value),
         _ => (key, value),
@@ -114,14 +132,33 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     Ok(Conninfo { rest, own: own.into_iter().map(|(_, key, value)| (key, value)).collect(), names })
 }
 
-/// Whether the relay reads this parameter itself.
-fn sort(key: &str) -> Result<bool, Problem> {
-    if OWN.contains(&key) || PASSED.contains(&key) {
-        return Ok(OWN.contains(&key));
+/// Who reads a parameter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Relay,
+    TokioPostgres,
+    /// It says what holds anyway.
+    Nobody,
+}
+
+/// Who reads this parameter; a problem if nobody does what it asks for.
+fn sort(key: &str, value: &str) -> Result<Reader, Problem> {
+    if OWN.contains(&key) {
+        return Ok(Reader::Relay);
     }
-    if FOREIGN.contains(&key) {
+    if PASSED.contains(&key) {
+        return Ok(Reader::TokioPostgres);
+    }
+    if let Some((_, values, help)) = AS_IT_IS.iter().find(|(known, ..)| *known == key) {
+        if values.contains(&value) {
+            return Ok(Reader::Nobody);
+        }
+        let message = format!("the connection parameter {key} can only be {}", values.join(" or "));
+        return Err(Problem::new(message, *help));
+    }
+    if let Some((_, help)) = FOREIGN.iter().find(|(known, _)| *known == key) {
         let message = format!("the connection parameter {key} is known to libpq, but not to the relay");
-        return Err(Problem::new(message, "remove it"));
+        return Err(Problem::new(message, *help));
     }
     // An unknown key may be a piece of a password: quoted only when it is nearly a known one.
     Err(match nearest(key, OWN.iter().chain(PASSED).copied()) {

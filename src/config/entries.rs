@@ -136,6 +136,10 @@ fn walk_section(
 ) {
     for (key, value) in table {
         let place = lines.place(key.span().start);
+        if let (Some(inner), DeValue::Table(table)) = (subsection(section, key.get_ref()), value.get_ref()) {
+            walk_section(inner, table, lines, entries, findings);
+            continue;
+        }
         match (catalogue::find(section, key.get_ref()), value.get_ref()) {
             (None, _) => findings.error(&place, unknown_key(section, key.get_ref())),
             (Some(setting), DeValue::Table(table)) if setting.kind == Kind::Properties => {
@@ -148,8 +152,17 @@ fn walk_section(
     }
 }
 
+/// The section that stands inside of this one by this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
+fn subsection(section: &str, key: &str) -> Option<&'static str> {
+    let is_inner =
+        |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
+    SECTIONS.iter().map(|(name, _)| *name).find(|name| is_inner(name))
+}
+
 fn unknown_key(section: &str, key: &str) -> Problem {
+    let inner = SECTIONS.iter().filter_map(|(name, _)| name.strip_prefix(section)?.strip_prefix('.'));
     let keys = SETTINGS.iter().filter(|setting| setting.section == section).map(|setting| setting.key);
+    let keys = keys.chain(inner);
     let elsewhere = SETTINGS.iter().find(|setting| setting.key == key);
     let help = match (elsewhere, nearest(key, keys.clone())) {
         (Some(setting), _) => format!("it belongs to [{}]", setting.section),

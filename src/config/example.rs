@@ -12,7 +12,11 @@ pub fn example() -> String {
          # OUTBOX_RELAY__RELAY__BATCH_SIZE. `outbox-relay check-config` reports everything that is wrong here.\n",
     );
     for (section, help) in SECTIONS {
-        text.push_str(&format!("\n# {help}\n[{section}]\n"));
+        text.push('\n');
+        for line in help.lines() {
+            text.push_str(&format!("# {line}\n"));
+        }
+        text.push_str(&format!("[{section}]\n"));
         for setting in SETTINGS.iter().filter(|setting| setting.section == *section) {
             text.push('\n');
             for line in setting.help.lines() {

@@ -6,10 +6,14 @@ use std::io;
 use super::entries::Entry;
 use super::findings::Problem;
 use super::nearest::nearest;
+use super::oauth::OAuth;
 use super::reader::Reader;
 use super::secret::{Secret, SecretSource};
 use super::values::Raw;
 use crate::kafka::properties;
+
+/// The mechanism that logs in with a token.
+pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
 
 /// `[kafka]`: the cluster that events go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct Kafka {
     /// The properties that the user chose, by librdkafka's names; each was accepted by
     /// [`properties::check`].
     pub properties: BTreeMap<String, Property>,
+    /// Where tokens to log in with come from, with SASL OAUTHBEARER.
+    pub oauth: Option<OAuth>,
 }
 
 /// The value of a librdkafka property.
@@ -53,7 +59,8 @@ impl Kafka {
         {
             reader.findings.error(&place, problem);
         }
-        let mut kafka = Kafka { bootstrap_servers, properties: BTreeMap::new() };
+        let oauth = OAuth::from(reader);
+        let mut kafka = Kafka { bootstrap_servers, properties: BTreeMap::new(), oauth };
         let entries = std::mem::take(&mut reader.entries.properties);
         for (name, entry) in &entries {
             match property(name, entry, reader) {
@@ -88,7 +95,27 @@ impl Kafka {
         let uses_sasl = protocol.starts_with("sasl");
         let mechanism =
             ["sasl.mechanism", "sasl.mechanisms"].into_iter().find(|name| entries.contains_key(*name));
-        let chosen = mechanism.and_then(|name| self.plain(name)).unwrap_or("GSSAPI");
+        let chosen = mechanism.and_then(|name| self.plain(name));
+        let tokens = OAuth::place(reader);
+        let chosen = chosen.unwrap_or(if tokens.is_some() { OAUTHBEARER } else { "GSSAPI" });
+        let by_token = chosen.eq_ignore_ascii_case(OAUTHBEARER);
+        if uses_sasl && by_token && tokens.is_none() {
+            let message =
+                "Kafka property `sasl.mechanism` is OAUTHBEARER, and nothing says where tokens come from";
+            let help = "set token_url, client_id and client_secret_file in [kafka.oauth]";
+            let place = place(mechanism.unwrap_or("security.protocol"));
+            reader.findings.error(place, Problem::new(message, help));
+        }
+        if let (Some(place), false) = (tokens, uses_sasl && by_token) {
+            let (message, help) = if uses_sasl {
+                let message = format!("[kafka.oauth] has no effect while `sasl.mechanism` is {chosen}");
+                (message, "set \"sasl.mechanism\" = \"OAUTHBEARER\", or remove [kafka.oauth]")
+            } else {
+                let message = format!("[kafka.oauth] has no effect while security.protocol is {protocol}");
+                (message, "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]")
+            };
+            reader.findings.error(&place, Problem::new(message, help));
+        }
         if uses_sasl && chosen.eq_ignore_ascii_case("GSSAPI") {
             let message =
                 "Kafka property `sasl.mechanism` is GSSAPI, librdkafka's default, which is not built in";
@@ -106,8 +133,7 @@ impl Kafka {
                 .error(place(name), Problem::new(message, "set \"security.protocol\" = \"sasl_ssl\""));
         }
         if protocol == "sasl_plaintext" {
-            let message =
-                "security.protocol sasl_plaintext sends events, and with PLAIN the password, unencrypted";
+            let message = "security.protocol sasl_plaintext sends events, and with PLAIN the password or with OAUTHBEARER the token, unencrypted";
             reader.findings.warn(place("security.protocol"), Problem::new(message, "prefer sasl_ssl"));
         }
         for (name, weak) in [

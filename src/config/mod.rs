@@ -10,7 +10,9 @@ mod example;
 mod findings;
 mod kafka;
 mod lines;
+mod manual;
 mod nearest;
+mod oauth;
 mod postgres;
 mod reader;
 mod reload;
@@ -27,13 +29,16 @@ use std::path::{Path, PathBuf};
 
 pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
+pub(crate) use kafka::OAUTHBEARER;
 pub use kafka::{Kafka, Property};
+pub use manual::manual;
+pub use oauth::{ClientAuthentication, OAuth};
 pub use postgres::{Connection, ConnectionError, Postgres};
 pub use reload::{Change, Effect, changes};
 pub use secret::{Secret, SecretSource};
 pub use sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 pub use size::{BadSize, ByteSize};
-pub use tls::{Tls, TlsMode};
+pub use tls::{Tls, TlsMode, TlsVersion};
 
 use reader::Reader;
 use secret::Lookup;

@@ -10,7 +10,7 @@ use super::conninfo;
 use super::findings::{Place, Problem};
 use super::reader::Reader;
 use super::secret::{Lookup, Secret, SecretSource};
-use super::tls::{Tls, TlsKeys, TlsMode, is_local};
+use super::tls::{Tls, TlsKeys, TlsMode, TlsVersion, is_local, needs_tls};
 
 /// `[postgres]`: the database that holds the outbox. [`Postgres::connection`] puts it together.
 #[derive(Clone, Debug)]
@@ -37,6 +37,13 @@ pub struct Connection {
     pub config: tokio_postgres::Config,
     /// For the TLS connector.
     pub tls: Tls,
+}
+
+impl Connection {
+    /// Whether every host is a socket or loopback, so that nothing goes over a network.
+    pub fn is_local(&self) -> bool {
+        is_local(&self.config)
+    }
 }
 
 /// Why the settings do not make a connection; at start these are findings, later a rotated file can cause them.
@@ -107,6 +114,7 @@ impl Postgres {
         let tls = keys.resolve(&config, &self.lookup);
         config.ssl_mode(tls.mode.negotiation());
         problems.extend(keys.check(&tls, &self.lookup));
+        problems.extend(needs_tls(&config, tls.mode));
         if problems.is_empty() { Ok(Connection { config, tls }) } else { Err(problems) }
     }
 
@@ -145,6 +153,7 @@ impl Postgres {
             root_cert: reader.text("postgres", "sslrootcert"),
             client_cert: reader.text("postgres", "sslcert"),
             client_key: reader.text("postgres", "sslkey"),
+            ..TlsKeys::default()
         };
         let connect_timeout = reader.span("postgres", "connect_timeout");
         let prepared_statements = reader.flag("postgres", "prepared_statements");
@@ -197,6 +206,7 @@ fn own_parameter(
 ) -> Result<(), Problem> {
     let invalid =
         |help: &str| Problem::new(format!("the connection parameter {key} has an invalid value"), help);
+    let versions = || invalid("TLSv1.2 or TLSv1.3: older versions are broken");
     match key {
         "sslmode" if value == "allow" => {
             return Err(invalid(
@@ -210,6 +220,16 @@ fn own_parameter(
         "sslrootcert" => tls.root_cert = Some(value.to_owned()),
         "sslcert" => tls.client_cert = Some(value.to_owned()),
         "sslkey" => tls.client_key = Some(value.to_owned()),
+        "sslpassword" => tls.key_password = Some(Secret::new(value)),
+        "sslcrl" => tls.crl = Some(value.to_owned()),
+        "sslcrldir" => tls.crl_dir = Some(value.to_owned()),
+        "sslsni" => match value {
+            "0" => tls.hides_host = true,
+            "1" => {}
+            _ => return Err(invalid("1, or 0 to hide the name of the host")),
+        },
+        "ssl_min_protocol_version" => tls.version_min = Some(TlsVersion::named(value).ok_or_else(versions)?),
+        "ssl_max_protocol_version" => tls.version_max = Some(TlsVersion::named(value).ok_or_else(versions)?),
         "connect_timeout" => {
             let seconds: i64 = value.parse().map_err(|_| invalid("a number of seconds"))?;
             if seconds > 0 {

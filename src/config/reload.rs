@@ -3,6 +3,7 @@
 //! What decides where events come from and go to (the database, the cluster, the table, the topics) never changes under a
 //! running relay, nor does what its tasks and connections are made of. Limits, intervals, secrets and the log's level do.
 
+use super::oauth::OAuth;
 use super::{Config, Kafka, Property, Reaper, Relay};
 
 /// When a change of a setting takes effect.
@@ -55,6 +56,15 @@ pub(super) const COMPARED: &[Compared] = &[
     ("kafka", "bootstrap_servers", Effect::Restart, |a, b| {
         a.kafka.bootstrap_servers != b.kafka.bootstrap_servers
     }),
+    ("kafka.oauth", "token_url", Effect::Restart, |a, b| differs(a, b, |oauth| &oauth.token_url)),
+    ("kafka.oauth", "client_id", Effect::Restart, |a, b| differs(a, b, |oauth| &oauth.client_id)),
+    ("kafka.oauth", "client_secret", Effect::Restart, |a, b| differs(a, b, |oauth| &oauth.client_secret)),
+    ("kafka.oauth", "client_authentication", Effect::Restart, |a, b| {
+        differs(a, b, |oauth| &oauth.client_authentication)
+    }),
+    ("kafka.oauth", "scope", Effect::Restart, |a, b| differs(a, b, |oauth| &oauth.scope)),
+    ("kafka.oauth", "audience", Effect::Restart, |a, b| differs(a, b, |oauth| &oauth.audience)),
+    ("kafka.oauth", "ca_location", Effect::Restart, |a, b| differs(a, b, |oauth| &oauth.ca_location)),
     ("outbox", "table", Effect::Restart, |a, b| a.outbox.table != b.outbox.table),
     ("outbox", "topic", Effect::Restart, |a, b| a.outbox.topic != b.outbox.topic),
     ("outbox", "on_sent", Effect::Restart, |a, b| a.outbox.on_sent != b.outbox.on_sent),
@@ -78,10 +88,18 @@ pub(super) const COMPARED: &[Compared] = &[
     ("reaper", "retention", Effect::Now, |a, b| a.reaper.retention != b.reaper.retention),
     ("reaper", "interval", Effect::Now, |a, b| a.reaper.interval != b.reaper.interval),
     ("reaper", "batch_size", Effect::Now, |a, b| a.reaper.batch_size != b.reaper.batch_size),
+    ("reaper", "inbox_retention", Effect::Now, |a, b| a.reaper.inbox_retention != b.reaper.inbox_retention),
+    ("reaper", "idempotency_retention", Effect::Now, |a, b| {
+        a.reaper.idempotency_retention != b.reaper.idempotency_retention
+    }),
     ("admin", "listen", Effect::Restart, |a, b| a.admin.listen != b.admin.listen),
     ("log", "level", Effect::Now, |a, b| a.log.level != b.log.level),
     ("log", "format", Effect::Restart, |a, b| a.log.format != b.log.format),
 ];
+
+fn differs<T: PartialEq>(a: &Config, b: &Config, part: fn(&OAuth) -> &T) -> bool {
+    a.kafka.oauth.as_ref().map(part) != b.kafka.oauth.as_ref().map(part)
+}
 
 /// What differs between two configurations, in the order of the file.
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
@@ -118,6 +136,7 @@ fn same_cluster(old: &Kafka, new: &Kafka) -> bool {
             && (old == new || matches!((old, new), (Property::Secret(_), Property::Secret(_))))
     };
     old.bootstrap_servers == new.bootstrap_servers
+        && old.oauth == new.oauth
         && old.properties.len() == new.properties.len()
         && old.properties.iter().zip(&new.properties).all(same)
 }

@@ -91,6 +91,8 @@ impl Reaper {
             retention: reader.span("reaper", "retention"),
             interval: reader.span("reaper", "interval"),
             batch_size: reader.count("reaper", "batch_size"),
+            inbox_retention: reader.span("reaper", "inbox_retention"),
+            idempotency_retention: reader.span("reaper", "idempotency_retention"),
         }
     }
 }
@@ -104,6 +106,14 @@ impl Admin {
                 Problem::new(message, "for instance \"127.0.0.1:9187\", \"[::]:9187\" or \"off\"")
             }),
         });
+        if let Some(address) = listen
+            && !address.ip().is_loopback()
+        {
+            let place = reader.place("admin", "listen").unwrap_or_else(|| reader.default_place());
+            let message = "[admin] listen is open to other hosts, without a login and without TLS";
+            let help = "listen on 127.0.0.1 or [::1], or let only your monitoring and probes reach the port";
+            reader.findings.warn(&place, Problem::new(message, help));
+        }
         Admin { listen }
     }
 }

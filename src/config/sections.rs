@@ -73,6 +73,10 @@ pub struct Reaper {
     pub interval: Duration,
     /// The most rows deleted in one transaction.
     pub batch_size: usize,
+    /// How long the module inbox keeps the mark of an event.
+    pub inbox_retention: Duration,
+    /// How long the module idempotency keeps a finished request.
+    pub idempotency_retention: Duration,
 }
 
 /// `[admin]`: metrics and health over HTTP.

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
 
 use super::findings::Problem;
-use super::secret::Lookup;
+use super::secret::{Lookup, Secret};
 
 /// How the connection is encrypted, and how the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,55 @@ pub struct Tls {
     pub client_cert: Option<PathBuf>,
     /// The client's key; given exactly when the certificate is.
     pub client_key: Option<PathBuf>,
+    /// What the client's key is encrypted with.
+    pub key_password: Option<Secret>,
+    /// A file of revocation lists.
+    pub crl: Option<PathBuf>,
+    /// A folder of revocation lists, named by hash as OpenSSL wants it.
+    pub crl_dir: Option<PathBuf>,
+    /// Whether the server is told which host is meant (SNI).
+    pub names_host: bool,
+    /// The oldest version of TLS.
+    pub version_min: TlsVersion,
+    /// The newest version of TLS; `None` is the newest that OpenSSL has.
+    pub version_max: Option<TlsVersion>,
+}
+
+impl Tls {
+    /// This mode, and nothing else out of the ordinary.
+    pub fn new(mode: TlsMode) -> Tls {
+        Tls {
+            mode,
+            root_cert: None,
+            client_cert: None,
+            client_key: None,
+            key_password: None,
+            crl: None,
+            crl_dir: None,
+            names_host: true,
+            version_min: TlsVersion::V1_2,
+            version_max: None,
+        }
+    }
+}
+
+/// A version of TLS that is still to be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// 1.2.
+    V1_2,
+    /// 1.3.
+    V1_3,
+}
+
+impl TlsVersion {
+    pub(super) fn named(name: &str) -> Option<TlsVersion> {
+        match name {
+            "TLSv1.2" => Some(TlsVersion::V1_2),
+            "TLSv1.3" => Some(TlsVersion::V1_3),
+            _ => None,
+        }
+    }
 }
 
 /// How far TLS is required and verified: libpq's `sslmode`.
@@ -64,13 +113,19 @@ impl TlsMode {
     }
 }
 
-/// The four parameters of TLS, as one source gives them.
+/// The parameters of TLS, as one source gives them. The last six can only stand in the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsKeys {
     pub(super) mode: Option<TlsMode>,
     pub(super) root_cert: Option<String>,
     pub(super) client_cert: Option<String>,
     pub(super) client_key: Option<String>,
+    pub(super) key_password: Option<Secret>,
+    pub(super) crl: Option<String>,
+    pub(super) crl_dir: Option<String>,
+    pub(super) hides_host: bool,
+    pub(super) version_min: Option<TlsVersion>,
+    pub(super) version_max: Option<TlsVersion>,
 }
 
 impl TlsKeys {
@@ -81,6 +136,7 @@ impl TlsKeys {
             root_cert: self.root_cert.clone().or(other.root_cert),
             client_cert: self.client_cert.clone().or(other.client_cert),
             client_key: self.client_key.clone().or(other.client_key),
+            ..other
         }
     }
 
@@ -97,7 +153,18 @@ impl TlsKeys {
             None if is_local(config) => TlsMode::Prefer,
             None => TlsMode::VerifyFull,
         };
-        Tls { mode, root_cert, client_cert: path(&self.client_cert), client_key: path(&self.client_key) }
+        Tls {
+            mode,
+            root_cert,
+            client_cert: path(&self.client_cert),
+            client_key: path(&self.client_key),
+            key_password: self.key_password.clone(),
+            crl: path(&self.crl),
+            crl_dir: path(&self.crl_dir),
+            names_host: !self.hides_host,
+            version_min: self.version_min.unwrap_or(TlsVersion::V1_2),
+            version_max: self.version_max,
+        }
     }
 
     fn trusts_system(&self) -> bool {
@@ -115,8 +182,22 @@ impl TlsKeys {
             let message = "of sslcert and sslkey, only one is given";
             problems.push(Problem::new(message, "give both, or neither"));
         }
-        let files =
-            [("sslrootcert", &tls.root_cert), ("sslcert", &tls.client_cert), ("sslkey", &tls.client_key)];
+        if tls.version_max.is_some_and(|max| max < tls.version_min) {
+            let message = "ssl_max_protocol_version is below ssl_min_protocol_version";
+            problems.push(Problem::new(message, "remove ssl_max_protocol_version"));
+        }
+        if (tls.crl.is_some() || tls.crl_dir.is_some()) && tls.mode < TlsMode::VerifyCa {
+            let message = format!("with sslmode {} no certificate is verified, nor revoked", tls.mode.name());
+            problems
+                .push(Problem::new(message, "set sslmode to verify-full, or remove sslcrl and sslcrldir"));
+        }
+        let files = [
+            ("sslrootcert", &tls.root_cert),
+            ("sslcert", &tls.client_cert),
+            ("sslkey", &tls.client_key),
+            ("sslcrl", &tls.crl),
+            ("sslcrldir", &tls.crl_dir),
+        ];
         for (key, path) in files {
             if let Some(path) = path
                 && let Err(error) = std::fs::File::open(path)
@@ -127,6 +208,21 @@ impl TlsKeys {
         }
         problems
     }
+}
+
+/// What asks for TLS where there is none.
+pub(super) fn needs_tls(config: &tokio_postgres::Config, mode: TlsMode) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if config.get_channel_binding() == ChannelBinding::Require && mode == TlsMode::Disable {
+        let message = "channel_binding is require, which needs TLS, and sslmode is disable";
+        problems.push(Problem::new(message, "set sslmode to verify-full"));
+    }
+    if config.get_ssl_negotiation() == SslNegotiation::Direct && mode < TlsMode::Require {
+        let message =
+            format!("sslnegotiation is direct, which cannot do without TLS, and sslmode is {}", mode.name());
+        problems.push(Problem::new(message, "set sslmode to verify-full"));
+    }
+    problems
 }
 
 /// Whether every host is a socket or loopback. With an address and a name, the address is what is connected to.

@@ -1,14 +1,19 @@
 //! The cluster: opens producers, and tries single things on throw-away ones.
 
+use super::complaints::Complaints;
 use super::context::{Context, Reports};
+use super::handshake;
 use super::limits::Limits;
 use super::polled::PolledProducer;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
+use super::statistics::Statistics;
+use super::tokens::Tokens;
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
-use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE};
+use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE, TOKEN};
+use crate::relay::stats::Stats;
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
@@ -24,16 +29,25 @@ const RECORD_BYTES_MAX: usize = 1_000_000;
 const BATCH_OVERHEAD: usize = 1_024;
 /// A producer batch is never made smaller than this, whatever a topic says.
 pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
+/// How often a producer tells of its own work. What it tells grows with the number of partitions: 1,000 of them take it
+/// some milliseconds.
+const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
+const STATISTICS_EVERY_MS: &str = "10000";
 /// One row alone gets no longer than this.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A Kafka cluster.
 pub struct KafkaCluster {
     settings: RefCell<config::Kafka>,
+    /// With SASL OAUTHBEARER.
+    tokens: Option<Arc<Tokens>>,
     batch_rows: Cell<usize>,
     batch_bytes: Cell<usize>,
     limits: Rc<Limits>,
     optional_headers: Rc<[OptionalHeader]>,
+    complaints: Arc<Complaints>,
+    /// The client's own figures, if somebody wants them.
+    statistics: Option<Arc<Statistics>>,
 }
 
 impl KafkaCluster {
@@ -45,19 +59,30 @@ impl KafkaCluster {
     ) -> Result<KafkaCluster, Failure> {
         let mut cluster = KafkaCluster {
             settings: RefCell::new(kafka.clone()),
+            tokens: kafka.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))),
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
-            limits: Rc::new(Limits::new(ClientConfig::new(), RECORD_BYTES_MAX)),
+            limits: Rc::new(Limits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
+            complaints: Arc::default(),
+            statistics: None,
         };
         let config = client_config(kafka)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
-        cluster.limits = Rc::new(Limits::new(config, record_bytes_max));
+        // The client library's administrator cannot log in with a token.
+        let asks_with = kafka.oauth.is_none().then_some(config);
+        cluster.limits = Rc::new(Limits::new(asks_with, record_bytes_max));
         Ok(cluster)
     }
 
+    /// Lets the producers tell of their own work every now and then.
+    pub fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
+        self.statistics = Some(Arc::new(Statistics::new(stats)));
+        self
+    }
+
     /// What is opened from now on has these settings, with the secrets as they are now. Those on which what is known of the
-    /// cluster rests have to be the same: brokers and the plain properties.
+    /// cluster rests have to be the same: brokers, the plain properties, and where tokens come from.
     pub fn reconfigure(&self, kafka: &config::Kafka, relay: &config::Relay) {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
@@ -79,7 +104,7 @@ impl KafkaCluster {
     pub fn check_settings(&self) -> Result<(), Failure> {
         let (mut config, _) = self.producer_config()?;
         config.remove("bootstrap.servers");
-        match BaseProducer::from_config_and_context(&config, Context(Arc::default())) {
+        match BaseProducer::from_config_and_context(&config, self.context(Arc::default())) {
             Ok::<BaseProducer<Context>, _>(_) => Ok(()),
             Err(error) => Err(unusable(&error)),
         }
@@ -95,6 +120,9 @@ impl KafkaCluster {
             {
                 config.set(name, value);
             }
+        }
+        if self.statistics.is_some() && config.get(STATISTICS_INTERVAL).is_none() {
+            config.set(STATISTICS_INTERVAL, STATISTICS_EVERY_MS);
         }
         let wanted = number(&config, "batch.size").unwrap_or(RECORD_BYTES_MAX);
         let batch_bytes =
@@ -113,16 +141,32 @@ impl KafkaCluster {
         Ok((config, batch_bytes))
     }
 
+    /// Without a token no broker would answer, and nobody would say why.
+    async fn have_token(&self) -> Result<(), Failure> {
+        let Some(tokens) = self.tokens.clone() else { return Ok(()) };
+        match tokio::task::spawn_blocking(move || tokens.get().map(drop)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(TOKEN.failure(error.to_string())),
+            Err(error) => Err(Failure::unknown(error.to_string())),
+        }
+    }
+
     async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
+        self.have_token().await?;
         let reports = Arc::new(Reports::default());
-        let context = Context(Arc::clone(&reports));
+        let context = self.context(Arc::clone(&reports));
         let created = tokio::task::spawn_blocking(move || PolledProducer::new(&config, context)).await;
         match created {
             Ok(Ok(producer)) => Ok((producer, reports, batch_bytes)),
             Ok(Err(error)) => Err(unusable(&error)),
             Err(error) => Err(Failure::unknown(error.to_string())),
         }
+    }
+
+    fn context(&self, reports: Arc<Reports>) -> Context {
+        let watched = self.statistics.as_ref().map(Statistics::watch);
+        Context::new(reports, Arc::clone(&self.complaints), self.tokens.clone(), watched)
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
@@ -166,13 +210,17 @@ impl Publisher for KafkaCluster {
         if answered {
             return Ok(());
         }
-        Err(reports.refused().unwrap_or_else(|| {
+        let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
                 "no broker of {} answers: {}",
                 self.settings.borrow().bootstrap_servers,
                 reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
             ))
-        }))
+        });
+        let config = client_config(&self.settings.borrow())?;
+        let error = failure.error.clone();
+        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
+        Err(Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure })
     }
 
     async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
@@ -191,6 +239,9 @@ pub(super) fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Fa
     config.set("socket.keepalive.enable", "true");
     for (name, value) in settings.read_properties().map_err(unreadable)? {
         config.set(name, value.expose());
+    }
+    if settings.oauth.is_some() {
+        config.set("sasl.mechanism", config::OAUTHBEARER);
     }
     config.set("bootstrap.servers", &settings.bootstrap_servers);
     config.set("allow.auto.create.topics", "false");

@@ -1,10 +1,13 @@
 //! What librdkafka calls back: delivery reports, errors and log lines.
 
+use super::complaints::Complaints;
 use super::failure::failure;
+use super::statistics::Watched;
+use super::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Report;
-use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET};
-use rdkafka::client::ClientContext;
+use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, Reason, TLS, TOKEN};
+use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
@@ -96,36 +99,84 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The callbacks of one producer.
-pub(super) struct Context(pub(super) Arc<Reports>);
+pub(super) struct Context {
+    reports: Arc<Reports>,
+    complaints: Arc<Complaints>,
+    /// To log in with, with SASL OAUTHBEARER.
+    tokens: Option<Arc<Tokens>>,
+    watched: Option<Watched>,
+}
+
+impl Context {
+    /// Those of a producer that reports to these.
+    pub(super) fn new(
+        reports: Arc<Reports>,
+        complaints: Arc<Complaints>,
+        tokens: Option<Arc<Tokens>>,
+        watched: Option<Watched>,
+    ) -> Context {
+        Context { reports, complaints, tokens, watched }
+    }
+}
 
 impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+        let tokens = self.tokens.as_ref().ok_or("[kafka.oauth] is not set")?;
+        Ok(tokens.get()?)
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         // A state change is said once by the relay itself; librdkafka repeats each per broker and attempt.
         match level {
             // A producer that can do nothing more: the relay replaces it, and says what becomes of its rows.
             _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-                tracing::error!(target: "librdkafka", "{facility}: {message}");
+                self.complaints.hear(facility, message);
             }
             _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
         }
     }
 
+    /// Instead of the parsed form, which would build every partition's figures to throw them away.
+    fn stats_raw(&self, statistics: &[u8]) {
+        if let Some(watched) = &self.watched {
+            watched.take_in(statistics);
+        }
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", "{error}: {reason}");
-        let mut last_error = lock(&self.0.last_error);
+        let mut last_error = lock(&self.reports.last_error);
         // That all brokers are down follows the error that says why.
         if last_error.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
             *last_error = Some(reason.to_owned());
         }
         drop(last_error);
-        let Some(why) = error.rdkafka_error_code().map(super::failure::reason) else { return };
+        let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
-            *lock(&self.0.refused) = Some(why.failure(reason));
-            self.0.failed.store(true, Ordering::Release);
-            self.0.wake.notify_one();
+            *lock(&self.reports.refused) = Some(why.failure(reason));
+            self.reports.failed.store(true, Ordering::Release);
+            self.reports.wake.notify_one();
         }
+    }
+}
+
+/// Two things that the code alone does not say: that there is no token to log in with, and that a broker refused the
+/// client's certificate. It does so when TLS is set up already for the client, which takes it for a broken connection.
+fn reason_of(code: RDKafkaErrorCode, said: &str) -> &'static Reason {
+    match code {
+        RDKafkaErrorCode::Authentication if said.contains("Failed to acquire SASL OAUTHBEARER token") => {
+            &TOKEN
+        }
+        RDKafkaErrorCode::BrokerTransportFailure
+            if said.contains("SSL routines") && said.contains(" alert ") =>
+        {
+            &TLS
+        }
+        code => super::failure::reason(code),
     }
 }
 
@@ -142,6 +193,6 @@ impl ProducerContext for Context {
             Ok(_) => Ok(()),
             Err((error, _)) => Err(failure("publishing", error)),
         };
-        self.0.report(index, outcome);
+        self.reports.report(index, outcome);
     }
 }

@@ -19,14 +19,15 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 pub struct Limits {
     /// librdkafka's `message.max.bytes`: no larger record is taken.
     pub record_bytes_max: usize,
-    config: RefCell<ClientConfig>,
+    /// `None` if the brokers cannot be asked.
+    config: RefCell<Option<ClientConfig>>,
     /// Made when it is first needed, and anew after a change of the configuration.
     admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
     known: RefCell<HashMap<String, (usize, Instant)>>,
 }
 
 impl Limits {
-    pub(super) fn new(config: ClientConfig, record_bytes_max: usize) -> Limits {
+    pub(super) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> Limits {
         Limits {
             record_bytes_max,
             config: RefCell::new(config),
@@ -35,9 +36,11 @@ impl Limits {
         }
     }
 
-    /// Asks by this configuration from now on: the secrets may be other ones.
+    /// Asks by this configuration from now on, if it asks at all: the secrets may be other ones.
     pub(super) fn reconfigure(&self, config: ClientConfig) {
-        self.config.replace(config);
+        if let Some(asks_with) = self.config.borrow_mut().as_mut() {
+            *asks_with = config;
+        }
         if let Some(admin) = self.admin.take() {
             // Its end waits for its threads.
             tokio::task::spawn_blocking(move || drop(admin));
@@ -75,7 +78,7 @@ impl Limits {
         let admin = match known {
             Some(admin) => admin,
             None => {
-                let admin = Arc::new(self.config.borrow().create().ok()?);
+                let admin = Arc::new(self.config.borrow().as_ref()?.create().ok()?);
                 Arc::clone(self.admin.borrow_mut().insert(admin))
             }
         };

@@ -2,13 +2,21 @@
 
 pub mod cluster;
 pub mod codes;
+mod complaints;
 pub mod consume;
 mod context;
+pub mod doctor;
 pub mod failure;
+mod handshake;
+pub mod inspect;
+pub mod library;
 pub mod limits;
 pub mod mock;
 mod polled;
 pub mod producer;
 pub mod properties;
 pub mod record;
+mod statistics;
+mod token_endpoint;
+mod tokens;
 pub mod topics;

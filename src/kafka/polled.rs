@@ -45,9 +45,9 @@ impl PolledProducer {
                 polled.poll(STEP);
             }
         });
+        // Whoever wants the producer says so, once.
         let thread = thread.map_err(|error| {
-            tracing::error!("the thread of a producer cannot be started: {error}");
-            KafkaError::ClientCreation(error.to_string())
+            KafkaError::ClientCreation(format!("its thread cannot be started, are there too many: {error}"))
         })?;
         Ok(PolledProducer { inner: Some(Inner { producer, stop, thread }) })
     }

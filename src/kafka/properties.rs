@@ -41,6 +41,43 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("enabled_events", "the relay reads the producer's events itself"),
     ("plugin.library.paths", "foreign code inside of the producer could change what is sent"),
     ("interceptors", "foreign code inside of the producer could change what is sent"),
+    (
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "a token that nobody has signed proves nothing; set [kafka.oauth] instead",
+    ),
+    ("https.ca.location", TOKEN_AUTHORITIES),
+    ("https.ca.pem", TOKEN_AUTHORITIES),
+    ("sasl.oauthbearer.method", TOKENS),
+    ("sasl.oauthbearer.config", TOKENS),
+    ("sasl.oauthbearer.client.id", TOKENS),
+    ("sasl.oauthbearer.client.secret", TOKENS),
+    ("sasl.oauthbearer.client.credentials.client.id", TOKENS),
+    ("sasl.oauthbearer.client.credentials.client.secret", TOKENS),
+    ("sasl.oauthbearer.token.endpoint.url", TOKENS),
+    ("sasl.oauthbearer.scope", TOKENS),
+    (
+        "sasl.oauthbearer.extensions",
+        "the relay's tokens go without extensions, which the client library does not pass on",
+    ),
+    ("sasl.oauthbearer.grant.type", GRANT),
+    ("sasl.oauthbearer.metadata.authentication.type", GRANT),
+    ("sasl.oauthbearer.assertion.algorithm", GRANT),
+    ("sasl.oauthbearer.assertion.claim.aud", GRANT),
+    ("sasl.oauthbearer.assertion.claim.exp.seconds", GRANT),
+    ("sasl.oauthbearer.assertion.claim.iss", GRANT),
+    ("sasl.oauthbearer.assertion.claim.jti.include", GRANT),
+    ("sasl.oauthbearer.assertion.claim.nbf.seconds", GRANT),
+    ("sasl.oauthbearer.assertion.claim.sub", GRANT),
+    ("sasl.oauthbearer.assertion.file", GRANT),
+    ("sasl.oauthbearer.assertion.jwt.template.file", GRANT),
+    ("sasl.oauthbearer.assertion.private.key.file", GRANT),
+    ("sasl.oauthbearer.assertion.private.key.passphrase", GRANT),
+    ("sasl.oauthbearer.assertion.private.key.pem", GRANT),
+    ("sasl.kerberos.keytab", KERBEROS),
+    ("sasl.kerberos.kinit.cmd", KERBEROS),
+    ("sasl.kerberos.min.time.before.relogin", KERBEROS),
+    ("sasl.kerberos.principal", KERBEROS),
+    ("sasl.kerberos.service.name", KERBEROS),
 ];
 
 const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
@@ -51,6 +88,12 @@ const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
 const QUEUE: &str =
     "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";
 const BROKERS: &str = "set [kafka] bootstrap_servers instead";
+const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
+const TOKEN_AUTHORITIES: &str =
+    "it is for tokens, which the relay fetches itself; set [kafka.oauth] ca_location instead";
+const GRANT: &str =
+    "the relay gets its tokens by the client credentials grant alone; set [kafka.oauth] instead";
+const KERBEROS: &str = "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
 const LOG: &str = "set [log] level instead";
 
 /// Properties whose values must never be shown; each can be read from a file by its twin, `<name>_file`.
@@ -189,14 +232,21 @@ mod tests {
     #[test]
     fn a_refusal_never_quotes_a_secret() {
         for name in SECRETS {
-            let reason = check(name, "hunter2\0").unwrap_err();
+            let Err(reason) = check(name, "hunter2\0") else { panic!("{name}") };
             assert!(!reason.contains("hunter2"), "{reason}");
         }
     }
 
     #[test]
-    fn what_this_build_lacks_is_refused() {
-        let reason = check("sasl.oauthbearer.method", "oidc").unwrap_err();
-        assert!(reason.contains("not available at build time"), "{reason}");
+    fn what_this_build_lacks_is_refused_with_what_to_set_instead() {
+        let oauth = names().filter(|name| name.contains("oauthbearer") || name.starts_with("https."));
+        for name in oauth {
+            let reason = check(name, "oidc").unwrap_err();
+            assert!(reason.starts_with("cannot be set: "), "{name}: {reason}");
+            assert!(reason.contains("[kafka.oauth]") || name.ends_with(".extensions"), "{name}: {reason}");
+        }
+        for name in names().filter(|name| name.contains("kerberos")) {
+            assert!(check(name, "x").unwrap_err().contains("can be PLAIN, SCRAM-SHA-256"), "{name}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use super::failure::failure;
 use super::producer::METADATA_TIMEOUT;
 use crate::config;
 use crate::relay::failure::Failure;
+use crate::relay::reason::CONFIGURATION;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication, TopicResult};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -35,6 +36,11 @@ impl Topics {
     ///
     /// librdkafka does not take the settings.
     pub fn new(settings: &config::Kafka) -> Result<Topics, Failure> {
+        if settings.oauth.is_some() {
+            let error =
+                "the Kafka client library cannot manage topics when it logs in with a token ([kafka.oauth])";
+            return Err(CONFIGURATION.failure(error));
+        }
         let config = client_config(settings)?;
         let creating = |error| failure("creating a client", &error);
         let admin = config.create().map_err(creating)?;

@@ -62,6 +62,7 @@ impl Outbox for PostgresOutbox {
             _ => self.connection.insert(self.database.get().await?),
         };
         let (doubtful, prepares) = (&self.doubtful, self.database.prepares());
+        self.database.count_transaction();
         let serial = serial(connection);
         let locking = Locking { statements: &self.statements, settings: &self.settings, prepares, lanes };
         let (open, rows, reading) = match promptly {

@@ -33,6 +33,7 @@ pub struct Database {
     settings: Arc<Mutex<config::Postgres>>,
     prepares: bool,
     latest: Latest,
+    stats: Arc<Stats>,
     pool: Pool,
 }
 
@@ -45,7 +46,7 @@ impl Database {
     ) -> Result<Database, Fault> {
         LazyLock::force(&BEGUN);
         let latest = Latest::default();
-        let connect = Connect { latest: latest.clone(), stats };
+        let connect = Connect { latest: latest.clone(), stats: Arc::clone(&stats) };
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         // `Connect` uses the latest settings; the ones given here are never used.
         let manager = Manager::from_connect(tokio_postgres::Config::new(), connect, recycling);
@@ -57,7 +58,7 @@ impl Database {
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         let (settings, prepares) = (Arc::new(Mutex::new(settings.clone())), settings.prepared_statements);
-        Ok(Database { settings, prepares, latest, pool })
+        Ok(Database { settings, prepares, latest, stats, pool })
     }
 
     /// A connection, a new one if none is free.
@@ -78,6 +79,11 @@ impl Database {
     /// Connects with these settings from now on; they have to lead to the same database. What is connected stays.
     pub fn reconfigure(&self, settings: &config::Postgres) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
+    }
+
+    /// A transaction is about to begin.
+    pub(super) fn count_transaction(&self) {
+        self.stats.postgres_transactions.inc();
     }
 
     /// Whether statements may be prepared.

@@ -1,5 +1,6 @@
 //! What an error of Postgres asks for. The table is [`super::sqlstates`].
 
+use super::handshake;
 use super::server_error::ServerError;
 use super::sqlstates;
 use crate::relay::failure::{Fault, FaultKind};
@@ -31,10 +32,15 @@ pub fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
 /// Sorts an error, adds what a person can do about it, and drops what could show a row.
 pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
     let error = ServerError::from(error);
-    let entry = error.code().and_then(|code| sqlstates::entry(code.code()));
-    let message = match entry.filter(|entry| !entry.remedy.starts_with("nothing")) {
-        Some(entry) => format!("{error}: {}", entry.remedy),
-        None => error.to_string(),
+    let text = error.to_string();
+    let remedy = match error.code() {
+        Some(code) => handshake::remedy_if_intercepted(&text)
+            .or_else(|| sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned())),
+        None => handshake::remedy(&text),
+    };
+    let message = match remedy.filter(|remedy| !remedy.starts_with("nothing")) {
+        Some(remedy) => format!("{text}: {remedy}"),
+        None => text,
     };
     Fault { kind: kind(error.code()), doing, message }
 }

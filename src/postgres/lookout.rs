@@ -7,7 +7,7 @@ use super::transaction::{Params, ShortTransaction};
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::ServerId;
-use crate::relay::scout::{Lookout, Sighting};
+use crate::relay::scout::{Lookout, Oldest, Sighting};
 use deadpool_postgres::Object;
 use std::rc::Rc;
 use std::time::Duration;
@@ -87,14 +87,16 @@ impl Lookout for PostgresLookout {
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
     }
 
-    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
         const DOING: &str = "looking for the oldest event";
         let statements = Rc::clone(&self.statements);
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let (_, rows) = self.query(DOING, &statements.oldest, &[(&lanes, Type::INT2_ARRAY)]).await?;
-        let seconds: Option<f64> =
-            rows.first().map_or(Ok(None), |row| row.try_get(0)).map_err(|error| fault(DOING, error))?;
-        Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+        let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
+        let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
+        let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
+        let age = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        Ok(Oldest { age, clock_us })
     }
 }
 

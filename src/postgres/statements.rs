@@ -70,15 +70,21 @@ const ALL_PAUSED: &str = "EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND ag
 const NOT_PAUSED: &str = "NOT EXISTS (
         SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = {topic_of_row}))";
 
+/// The key of this row is not paused.
+const KEY_NOT_PAUSED: &str = "NOT EXISTS (
+        SELECT FROM {pause} b
+        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type})";
+
+/// The key of this row is not blocked.
+const KEY_NOT_BLOCKED: &str = "NOT EXISTS (
+        SELECT FROM {blocked_key} b
+        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type})";
+
 /// Whether the key of this row is neither blocked nor paused. That none is, is asked once.
 const NOT_BLOCKED: &str = "(NOT EXISTS (
         SELECT 1 FROM {blocked_key} UNION ALL SELECT 1 FROM {pause} WHERE aggregate_id IS NOT NULL)
-    OR NOT EXISTS (
-        SELECT FROM {blocked_key} b
-        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type})
-    AND NOT EXISTS (
-        SELECT FROM {pause} b
-        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
+    OR {key_not_blocked}
+    AND {key_not_paused})";
 
 /// Reads the lanes one after the other, of each at most its share. The LEFT JOIN gives the version even if no row is
 /// pending.
@@ -272,9 +278,12 @@ FROM (
     ) AS bounded
 ) AS c";
 
-/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`.
+/// The age of the oldest first unsent row of a lane: ids are drawn in about the order of `created_at`. An infinite time,
+/// which a writer can make, has an infinite age; before PostgreSQL 17, subtracting it as a time is an error. And the time
+/// of the server's clock when all of them were looked at.
 pub(super) const OLDEST: &str = "
-SELECT max(greatest(extract(epoch FROM clock_timestamp() - p.created_at), 0))::float8
+SELECT max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
     SELECT o.created_at
@@ -293,6 +302,7 @@ impl Statements {
         template: &TopicTemplate,
         record_bytes_max: i32,
     ) -> Statements {
+        let of_type = if template.is_constant() { "" } else { OF_TYPE };
         let render = |sql: &str| {
             let sql = sql
                 .replace("{pending}", PENDING)
@@ -306,7 +316,9 @@ impl Statements {
                 .replace("{headers_large}", HEADERS_LARGE)
                 .replace("{headers_length}", HEADERS_LENGTH)
                 .replace("{not_blocked}", NOT_BLOCKED)
-                .replace("{of_type}", if template.is_constant() { "" } else { OF_TYPE })
+                .replace("{key_not_blocked}", KEY_NOT_BLOCKED)
+                .replace("{key_not_paused}", KEY_NOT_PAUSED)
+                .replace("{of_type}", of_type)
                 .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
                 .replace("{of_topic}", "{topic_of_row} = $1::text")
                 .replace("{topic_of_row}", &topic_of_row(template))
@@ -362,6 +374,31 @@ const OF_TYPE: &str = " AND b.aggregate_type = o.aggregate_type";
 const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = $7::bigint)";
 const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
         = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $7::bigint)";
+
+/// What an unsent row `o` waits for, as conditions of SQL, with the names of the tables still to be filled in.
+pub(super) struct Waits {
+    /// Its topic is held.
+    pub(super) held: String,
+    /// Its key is blocked.
+    pub(super) blocked: String,
+    /// Everything, its topic or its key is paused.
+    pub(super) paused: String,
+}
+
+impl Waits {
+    /// By this template.
+    pub(super) fn new(template: &TopicTemplate) -> Waits {
+        let of_type = if template.is_constant() { "" } else { OF_TYPE };
+        let filled = |sql: &str| {
+            sql.replace("{of_type}", of_type).replace("{topic_of_row}", &topic_of_row(template))
+        };
+        Waits {
+            held: filled("EXISTS (SELECT FROM {hold} b WHERE b.topic = {topic_of_row})"),
+            blocked: filled(&format!("NOT ({KEY_NOT_BLOCKED})")),
+            paused: filled(&format!("NOT ({NOT_PAUSED} AND {KEY_NOT_PAUSED})")),
+        }
+    }
+}
 
 fn topic_of_row(template: &TopicTemplate) -> String {
     let literal = super::table::quote_literal;

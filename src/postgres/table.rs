@@ -24,6 +24,29 @@ const DERIVED: [(&str, &str); 11] = [
     ("migration", "_migration"),
 ];
 
+/// What the optional modules have beside the outbox, under fixed names: a schema has each of them once, whatever its
+/// outbox is called. The placeholder is the name.
+const OF_MODULES: [&str; 18] = [
+    "pg_outbox_migration",
+    "processed_message",
+    "inbox_receive",
+    "inbox_receive_many",
+    "inbox_reap",
+    "once_key",
+    "once_claim",
+    "once_reap",
+    "idempotency_key",
+    "idempotency_fingerprint",
+    "idempotency_begin",
+    "idempotency_finish",
+    "idempotency_reach",
+    "idempotency_extend",
+    "idempotency_release",
+    "idempotency_abandoned",
+    "idempotency_reap",
+    "idempotency_unfinished",
+];
+
 const PENDING_INDEX_SUFFIX: &str = "_pending";
 
 /// The longest suffix of all, `_hold_changed` and `_hold_version`.
@@ -182,26 +205,17 @@ impl TableName {
     /// Templates are written in this crate; a test holds each to the known placeholders. Anything else in braces
     /// is left alone, because SQL text holds braces of its own.
     pub fn render(&self, template: &str) -> String {
-        let mut sql = String::with_capacity(template.len() + template.len() / 4);
-        let mut rest = template;
-        while let Some((before, placeholder, after)) = next_placeholder(rest) {
-            sql.push_str(before);
-            match self.value_of(placeholder) {
-                Some(name) => sql.push_str(&name),
-                None => sql.extend(["{", placeholder, "}"]),
-            }
-            rest = after;
-        }
-        sql.push_str(rest);
-        sql
+        fill(template, |placeholder| self.value_of(placeholder))
     }
 
-    fn value_of(&self, placeholder: &str) -> Option<String> {
+    /// What a placeholder, without its braces, stands for.
+    pub(crate) fn value_of(&self, placeholder: &str) -> Option<String> {
         match placeholder {
             "pending_index" => Some(self.pending_index()),
             "schema" => Some(quote_identifier(&self.schema)),
             "schema_literal" => Some(quote_literal(&self.schema)),
             "outbox_literal" => Some(quote_literal(&self.quoted())),
+            name if OF_MODULES.contains(&name) => Some(self.sibling(name)),
             _ => DERIVED
                 .iter()
                 .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix))),
@@ -247,6 +261,22 @@ pub fn quote_literal(text: &str) -> String {
     } else {
         format!("'{doubled}'")
     }
+}
+
+/// `template` with every `{placeholder}` replaced that has a value. What is put in is not looked at again.
+pub(crate) fn fill(template: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
+    let mut sql = String::with_capacity(template.len() + template.len() / 4);
+    let mut rest = template;
+    while let Some((before, placeholder, after)) = next_placeholder(rest) {
+        sql.push_str(before);
+        match value_of(placeholder) {
+            Some(name) => sql.push_str(&name),
+            None => sql.extend(["{", placeholder, "}"]),
+        }
+        rest = after;
+    }
+    sql.push_str(rest);
+    sql
 }
 
 fn quote_if_needed(name: &str) -> String {

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
-use openssl::ssl::{SslConnector, SslConnectorBuilder, SslMethod, SslVerifyMode, SslVersion};
+use openssl::ssl::{SslConnector, SslConnectorBuilder, SslFiletype, SslMethod, SslVerifyMode, SslVersion};
 use openssl::x509::X509;
-use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::store::{X509Lookup, X509Store, X509StoreBuilder};
+use openssl::x509::verify::X509VerifyFlags;
 use postgres_openssl::MakeTlsConnector;
 
-use crate::config::{Tls, TlsMode};
+use crate::config::{Secret, Tls, TlsMode, TlsVersion};
 
 /// Why there is no connector. Nothing of a file's content is shown.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +51,14 @@ pub enum TlsError {
 /// Whether TLS is used at all is `ssl_mode` of the `tokio_postgres::Config`; this decides what a server must prove.
 pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
-    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    builder.set_min_proto_version(Some(version(tls.version_min)))?;
+    builder.set_max_proto_version(tls.version_max.map(version))?;
     postgres_openssl::set_postgresql_alpn(&mut builder)?; // servers demand it for sslnegotiation=direct
-    if let Some(path) = &tls.root_cert {
-        trust_only(&mut builder, path)?;
+    if tls.root_cert.is_some() || tls.crl.is_some() || tls.crl_dir.is_some() {
+        builder.set_cert_store(trusted(tls)?);
     }
     match (&tls.client_cert, &tls.client_key) {
-        (Some(cert), Some(key)) => present(&mut builder, cert, key)?,
+        (Some(cert), Some(key)) => present(&mut builder, cert, key, tls)?,
         (None, None) => {}
         _ => return Err(TlsError::Halved),
     }
@@ -68,25 +70,54 @@ pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     };
     builder.set_verify(if verify_chain { SslVerifyMode::PEER } else { SslVerifyMode::NONE });
     let verify_host = tls.mode == TlsMode::VerifyFull;
+    let names_host = tls.names_host;
     let mut connector = MakeTlsConnector::new(builder.build());
     connector.set_callback(move |connection, _| {
         connection.set_verify_hostname(verify_host);
+        connection.set_use_server_name_indication(names_host);
         Ok(())
     });
     Ok(connector)
 }
 
-/// Replaces the system's authorities; adding to them would let any of those sign for the server.
-fn trust_only(builder: &mut SslConnectorBuilder, path: &Path) -> Result<(), TlsError> {
-    let mut store = X509StoreBuilder::new()?;
-    for certificate in certificates("root certificate", path)? {
-        store.add_cert(certificate)?;
+fn version(version: TlsVersion) -> SslVersion {
+    match version {
+        TlsVersion::V1_2 => SslVersion::TLS1_2,
+        TlsVersion::V1_3 => SslVersion::TLS1_3,
     }
-    builder.set_cert_store(store.build());
-    Ok(())
 }
 
-fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path) -> Result<(), TlsError> {
+/// The authorities of the file alone, since any of the system's could sign for the server; with revocation lists, every
+/// certificate of the chain needs one, as in libpq.
+fn trusted(tls: &Tls) -> Result<X509Store, TlsError> {
+    let mut store = X509StoreBuilder::new()?;
+    match &tls.root_cert {
+        Some(path) => {
+            for certificate in certificates("root certificate", path)? {
+                store.add_cert(certificate)?;
+            }
+        }
+        None => store.set_default_paths()?,
+    }
+    let unusable =
+        |path: &Path, problem| TlsError::Unusable { what: "revocation list", path: path.to_owned(), problem };
+    let name =
+        |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unusable(path, "its name is not UTF-8"));
+    if let Some(path) = &tls.crl {
+        let loaded = store.add_lookup(X509Lookup::file())?.load_crl_file(name(path)?, SslFiletype::PEM);
+        loaded.map_err(|_| unusable(path, "at least one revocation list in PEM form is needed"))?;
+    }
+    if let Some(path) = &tls.crl_dir {
+        let name = name(path)?;
+        store.add_lookup(X509Lookup::hash_dir())?.add_dir(&name, SslFiletype::PEM)?;
+    }
+    if tls.crl.is_some() || tls.crl_dir.is_some() {
+        store.set_flags(X509VerifyFlags::CRL_CHECK | X509VerifyFlags::CRL_CHECK_ALL)?;
+    }
+    Ok(store.build())
+}
+
+fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path, tls: &Tls) -> Result<(), TlsError> {
     let mut chain = certificates("client certificate", cert)?.into_iter();
     if let Some(own) = chain.next() {
         builder.set_certificate(&own)?;
@@ -95,20 +126,25 @@ fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path) -> Result
         builder.add_extra_chain_cert(issuer)?;
     }
     let unusable = |problem| TlsError::Unusable { what: "client key", path: key.to_owned(), problem };
-    let private_key = private_key(key)?;
+    let private_key = private_key(key, tls)?;
     builder
         .set_private_key(&private_key)
         .and_then(|()| builder.check_private_key())
         .map_err(|_| unusable("it is not the key of the client certificate"))
 }
 
-fn private_key(path: &Path) -> Result<PKey<Private>, TlsError> {
+fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
     let pem = read("client key", path)?;
     // With a passphrase given, even an empty one, OpenSSL does not ask the terminal for it.
-    PKey::private_key_from_pem_passphrase(&pem, b"").map_err(|_| TlsError::Unusable {
+    let password = tls.key_password.as_ref().map_or("", Secret::expose);
+    let problem = match &tls.key_password {
+        None => "an unencrypted private key in PEM form is needed, or sslpassword in the url",
+        Some(_) => "it is no private key in PEM form that sslpassword opens",
+    };
+    PKey::private_key_from_pem_passphrase(&pem, password.as_bytes()).map_err(|_| TlsError::Unusable {
         what: "client key",
         path: path.to_owned(),
-        problem: "an unencrypted private key in PEM form is needed",
+        problem,
     })
 }
 

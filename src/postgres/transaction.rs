@@ -84,6 +84,7 @@ impl ShortTransaction {
         sql: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Fault> {
+        self.database.count_transaction();
         let begin = connection.batch_execute(&self.begin);
         let commit = connection.batch_execute("COMMIT");
         let (begun, rows, committed) = if self.database.prepares() {

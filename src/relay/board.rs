@@ -144,6 +144,12 @@ impl Board {
         lanes.iter().any(|lane| state.lanes[lane.index()].more)
     }
 
+    /// Whether one of these lanes was somebody else's when it was last tried.
+    pub fn was_elsewhere(&self, lanes: &[Lane]) -> bool {
+        let state = self.state.borrow();
+        lanes.iter().any(|lane| state.lanes[lane.index()].elsewhere > 0)
+    }
+
     /// Somebody else holds these lanes.
     pub fn elsewhere(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
@@ -298,6 +304,21 @@ mod tests {
         board.give_back(&[hot, cold], &[again(hot, false)]);
         assert_eq!(board.shares(&[hot], 11), [11]);
         assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it is hungry no longer");
+    }
+
+    #[tokio::test]
+    async fn a_lane_is_somebody_elses_until_a_worker_had_it() {
+        let board = Board::new();
+        let lane = Lane::all().next().unwrap();
+        board.put_up([lane]);
+        assert_eq!(board.take().await, Some(vec![lane]));
+        assert!(!board.was_elsewhere(&[lane]));
+        board.elsewhere(&[lane]);
+        board.put_up([lane]);
+        assert_eq!(board.take().await, Some(vec![lane]));
+        assert!(board.was_elsewhere(&[lane]));
+        board.give_back(&[lane], &[]);
+        assert!(!board.was_elsewhere(&[lane]));
     }
 
     #[tokio::test]

@@ -65,9 +65,10 @@ pub async fn run<O: Outbox, P: Publisher>(
     lanes: &[Lane],
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
-    let backlog = relay.board.has_more(lanes);
-    let rows_max = if backlog { relay.limits().batch_rows } else { prompt_rows(relay) };
-    let ahead = (!backlog).then(|| Ask::new(relay, lanes, rows_max));
+    // What is read along of a lane that turns out to be somebody else's is thrown away.
+    let apart = relay.board.has_more(lanes) || relay.board.was_elsewhere(lanes);
+    let rows_max = if apart { relay.limits().batch_rows } else { prompt_rows(relay) };
+    let ahead = (!apart).then(|| Ask::new(relay, lanes, rows_max));
     let mut claim = outbox.claim(lanes, ahead.as_ref().map(|ask| &ask.read)).await?;
     if claim.lanes().is_empty() {
         claim.release().await?;

@@ -20,6 +20,7 @@ pub mod event;
 pub mod failure;
 pub mod fence;
 pub mod gate;
+pub mod holding;
 pub mod judge;
 pub mod lane;
 pub mod marks;
@@ -34,6 +35,7 @@ pub mod publisher;
 pub mod reaper;
 pub mod reason;
 pub mod refusals;
+pub mod rejections;
 pub mod scout;
 pub mod session;
 pub mod stats;
@@ -44,19 +46,24 @@ use batch::{Batch, OnRejected};
 use board::Board;
 use event::Event;
 use gate::Gate;
+use holding::Holding;
 use marks::Marks;
 use outage::Outage;
 use outbox::{Held, Settlement, Slice, Verdict};
 use pg_outbox::topic::TopicTemplate;
 use publisher::Producer;
 use refusals::Refusals;
-use session::Session;
+use rejections::Rejections;
+use session::{Session, Tally};
 use stats::Stats;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Locks of others are ordinary as long as they are gone soon: operators' statements, deadlocks.
+const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the workers, the scout and the prober of one process share. One thread runs them all, so nothing is locked.
 pub struct Relay<P> {
@@ -82,8 +89,16 @@ pub struct Relay<P> {
     pub postgres: Outage,
     /// Whether Kafka works.
     pub kafka: Outage,
+    /// Whether nobody else's locks stand in the way for long.
+    locks: Outage,
+    /// Topics that were said to be held.
+    holding: Holding,
+    /// Rows that were said to be refused.
+    rejections: Rejections,
     /// What happened, for metrics, health and status.
     pub stats: Arc<Stats>,
+    /// What the database's clock said, in microseconds since 1970, and when it said so.
+    clock: Cell<Option<(i64, Instant)>>,
     /// The usual size of a row, to choose how many to read at once.
     row_bytes: Cell<usize>,
     /// When a batch ended of which Kafka had acknowledged rows.
@@ -132,7 +147,11 @@ impl<P> Relay<P> {
             acknowledged: RefCell::new(Acknowledged::new()),
             postgres: Outage::new("Postgres"),
             kafka: Outage::new("Kafka"),
+            locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
+            holding: Holding::default(),
+            rejections: Rejections::default(),
             stats,
+            clock: Cell::new(None),
             row_bytes: Cell::new(16 * 1024),
             heard_at: Cell::new(None),
             nothing_held_at: Cell::new(None),
@@ -210,6 +229,9 @@ impl<P> Relay<P> {
         if batch.sent().next().is_some() {
             self.heard_at.set(Some(Instant::now()));
         }
+        for (topic, Tally { rows, bytes }) in session.tally(batch) {
+            self.stats.count_topic(topic, rows, bytes);
+        }
         if !self.refusals.is_empty() {
             for topic in session.acknowledged(batch) {
                 self.refusals.accepted(topic, 0);
@@ -227,32 +249,81 @@ impl<P> Relay<P> {
         self.heard_at.get().is_some_and(|at| at > begun)
     }
 
-    /// Says what a settlement has recorded that a person should know.
+    /// Counts what a settlement has recorded, and says what of it a person should know: a fault that comes again and
+    /// again only when it begins.
     fn report<E: Event>(&self, settlement: &Settlement<'_, E>) {
-        for Verdict { row, topic, why } in &settlement.rejected {
-            tracing::warn!(
-                event_id = %row.event_id(), topic, reason = why.reason,
-                "Kafka can never store this event, so it is in the dead letters now; `outbox-relay dead-letters` shows it: {}. \
-                 What to do: {}",
-                why.error, reason::remedy(why.reason)
-            );
+        self.time(&settlement.sent);
+        for verdict in &settlement.rejected {
             self.stats.dead_letters.inc();
+            self.refused(
+                verdict,
+                "so it is in the dead letters now; `outbox-relay dead-letters list` shows it, and those that follow",
+            );
         }
-        for Verdict { row, topic, why } in &settlement.blocked {
-            tracing::warn!(
-                event_id = %row.event_id(), topic, reason = why.reason,
-                "Kafka can never store this event, so it blocks its key until somebody decides; \
-                 `outbox-relay blocked-keys` shows it: {}. What to do: {}",
-                why.error, reason::remedy(why.reason)
+        for verdict in &settlement.blocked {
+            self.refused(
+                verdict,
+                "so it blocks its key until somebody decides; `outbox-relay blocked-keys list` shows it, and those that \
+                 follow",
             );
         }
         for Held { topic, why, .. } in &settlement.held {
+            if !self.holding.begins(topic) {
+                tracing::debug!(topic, reason = why.reason, "held already: {}", why.error);
+                continue;
+            }
+            self.stats.holds.inc();
             tracing::warn!(
                 topic,
                 reason = why.reason,
                 "events of this topic wait until it can be written to, all others flow: {}. What to do: {}",
                 why.error,
                 reason::remedy(why.reason)
+            );
+        }
+    }
+
+    /// How late the oldest of these rows were. Ids are drawn in about the order of `created_at`.
+    fn time<E: Event>(&self, sent: &[&E]) {
+        let oldest = sent.iter().min_by_key(|row| row.id());
+        let (Some(oldest), Some((clock_us, at))) = (oldest, self.clock.get()) else { return };
+        let now_us = clock_us.saturating_add_unsigned(at.elapsed().as_micros() as u64);
+        let late_us = now_us.saturating_sub(oldest.created_at_us()).max(0);
+        self.stats.latency_seconds.observe(late_us as f64 / 1e6);
+    }
+
+    fn refused<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, so: &str) {
+        self.stats.count_rejected(why.reason);
+        if !self.rejections.begins(topic, why.reason) {
+            tracing::debug!(
+                event_id = %row.event_id(), topic, reason = why.reason,
+                "Kafka can never store this event either, {so}: {}", why.error
+            );
+            return;
+        }
+        tracing::warn!(
+            event_id = %row.event_id(), topic, reason = why.reason,
+            "Kafka can never store this event, {so}: {}. What to do: {}",
+            why.error, reason::remedy(why.reason)
+        );
+    }
+
+    /// The relay ends: says what it has only counted so far.
+    pub fn ends(&self) {
+        self.say_ended(self.rejections.all());
+    }
+
+    /// Says which faults of rows are over.
+    fn say_ended(&self, ended: Vec<rejections::Ended>) {
+        for rejections::Ended { topic, reason, rows, lasted } in ended {
+            let seconds = lasted.as_secs_f64();
+            let topic = (!topic.is_empty()).then_some(topic);
+            tracing::info!(
+                topic,
+                reason,
+                seconds,
+                events = rows,
+                "no more events are refused for this reason"
             );
         }
     }

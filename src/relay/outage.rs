@@ -11,6 +11,8 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Whether one thing, such as Postgres, works for everybody who needs it.
 pub struct Outage {
     what: &'static str,
+    /// Nothing is said of one that is over before.
+    patience: Duration,
     now: RefCell<Option<Now>>,
 }
 
@@ -18,6 +20,7 @@ struct Now {
     since: Instant,
     latest: Instant,
     times: u64,
+    said: bool,
     /// It is over when it works for all of these again.
     parties: HashSet<usize>,
 }
@@ -25,22 +28,33 @@ struct Now {
 impl Outage {
     /// It works.
     pub fn new(what: &'static str) -> Outage {
-        Outage { what, now: RefCell::new(None) }
+        Outage::lasting(what, Duration::ZERO)
+    }
+
+    /// It works, and may fail for a moment without a word.
+    pub fn lasting(what: &'static str, patience: Duration) -> Outage {
+        Outage { what, patience, now: RefCell::new(None) }
     }
 
     /// It failed this party. Said once, with what to do about it.
     pub fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
         let mut now = self.now.borrow_mut();
-        if now.is_some() {
-            tracing::debug!("{} still fails: {error}", self.what);
-        } else {
-            tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
+        // One of which nothing was said, and that has not come again for long, is none any more.
+        if now.as_ref().is_some_and(|now| !now.said && now.latest.elapsed() > QUIET) {
+            *now = None;
         }
         let at = Instant::now();
-        let now = now.get_or_insert_with(|| Now { since: at, latest: at, times: 0, parties: HashSet::new() });
+        let begun = || Now { since: at, latest: at, times: 0, said: false, parties: HashSet::new() };
+        let now = now.get_or_insert_with(begun);
         now.latest = at;
         now.times += 1;
         now.parties.insert(party);
+        if now.said || now.since.elapsed() < self.patience {
+            tracing::debug!("{} still fails: {error}", self.what);
+        } else {
+            now.said = true;
+            tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
+        }
     }
 
     /// It worked for this party. Said once, when it works for all, with how long it had not.
@@ -60,7 +74,9 @@ impl Outage {
         now.parties.retain(|party| !forgets(*party, quiet));
         if now.parties.is_empty() {
             let seconds = now.since.elapsed().as_secs_f64();
-            tracing::info!(seconds, failed_attempts = now.times, "{} works again", self.what);
+            if now.said {
+                tracing::info!(seconds, failed_attempts = now.times, "{} works again", self.what);
+            }
             *current = None;
         }
     }
@@ -102,5 +118,23 @@ mod tests {
         assert!(outage.lasts().is_some(), "the one that needs it has not said that it works");
         outage.worked(0);
         assert!(outage.lasts().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_over_soon_is_not_spoken_of_and_does_not_add_up() {
+        let outage = Outage::lasting("a test", QUIET);
+        let said = || outage.now.borrow().as_ref().is_some_and(|now| now.said);
+        outage.failed(0, &"locked", "");
+        advance(QUIET * 2).await;
+        outage.failed(0, &"locked", "");
+        assert!(!said(), "that was another one");
+        for _ in 0..5 {
+            assert!(!said());
+            advance(QUIET / 5).await;
+            outage.failed(0, &"locked", "");
+        }
+        assert!(said());
+        outage.worked(0);
+        assert!(!said() && outage.lasts().is_none());
     }
 }

@@ -140,6 +140,7 @@ pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
 }
 
 async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> Result<(), Fault> {
+    let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
     relay.stats.blocked_keys.set(waiting.keys);
@@ -147,6 +148,11 @@ async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> 
     relay.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
+    if held.len() as i64 == waiting.topics {
+        for (topic, lasted) in relay.holding.left(asked, &held) {
+            say_lifted(&topic, Some(lasted));
+        }
+    }
     if told.is_older_than(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
         told.tell(waiting.hold_version, pauses);
@@ -186,7 +192,7 @@ async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
         match probe(relay, holds, outbox, &due).await? {
             Probe::Works => {
                 holds.lift(&due.topic).await?;
-                tracing::info!(topic = due.topic, "the topic works again, its events flow");
+                say_lifted(&due.topic, relay.holding.ends(&due.topic));
             }
             Probe::Fails(failure) => {
                 let reason = (failure.kind == FailureKind::Topic).then_some(failure.reason);
@@ -196,4 +202,9 @@ async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
         }
     }
     Ok(())
+}
+
+fn say_lifted(topic: &str, lasted: Option<Duration>) {
+    let seconds = lasted.map(|lasted| lasted.as_secs_f64());
+    tracing::info!(topic, seconds, "the topic works again, its events flow");
 }

@@ -16,6 +16,10 @@ pub struct Pace {
     pub interval: Duration,
     /// Sent longer ago than this is old.
     pub retention: Duration,
+    /// So old are the inbox's marks that go.
+    pub inbox_retention: Duration,
+    /// So old are the finished requests that go.
+    pub idempotency_retention: Duration,
     /// At most so many rows a transaction.
     pub batch_rows: usize,
 }
@@ -41,7 +45,10 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
     let outage = Outage::new("the reaper");
     loop {
         let pace = *paces.borrow_and_update();
-        match reap.reap_once(pace).await {
+        let reaped = reap.reap_once(pace).await;
+        stats.reaper_batches.inc();
+        stats.reaper_faults.inc_by(reaped.is_err().into());
+        match reaped {
             Ok(Reaped { rows, more }) => {
                 outage.worked(0);
                 stats.reaped.inc_by(rows);

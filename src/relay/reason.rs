@@ -85,16 +85,19 @@ reasons! {
 
     AUTHENTICATION = Cluster, "authentication",
         "the brokers do not accept who the relay says it is",
-        "look at security.protocol, sasl.* and the credentials in [kafka.properties]; files are read again at each attempt";
+        "look at security.protocol, sasl.* and the credentials in [kafka.properties], or at [kafka.oauth]; files are read again at each attempt";
+    TOKEN = Cluster, "token",
+        "the token endpoint gives the relay no token to log in with",
+        "look at [kafka.oauth] and at the identity provider; the file of the client secret is read again at each attempt";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's user has no right to publish at all",
         "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 3.0), or Write on a topic";
     TLS = Cluster, "tls",
         "no secure connection comes about",
-        "look at ssl.* in [kafka.properties], the brokers' certificates and their dates";
+        "look at ssl.* in [kafka.properties], the brokers' certificates and their dates, and at the client certificate if the brokers ask for one; files are read again at each attempt";
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker answers",
-        "look at [kafka] bootstrap_servers, the brokers and the network between";
+        "look at [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network between";
     CONFIGURATION = Cluster, "configuration",
         "the Kafka client cannot be made of the settings",
         "mend what the error names in [kafka.properties]; `outbox-relay check-config` says more";

@@ -8,6 +8,7 @@ use super::backoff::Backoff;
 use super::failure::{Fault, FaultKind};
 use super::lane::{LANES, Lane};
 use super::marks::LOWEST;
+use super::outage::Outage;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
 use crate::fail_point;
@@ -30,6 +31,10 @@ const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
 /// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
 const SWEEP_LANES: usize = 8;
 
+/// What to do about a server that refuses to be measured.
+const MEASURING_ADVICE: &str = "Events are relayed all the same, but metrics of the backlog are old, and rows that somebody \
+     puts back may wait. If it is a timeout, look whether vacuum keeps up with the outbox: `outbox-relay status`";
+
 /// The scout's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
@@ -40,8 +45,17 @@ pub trait Lookout {
     /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
     /// their ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
-    /// How old the oldest unsent row is, by the database's clock: of all of them, those of held topics included.
-    async fn oldest(&mut self) -> Result<Option<Duration>, Fault>;
+    /// How old the oldest unsent row is: of all of them, those of held topics included.
+    async fn oldest(&mut self) -> Result<Oldest, Fault>;
+}
+
+/// The age of the oldest unsent row, by the database's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Oldest {
+    /// `None` if every row is sent.
+    pub age: Option<Duration>,
+    /// What the clock said when it answered, in microseconds since 1970.
+    pub clock_us: i64,
 }
 
 /// What the scout saw.
@@ -64,6 +78,8 @@ pub struct Scout<P, L> {
     swept: usize,
     backlog_at: Instant,
     oldest_at: Instant,
+    /// Whether the server lets it measure.
+    measuring: Outage,
 }
 
 impl<P: Publisher, L: Lookout> Scout<P, L> {
@@ -80,6 +96,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             swept: 0,
             backlog_at: now,
             oldest_at: now,
+            measuring: Outage::new("measuring the backlog and looking for rows that were put back"),
         }
     }
 
@@ -87,6 +104,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
+            self.relay.say_ended(self.relay.rejections.over());
             fail_point::reach("scouting").await;
             let measured = self.measure().await;
             let done = match measured {
@@ -102,6 +120,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Ok(seen) => {
                     if seen == Seen::NothingAnywhere {
                         self.relay.postgres.needed_only_by(SCOUT);
+                        self.relay.locks.needed_only_by(SCOUT);
                     }
                     self.relay.postgres_worked(SCOUT);
                     self.backoff.reset();
@@ -146,7 +165,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             let lanes: Vec<Lane> = Lane::all().collect();
             let lows = self.relay.marks.borrow().start(&lanes).lows;
             let backlog = self.lookout.backlog(&lows).await;
-            if let Some(rows) = self.measured(backlog)? {
+            if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
                 self.relay.stats.backlog.set(rows);
             }
         }
@@ -157,22 +176,27 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             // It walks what vacuum has not removed, as a sweep does.
             self.oldest_at =
                 Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(MEASURE_EVERY, SWEEP_AFTER_AT_MOST);
-            if let Some(oldest) = self.measured(oldest)? {
-                self.relay.stats.oldest_seconds.set(oldest.map_or(0.0, |age| age.as_secs_f64()));
+            if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
+                self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
+                self.relay.clock.set(Some((clock_us, Instant::now())));
+                if self.measuring.lasts().is_none() {
+                    self.relay.stats.measured();
+                }
             }
         }
         Ok(())
     }
 
-    fn measured<T>(&self, answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    fn measured<T>(&self, what: Measured, answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
         self.relay.stats.beat();
         match answer {
             Err(fault) if fault.kind == FaultKind::Unavailable => Err(fault),
             Err(fault) => {
-                tracing::debug!("{fault}");
+                self.measuring.failed(what as usize, &fault, MEASURING_ADVICE);
                 Ok(None)
             }
             Ok(value) => {
+                self.measuring.worked(what as usize);
                 self.relay.postgres_worked(SCOUT);
                 Ok(Some(value))
             }
@@ -197,7 +221,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
         if now >= self.sweep_at {
             let swept = self.sweep().await;
-            self.measured(swept)?;
+            self.measured(Measured::Sweep, swept)?;
         }
         self.look().await
     }
@@ -210,6 +234,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
         let start = self.relay.marks.borrow().start(&lanes);
         let sighting = self.lookout.look(&lanes, &start.lows, start.hold_version).await?;
+        self.relay.stats.looks.inc();
+        self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
         self.relay.marks.borrow_mut().meet(sighting.server);
         self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
@@ -290,6 +316,14 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.relay.stats.beat();
         }
     }
+}
+
+/// What the scout looks after beside the rows that it hands out.
+#[derive(Clone, Copy)]
+enum Measured {
+    Backlog,
+    Oldest,
+    Sweep,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

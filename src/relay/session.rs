@@ -320,5 +320,6 @@ mod routes;
 #[cfg(test)]
 pub(super) mod tests;
 
+pub use outcome::Tally;
 use routes::Route;
 pub use routes::Routing;

@@ -27,6 +27,7 @@ pub async fn work<O: Outbox, P: Publisher>(
     let mut session: Option<Session<P::Producer>> = None;
     let mut renewals = relay.renewals.get();
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
+    relay.stats.workers.inc();
     while let Some(lanes) = relay.board.take().await {
         if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
@@ -43,12 +44,25 @@ pub async fn work<O: Outbox, P: Publisher>(
         // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
         // is, goes round instead of waiting for it too.
         let skip_locked = relay.acknowledged.borrow().has_any_of(&lanes);
+        relay.stats.workers_busy.inc();
+        relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
         let cycle = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked);
         let done = relay.stats.progress.of(number, cycle).await;
+        relay.stats.lanes_in_hand.dec_by(lanes.len() as i64);
+        relay.stats.workers_busy.dec();
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
         match done {
             Ok(cycle) => {
                 relay.postgres_worked(number);
+                if cycle.locked_out {
+                    relay.locks.failed(
+                        number,
+                        &"rows that were sent cannot be recorded as sent",
+                        LOCKS_ADVICE,
+                    );
+                } else {
+                    relay.locks.worked(number);
+                }
                 count(&relay.stats, &cycle, begun.elapsed());
                 give_back(&relay, &lanes, &cycle);
                 // Rows that somebody keeps locked are all that it had to settle.
@@ -63,7 +77,7 @@ pub async fn work<O: Outbox, P: Publisher>(
                 relay.board.give_back(&lanes, &[]);
                 relay.stats.postgres_faults.inc();
                 match fault.kind {
-                    FaultKind::Contended => tracing::debug!("{fault}"),
+                    FaultKind::Contended => relay.locks.failed(number, &fault, LOCKS_ADVICE),
                     FaultKind::Unavailable | FaultKind::Refused => {
                         relay.postgres_failed(number, &fault);
                     }
@@ -81,6 +95,10 @@ pub async fn work<O: Outbox, P: Publisher>(
 pub const POSTGRES_ADVICE: &str =
     "The relay goes on by itself as soon as it works; `outbox-relay check-config --connect` says more";
 
+/// What to do about locks that do not go away.
+const LOCKS_ADVICE: &str = "Somebody else has locked the outbox, or rows of it: find the session in pg_locks and end it; docs/runbook.md has \
+     the statement, under OutboxRelayUnsettled. The relay goes on by itself then, and sends nothing again";
+
 async fn wait_for_gate<P>(relay: &Relay<P>) {
     tokio::select! {
         biased;
@@ -93,6 +111,10 @@ async fn wait_for_gate<P>(relay: &Relay<P>) {
 fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
     stats.published.inc_by(cycle.sent as u64);
     stats.recovered.inc_by(cycle.recovered as u64);
+    if !cycle.reach.is_empty() {
+        stats.claims.inc();
+        stats.claims_empty.inc_by((cycle.rows == 0).into());
+    }
     if cycle.rows > 0 {
         stats.batch_rows.observe(cycle.rows as f64);
         stats.batch_seconds.observe(took.as_secs_f64());
@@ -112,6 +134,7 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
     if cycle.failure.is_some() && owned.is_empty() {
         relay.board.give_back(&elsewhere, &[]);
     } else {
+        relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
         relay.board.elsewhere(&elsewhere);
     }
     // A row that stays locked is read again and again: that is no progress.
@@ -127,7 +150,7 @@ fn again(reach: &Reach) -> Again {
 /// True if the next session should wait a little.
 fn after_session<P>(relay: &Relay<P>, cycle: &Cycle) -> bool {
     let Some(failure) = &cycle.failure else { return false };
-    relay.stats.sessions_failed.inc();
+    relay.stats.count_failure(failure.reason);
     tracing::debug!("a session ended: {failure}");
     if failure.kind == FailureKind::Cluster || (failure.kind == FailureKind::Unknown && cycle.sent == 0) {
         relay.gate.close(failure.clone());

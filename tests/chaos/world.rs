@@ -14,6 +14,7 @@ use crate::support::kafka_server::KafkaServer;
 use crate::support::postgres_proxy::PostgresProxy;
 use crate::support::postgres_server::PostgresServer;
 use crate::support::relay::{Relay, RelayProcess};
+use crate::support::roles::{Roles, url_of};
 use crate::support::topics::Cluster;
 
 pub const RELAYS: usize = 3;
@@ -119,6 +120,7 @@ impl World {
         let world =
             Self { postgres: Arc::new(Mutex::new(postgres)), kafka: Mutex::new(kafka), relays, url, cluster };
         world.migrate().await;
+        world.give_relays_a_role().await;
         application::create(&world.connect().await).await;
         world
     }
@@ -129,6 +131,16 @@ impl World {
         let mut migration = relay.spawn(&["migrate"]);
         let status = migration.ended().await;
         assert!(status.success(), "{}", migration.log());
+    }
+
+    /// They connect as what `migrate --print-roles` makes, and can do no more than they must.
+    async fn give_relays_a_role(&self) {
+        let roles = Roles::create(&self.connect().await, &"public.outbox".parse().unwrap()).await;
+        let url = url_of(roles.relay(), &self.url);
+        for relay in &self.relays {
+            let mut relay = relay.lock().await;
+            relay.config = relay.config.clone().set("postgres", "url", relay.to_postgres.url(&url));
+        }
     }
 
     pub async fn start_relays(&self) {

@@ -96,7 +96,8 @@ async fn metrics_show_the_whole_catalogue_and_count() {
                 && text.contains("\noutbox_relay_batch_seconds_count 1\n")
         })
         .await;
-    for metric in CATALOGUE {
+    // Those with labels come with their first value: tests/monitoring/scrape.rs waits for them.
+    for metric in CATALOGUE.iter().filter(|metric| metric.labels.is_empty()) {
         let shown = text.lines().any(|line| line.starts_with(metric.name));
         assert!(shown, "{} is missing in {text}", metric.name);
     }

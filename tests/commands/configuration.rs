@@ -2,7 +2,8 @@
 
 use super::{Ended, binary};
 
-const COMMANDS: [&[&str]; 5] = [&["run"], &["check-config"], &["status"], &["reap"], &["migrate", "--print"]];
+const COMMANDS: [&[&str]; 6] =
+    [&["run"], &["check-config"], &["status"], &["doctor"], &["reap"], &["migrate", "--print"]];
 
 const GOOD: &str =
     "[postgres]\nurl = \"postgres://relay@localhost/app\"\n[kafka]\nbootstrap_servers = \"localhost:9\"\n";
@@ -76,7 +77,7 @@ fn a_wrong_command_line_ends_with_2() {
 
 #[test]
 fn every_command_says_its_exit_codes_and_examples() {
-    let commands = "run, check-config, status, reap, migrate, dead-letters, dead-letters list, dead-letters show, \
+    let commands = "run, check-config, status, doctor, reap, migrate, dead-letters, dead-letters list, dead-letters show, \
                     dead-letters requeue, dead-letters discard, dead-letters history, blocked-keys, blocked-keys list, \
                     blocked-keys retry, blocked-keys dead-letter";
     for command in commands.split(", ") {

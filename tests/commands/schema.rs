@@ -2,7 +2,7 @@
 
 use super::Setup;
 use crate::support::database::run;
-use outbox_relay::postgres::grants::relay_grants;
+use outbox_relay::postgres::grants::{operator_grants, relay_grants};
 
 const COMMANDS: [&[&str]; 10] = [
     &["run"],
@@ -66,16 +66,16 @@ async fn missing_grants_and_row_security_name_the_statement() {
     let setup = Setup::migrated("schema_grants").await;
     let (role, _) = setup.database.connect_as_new_role().await;
     let table = "app.outbox".parse().unwrap();
-    run(&setup.client, &relay_grants(&table, &role)).await;
+    run(&setup.client, &(relay_grants(&table, &role) + &operator_grants(&table, &role))).await;
     setup.configure(&setup.database.url().replace("postgres@", &format!("{role}@")), &super::kafka());
     setup.relay(&["status"]).succeeds();
     setup.relay(&["check-config", "--connect"]).succeeds();
 
-    setup.sql(&format!("REVOKE DELETE ON app.outbox FROM {role}")).await;
-    all_fail(&setup, &["lacks DELETE", &format!("GRANT DELETE ON \"app\".\"outbox\" TO \"{role}\";")]);
+    setup.sql(&format!("REVOKE SELECT ON app.outbox_lane FROM {role}")).await;
+    all_fail(&setup, &["lacks SELECT", &format!("GRANT SELECT ON \"app\".\"outbox_lane\" TO \"{role}\";")]);
     setup
         .sql(&format!(
-            "GRANT DELETE ON app.outbox TO {role}; ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY"
+            "GRANT SELECT ON app.outbox_lane TO {role}; ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY"
         ))
         .await;
     all_fail(&setup, &["row-level security can hide rows", "DISABLE ROW LEVEL SECURITY"]);

@@ -10,6 +10,7 @@ async fn commands_that_ask_once_end_with_69_without_postgres() {
     for args in [
         &["status"][..],
         &["status", "--json"],
+        &["doctor"],
         &["reap"],
         &["reap", "--dry-run"],
         &["migrate"],

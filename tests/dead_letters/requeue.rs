@@ -61,7 +61,7 @@ async fn a_requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
 
         topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
         // As behind an old pooler, for some of them.
-        let operator = outbox.relay().set("postgres", "prepared_statements", name.starts_with("json"));
+        let operator = outbox.operator().set("postgres", "prepared_statements", name.starts_with("json"));
         let done = operator.command(&["dead-letters", "requeue", "--all"]);
         assert_eq!(done.succeeds(), "app.outbox: 2 dead letters requeued\n");
         outbox.wait_until_drained(WITHIN).await;
@@ -165,7 +165,7 @@ async fn a_requeue_of_events_that_are_refused_at_once_comes_to_an_end() {
     .await;
     let _relay = outbox.start_relay().await;
     outbox.wait_until_drained(WITHIN).await;
-    let done = outbox.relay().command(&["dead-letters", "requeue", "--all"]);
+    let done = outbox.operator().command(&["dead-letters", "requeue", "--all"]);
     assert_eq!(done.succeeds(), "app.outbox: 1000 dead letters requeued\n");
     outbox.wait_until_drained(WITHIN).await;
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 2000);

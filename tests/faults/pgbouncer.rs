@@ -12,8 +12,8 @@ async fn through_a_pooler(prepared: bool) {
     let server = PostgresServer::start(&[]).await;
     let outbox = Outbox::create_on(&server, test, 6).await;
     let writers = world::under_load(&outbox).await;
-    let pooler = PgBouncer::start(&server).await;
-    let url = outbox.database.url().replace(&server.address(), &pooler.address());
+    let pooler = PgBouncer::start(&server, outbox.roles.relay()).await;
+    let url = outbox.relay_url().replace(&server.address(), &pooler.address());
     let relay = || {
         let relay = world::relay(&outbox).set("postgres", "url", url.clone());
         relay.set("postgres", "sslmode", "disable").set("postgres", "prepared_statements", prepared)

@@ -10,7 +10,7 @@ const TIMES: usize = 40;
 async fn lost(test: &str, at: At) {
     let outbox = Outbox::create(test, 6).await;
     let writers = world::under_load(&outbox).await;
-    let url = outbox.database.url();
+    let url = outbox.relay_url();
     let proxy = PostgresProxy::to(url.split(['@', '/']).nth(3).unwrap()).await;
     let relay = world::relay(&outbox).set("postgres", "url", proxy.url(&url)).start().await;
     for _ in 0..TIMES {

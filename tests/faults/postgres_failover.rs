@@ -28,10 +28,8 @@ async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
     let standby = primary.standby().await;
     // To the primary through a proxy, which is to hold one COMMIT; to the standby directly.
     let proxy = PostgresProxy::to(&primary.address()).await;
-    let url = outbox
-        .database
-        .url()
-        .replace(&primary.address(), &format!("{},{}", proxy.address(), standby.address()));
+    let url =
+        outbox.relay_url().replace(&primary.address(), &format!("{},{}", proxy.address(), standby.address()));
     let url = format!("{url}?target_session_attrs=read-write&sslmode=disable");
     let mut relay = world::relay(&outbox)
         .set("postgres", "url", url)

@@ -13,7 +13,7 @@ use crate::world::{self, BATCH_SIZE, STALLED, TAKEOVER_TIMEOUT, WORKERS, overtak
 const LARGE: usize = 200_000;
 
 async fn behind(outbox: &Outbox) -> (PostgresProxy, Relay) {
-    let url = outbox.database.url();
+    let url = outbox.relay_url();
     let proxy = PostgresProxy::to(url.split(['@', '/']).nth(3).unwrap()).await;
     let relay = world::relay(outbox).set("postgres", "url", proxy.url(&url));
     (proxy, relay)

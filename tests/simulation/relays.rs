@@ -161,7 +161,13 @@ impl Slot {
         )));
         if plan.retention.is_some() {
             // The model knows its retention itself.
-            let pace = Pace { interval: REAPS_EVERY, retention: Duration::ZERO, batch_rows: 0 };
+            let pace = Pace {
+                interval: REAPS_EVERY,
+                retention: Duration::ZERO,
+                inbox_retention: Duration::ZERO,
+                idempotency_retention: Duration::ZERO,
+                batch_rows: 0,
+            };
             let paces = watch::channel(pace).1;
             background.spawn_local(process.task(reaper::keep_reaping(connection(), paces, stats)));
         }

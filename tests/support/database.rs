@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, Config, NoTls};
 
+use super::roles::{Roles, url_of};
+
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// A fresh database; the test that passes drops it, the one that fails leaves it to be looked at.
@@ -48,6 +50,11 @@ impl Database {
         self.url.clone()
     }
 
+    /// The same for another role, which needs no password.
+    pub fn url_of(&self, role: &str) -> String {
+        url_of(role, &self.url)
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -82,6 +89,11 @@ impl Database {
 
     pub async fn connect_as(&self, role: &str) -> Client {
         connect(self.server.clone().dbname(&self.name).user(role).password("test")).await
+    }
+
+    /// For the end of a test that passed: drops the database, and the roles that `migrate --print-roles` has made.
+    pub async fn drop_with_roles(self, roles: &Roles) {
+        self.drop(&roles.names().each_ref().map(String::as_str)).await;
     }
 
     /// For the end of a test that passed: drops the database and these roles.

@@ -39,6 +39,14 @@ pub struct Settings {
     /// Users that log in by name, with the name as the password, and may do what ACLs allow. Without any, everybody may
     /// do everything.
     pub users: Vec<&'static str>,
+    /// More listeners of the first broker, by name and protocol, such as ("TLS", "SSL").
+    pub listeners: Vec<(&'static str, &'static str)>,
+    /// More lines of `server.properties`, behind all others.
+    pub lines: String,
+    /// More arguments for the formatting of the storage, such as users of SCRAM.
+    pub format: Vec<String>,
+    /// System properties of the brokers' machines, such as `-Dname=value`.
+    pub system_properties: Vec<String>,
 }
 
 /// One Kafka cluster, its data and its processes. Dropping it kills them.
@@ -64,12 +72,23 @@ impl KafkaServer {
         let mut brokers = Vec::new();
         for number in 1..=count {
             let port = Port::reserve();
+            let named = if number == 1 { settings.listeners.as_slice() } else { &[] };
+            let listeners: Vec<_> = named.iter().map(|(name, _)| (*name, Port::reserve())).collect();
             let place = folder.path().join(format!("broker-{number}"));
             std::fs::create_dir(&place).unwrap();
-            let text = properties(&settings, number, port.address, controller.address, &place);
+            let text = properties(&settings, number, port.address, controller.address, &listeners, &place);
             std::fs::write(place.join("server.properties"), text).unwrap();
-            let broker = Broker { number, port, place, process: None, _controller: None };
-            broker.format();
+            let system_properties = settings.system_properties.clone();
+            let broker = Broker {
+                number,
+                port,
+                listeners,
+                system_properties,
+                place,
+                process: None,
+                _controller: None,
+            };
+            broker.format(&settings.format);
             brokers.push(broker);
         }
         brokers[0]._controller = Some(controller);
@@ -98,6 +117,12 @@ impl KafkaServer {
     fn described(&self, properties: Vec<(String, String)>) -> Cluster {
         let addresses: Vec<String> = self.brokers.iter().map(Broker::address).collect();
         Cluster { bootstrap: addresses.join(","), properties, replicas: self.brokers.len() as i32 }
+    }
+
+    /// Where clients find one of the listeners of the settings. Its host is a name that a certificate can have.
+    pub fn listener(&self, name: &str) -> String {
+        let found = self.brokers[0].listeners.iter().find(|(known, _)| *known == name);
+        format!("localhost:{}", found.unwrap().1.address.port())
     }
 
     /// SIGKILL to every broker; returns when they are dead.
@@ -161,6 +186,8 @@ impl KafkaServer {
 pub struct Broker {
     number: usize,
     port: Port,
+    listeners: Vec<(&'static str, Port)>,
+    system_properties: Vec<String>,
     place: PathBuf,
     process: Option<Child>,
     _controller: Option<Port>,
@@ -210,6 +237,7 @@ impl Broker {
                 "-Dorg.slf4j.simpleLogger.showDateTime=true",
                 "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
             ])
+            .args(&self.system_properties)
             .arg("kafka.Kafka")
             .arg(self.place.join("server.properties"))
             .stdin(Stdio::null())
@@ -218,11 +246,12 @@ impl Broker {
         self.process = Some(command.spawn().unwrap());
     }
 
-    fn format(&self) {
+    fn format(&self, arguments: &[String]) {
         let kind = if self.number == 1 { "--standalone" } else { "--no-initial-controllers" };
         let output = java("128m")
             .args(["kafka.tools.StorageTool", "format", kind, "-t", CLUSTER_ID, "-c"])
             .arg(self.place.join("server.properties"))
+            .args(arguments)
             .output()
             .unwrap();
         assert!(output.status.success(), "formatting broker {}: {output:?}", self.number);
@@ -314,13 +343,22 @@ fn properties(
     number: usize,
     broker: SocketAddr,
     controller: SocketAddr,
+    more: &[(&'static str, Port)],
     place: &std::path::Path,
 ) -> String {
-    let (roles, listeners) = if number == 1 {
+    let (roles, mut listeners) = if number == 1 {
         ("broker,controller", format!("CLIENT://{broker},CONTROLLER://{controller}"))
     } else {
         ("broker", format!("CLIENT://{broker}"))
     };
+    let mut advertised = listeners.clone();
+    let mut protocols = String::new();
+    for (name, port) in more {
+        write!(listeners, ",{name}://{}", port.address).unwrap();
+        write!(advertised, ",{name}://localhost:{}", port.address.port()).unwrap();
+        let (_, protocol) = settings.listeners.iter().find(|(known, _)| known == name).unwrap();
+        write!(protocols, ",{name}:{protocol}").unwrap();
+    }
     let protocol = if settings.users.is_empty() { "PLAINTEXT" } else { "SASL_PLAINTEXT" };
     let replicas = settings.brokers.max(1);
     let mut text = format!(
@@ -329,8 +367,8 @@ node.id={number}
 controller.quorum.bootstrap.servers={controller}
 controller.listener.names=CONTROLLER
 listeners={listeners}
-advertised.listeners={listeners}
-listener.security.protocol.map=CLIENT:{protocol},CONTROLLER:PLAINTEXT
+advertised.listeners={advertised}
+listener.security.protocol.map=CLIENT:{protocol},CONTROLLER:PLAINTEXT{protocols}
 inter.broker.listener.name=CLIENT
 log.dirs={}
 auto.create.topics.enable=false
@@ -367,5 +405,5 @@ listener.name.client.plain.sasl.jaas.config={}
     for (name, value) in &settings.properties {
         writeln!(text, "{name}={value}").unwrap();
     }
-    text
+    text + &settings.lines
 }

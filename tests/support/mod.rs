@@ -3,6 +3,7 @@
 
 #![allow(dead_code)] // several test binaries share it, and none uses all of it
 
+pub mod certificates;
 pub mod checker;
 pub mod command;
 pub mod consumer;
@@ -16,7 +17,10 @@ pub mod pgbouncer;
 pub mod postgres_proxy;
 pub mod postgres_server;
 pub mod relay;
+pub mod roles;
 pub mod rows;
+pub mod tls_proxy;
+pub mod token_endpoint;
 pub mod topics;
 pub mod wait;
 pub mod writers;

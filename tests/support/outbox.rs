@@ -9,6 +9,7 @@ use super::consumer;
 use super::database::{Database, run};
 use super::postgres_server::PostgresServer;
 use super::relay::{Relay, RelayProcess};
+use super::roles::Roles;
 use super::topics::Cluster;
 use super::wait::wait_until;
 
@@ -38,6 +39,7 @@ const WAITING_CLAIMS: &str = "SELECT DISTINCT pid FROM pg_locks JOIN pg_stat_act
 /// An outbox, and what belongs to it in Postgres and in Kafka.
 pub struct Outbox {
     pub database: Database,
+    pub roles: Roles,
     /// Runs the statements of the test itself.
     pub client: Client,
     pub cluster: Cluster,
@@ -73,10 +75,12 @@ impl Outbox {
 
     async fn of(database: Database, cluster: &Cluster) -> Self {
         let mut client = database.connect().await;
-        migrate::apply(&mut client, &"app.outbox".parse().unwrap()).await.unwrap();
+        let table = "app.outbox".parse().unwrap();
+        migrate::apply(&mut client, &table).await.unwrap();
+        let roles = Roles::create(&client, &table).await;
         run(&client, APPLICATION).await;
         let prefix = format!("{}.", database.name());
-        Self { database, client, cluster: cluster.clone(), prefix, kinds: Vec::new() }
+        Self { database, roles, client, cluster: cluster.clone(), prefix, kinds: Vec::new() }
     }
 
     /// Connects again, after the server went.
@@ -115,10 +119,15 @@ impl Outbox {
         self.kinds.push(kind.to_owned());
     }
 
+    /// As the relay connects: with its own role, which can do no more than it must.
+    pub fn relay_url(&self) -> String {
+        self.database.url_of(self.roles.relay())
+    }
+
     /// A relay of this outbox, to be configured and started.
     pub fn relay(&self) -> Relay {
         let relay = Relay::new()
-            .set("postgres", "url", self.database.url())
+            .set("postgres", "url", self.relay_url())
             .set("kafka", "bootstrap_servers", self.cluster.bootstrap.clone())
             .set("outbox", "table", "app.outbox")
             .set("outbox", "topic", format!("{}{{aggregate_type}}", self.prefix))
@@ -127,6 +136,11 @@ impl Outbox {
             .set("log", "format", "text");
         let properties = &self.cluster.properties;
         properties.iter().fold(relay, |relay, (name, value)| relay.set_kafka_property(name, value))
+    }
+
+    /// The commands of this outbox, for a person on call.
+    pub fn operator(&self) -> Relay {
+        self.relay().set("postgres", "url", self.database.url_of(&self.roles.on_call()))
     }
 
     /// A running relay with default settings.
@@ -300,6 +314,6 @@ impl Outbox {
     /// For the end of a test that passed and whose Kafka ends with it.
     pub async fn drop_database(self) {
         drop(self.client);
-        self.database.drop(&[]).await;
+        self.database.drop_with_roles(&self.roles).await;
     }
 }

@@ -38,8 +38,8 @@ pub fn prepares(version: (u32, u32)) -> bool {
 }
 
 impl PgBouncer {
-    /// In front of this server: every database of it, as its superuser.
-    pub async fn start(server: &PostgresServer) -> Self {
+    /// In front of this server: every database of it, as this role.
+    pub async fn start(server: &PostgresServer, role: &str) -> Self {
         let (program, version) = installed().expect("PgBouncer is installed");
         let folder = folder();
         let port = free_port();
@@ -48,7 +48,7 @@ impl PgBouncer {
         let prepared = if prepares(version) { "max_prepared_statements = 100" } else { "" };
         let conf = format!(
             "[databases]\n\
-             * = host={host} port={server_port} user=postgres\n\
+             * = host={host} port={server_port} user={role}\n\
              [pgbouncer]\n\
              listen_addr = 127.0.0.1\n\
              listen_port = {port}\n\

@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -38,6 +39,14 @@ impl Relay {
         self
     }
 
+    /// Sets one key of a table inside of a section, such as `[kafka.oauth]`.
+    pub fn set_inner(mut self, section: &str, table: &str, key: &str, value: impl Into<toml::Value>) -> Self {
+        let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
+        let table = section.as_table_mut().unwrap().entry(table).or_insert_with(|| toml::Table::new().into());
+        table.as_table_mut().unwrap().insert(key.to_owned(), value.into());
+        self
+    }
+
     /// Takes one key back.
     pub fn unset(mut self, section: &str, key: &str) -> Self {
         self.config[section].as_table_mut().unwrap().remove(key);
@@ -66,12 +75,23 @@ impl Relay {
         relay
     }
 
+    /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
+    pub fn write_config(&self, folder: &Path) -> PathBuf {
+        let config = folder.join("relay.toml");
+        self.write(&config);
+        config
+    }
+
+    /// Writes its configuration, for a command that the test starts itself.
+    pub fn write(&self, config: &Path) {
+        std::fs::write(config, toml::to_string(&self.config).unwrap()).unwrap();
+    }
+
     /// Runs a command, with `--config` added, to its end.
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("relay.toml");
-        std::fs::write(&config, toml::to_string(&self.config).unwrap()).unwrap();
-        Ended::of(binary(command).arg("--config").arg(&config))
+        let config = self.write_config(folder.path());
+        Ended::of(binary(command).envs(self.environment).arg("--config").arg(&config))
     }
 
     /// Starts a command, with `--config` added, and does not wait for anything.
@@ -90,7 +110,7 @@ impl Relay {
             .arg("--config")
             .arg(&config)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(File::create(folder.path().join("stdout")).unwrap())
             .stderr(File::create(folder.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
@@ -110,6 +130,11 @@ impl RelayProcess {
     /// What it has logged.
     pub fn log(&self) -> String {
         self.read("stderr")
+    }
+
+    /// What it has printed beside its log.
+    pub fn stdout(&self) -> String {
+        self.read("stdout")
     }
 
     /// Waits for something in its log; fails the test if the process ends before.
@@ -198,8 +223,8 @@ impl RelayProcess {
 
     /// The value of a metric, as `/metrics` shows it: by its name, with its labels. Needs `[admin] listen`.
     pub async fn metric(&self, name: &str) -> Option<f64> {
-        let answer = self.get("/metrics").await.unwrap();
-        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        let (_, text) = self.get("/metrics").await.unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         Some(value.parse().unwrap())
     }
 
@@ -210,19 +235,26 @@ impl RelayProcess {
 
     /// The same of a relay that may break meanwhile.
     pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
-        let answer = self.get("/readyz").await?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        Ok((head.split(' ').nth(1) != Some("200")).then(|| body.trim_end().to_owned()))
+        let (status, body) = self.get("/readyz").await?;
+        Ok((status != 200).then(|| body.trim_end().to_owned()))
     }
 
-    async fn get(&self, path: &str) -> std::io::Result<String> {
-        let log = self.log();
-        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
-        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).await?;
+    /// Status and body of an answer of the admin endpoint. Needs `[admin] listen`.
+    pub async fn get(&self, path: &str) -> std::io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address()).await?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        Ok(answer)
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()))
+    }
+
+    /// Where its admin endpoint listens. Needs `[admin] listen`.
+    pub fn address(&self) -> String {
+        let log = self.log();
+        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
+        address.split('/').next().unwrap().to_owned()
     }
 
     pub fn pid(&self) -> Pid {

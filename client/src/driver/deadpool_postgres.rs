@@ -1,9 +1,21 @@
+#[cfg(feature = "_modules")]
+use deadpool_postgres::Client;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error as PgError;
+#[cfg(feature = "_modules")]
+use tokio_postgres::types::ToSql;
 
-use super::{Driver, OutboxTransaction, failure, is_stale};
+#[cfg(feature = "_modules")]
+use super::OutboxClient;
+#[cfg(feature = "_modules")]
+use super::tokio_postgres::{answers, typed};
+use super::{Caller, Driver, OutboxTransaction, failure, is_stale};
+#[cfg(feature = "_modules")]
+use crate::call::{Answer, Argument, Call};
 use crate::columns::{Columns, Row};
 use crate::error::Error;
+#[cfg(feature = "_modules")]
+use crate::error::PostgresError;
 use crate::event::Event;
 use crate::insert::Insert;
 
@@ -32,4 +44,31 @@ impl Driver for &Transaction<'_> {
         let columns = Columns::of(events);
         self.execute(&many, &columns.parameters()).await.map_err(|error| failed(text, error))
     }
+}
+
+#[cfg(feature = "_modules")]
+impl OutboxClient for &Client {}
+
+#[cfg(feature = "_modules")]
+impl Caller for &Client {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        let statement = self.prepare_cached(call.sql()).await?;
+        Ok(answers(call, &self.query(&statement, &values(arguments)).await?)?)
+    }
+}
+
+#[cfg(feature = "_modules")]
+impl Caller for &Transaction<'_> {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        let statement = self.prepare_cached(call.sql()).await?;
+        Ok(answers(call, &self.query(&statement, &values(arguments)).await?)?)
+    }
+}
+
+#[cfg(not(feature = "_modules"))]
+impl Caller for &Transaction<'_> {}
+
+#[cfg(feature = "_modules")]
+fn values<'a>(arguments: &'a [Argument<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    typed(arguments).into_iter().map(|(value, _)| value).collect()
 }

@@ -1,9 +1,17 @@
 use tokio_postgres::types::{ToSql, Type};
+#[cfg(feature = "_modules")]
+use tokio_postgres::{Client, Row as PgRow};
 use tokio_postgres::{Error as PgError, Transaction};
 
-use super::{Driver, OutboxTransaction, failure, is_stale};
+#[cfg(feature = "_modules")]
+use super::OutboxClient;
+use super::{Caller, Driver, OutboxTransaction, failure, is_stale};
+#[cfg(feature = "_modules")]
+use crate::call::{Answer, Argument, Call, Column, Kind};
 use crate::columns::{Columns, Row};
 use crate::error::Error;
+#[cfg(feature = "_modules")]
+use crate::error::PostgresError;
 use crate::event::Event;
 use crate::insert::{Insert, PayloadKind};
 
@@ -65,4 +73,59 @@ fn many_types(payload: PayloadKind) -> [Type; 6] {
         PayloadKind::Bytea => Type::BYTEA_ARRAY,
     };
     [Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, payload, Type::JSONB_ARRAY]
+}
+
+#[cfg(feature = "_modules")]
+impl OutboxClient for &Client {}
+
+#[cfg(feature = "_modules")]
+impl Caller for &Client {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
+    }
+}
+
+#[cfg(feature = "_modules")]
+impl Caller for &Transaction<'_> {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
+    }
+}
+
+#[cfg(not(feature = "_modules"))]
+impl Caller for &Transaction<'_> {}
+
+/// The arguments with their types, so that the statement need not be prepared.
+#[cfg(feature = "_modules")]
+pub(super) fn typed<'a>(arguments: &'a [Argument<'_>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    let typed = arguments.iter().map(|argument| -> (&'a (dyn ToSql + Sync), Type) {
+        match argument {
+            Argument::Text(text) => (text, Type::TEXT),
+            Argument::Texts(texts) => (texts, Type::TEXT_ARRAY),
+            Argument::Bytes(bytes) => (bytes, Type::BYTEA),
+            Argument::Seconds(seconds) => (seconds, Type::FLOAT8),
+            Argument::Number(number) => (number, Type::INT4),
+        }
+    });
+    typed.collect()
+}
+
+#[cfg(feature = "_modules")]
+pub(super) fn answers(call: &Call, rows: &[PgRow]) -> Result<Vec<Answer>, PgError> {
+    rows.iter().map(|row| answer(call, row)).collect()
+}
+
+#[cfg(feature = "_modules")]
+fn answer(call: &Call, row: &PgRow) -> Result<Answer, PgError> {
+    let column = |(index, kind): (usize, &Kind)| {
+        Ok(match kind {
+            Kind::Text => Column::Text(row.try_get(index)?),
+            Kind::Bytes => Column::Bytes(row.try_get(index)?),
+            Kind::Flag => Column::Flag(row.try_get(index)?),
+            Kind::Flags => Column::Flags(row.try_get(index)?),
+            Kind::Seconds => Column::Seconds(row.try_get(index)?),
+            Kind::Number => Column::Number(row.try_get(index)?),
+        })
+    };
+    Ok(Answer::new(call.columns().iter().enumerate().map(column).collect::<Result<_, _>>()?))
 }

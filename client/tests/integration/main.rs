@@ -10,3 +10,4 @@ mod payload;
 mod refusals;
 mod round_trips;
 mod transaction_only;
+mod wire;

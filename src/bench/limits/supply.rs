@@ -5,7 +5,7 @@ use crate::relay::event::{Event, Payload};
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
-use crate::relay::scout::{Lookout, Sighting};
+use crate::relay::scout::{Lookout, Oldest, Sighting};
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -211,7 +211,7 @@ impl Lookout for MadeLookout {
         Ok(self.0.0.left.get() as i64)
     }
 
-    async fn oldest(&mut self) -> Result<Option<std::time::Duration>, Fault> {
-        Ok(None)
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+        Ok(Oldest::default())
     }
 }

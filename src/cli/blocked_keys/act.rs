@@ -9,7 +9,7 @@ use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
 use crate::postgres::acts::Acted;
 use crate::postgres::blocked_keys::PostgresBlockedKeys;
-use crate::postgres::grants::UNBLOCK_RIGHTS;
+use crate::postgres::grants::Right;
 use crate::postgres::selection::Selection;
 use crate::relay::failure::Fault;
 use serde::Serialize;
@@ -36,6 +36,8 @@ pub struct Act {
     pub done: &'static str,
     /// What would become of them.
     pub foreseen: &'static str,
+    /// What it needs.
+    pub rights: &'static [Right],
 }
 
 /// Does it, or shows what would be done, and prints how many it was. `batch` is given the blocked keys, the id to begin
@@ -49,7 +51,7 @@ pub fn act(
 ) -> Result<(), Failed> {
     deed.check(!selection.is_all())?;
     let Total { done, lifted } = block_on(async {
-        let keys = open(config, &UNBLOCK_RIGHTS).await?;
+        let keys = open(config, act.rights).await?;
         let up_to = keys.highest_id().await.map_err(one_shot::fault)?;
         if deed.dry_run {
             return foresee(&keys, selection, up_to, deed).await;

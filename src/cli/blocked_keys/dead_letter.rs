@@ -4,12 +4,14 @@ use super::act::{Act, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
+use crate::postgres::grants::UNBLOCK_RIGHTS;
 use clap::Args;
 
 const DEAD_LETTER: Act = Act {
     name: "dead-letter",
     done: "moved to the dead letters",
     foreseen: "would be moved to the dead letters",
+    rights: UNBLOCK_RIGHTS,
 };
 
 /// Move the refused events to the dead letters, and let the others of their keys flow.

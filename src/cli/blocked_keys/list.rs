@@ -6,6 +6,7 @@ use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, Shown};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::blocked_keys::BlockedKey;
+use crate::postgres::grants::BLOCK_RIGHTS;
 use clap::Args;
 use serde::Serialize;
 
@@ -55,7 +56,7 @@ impl List {
             Ok((key.outbox_id, if self.shown.json { output::json(&line(key))? } else { describe(key) }))
         };
         block_on(async {
-            let keys = open(&config, &[]).await?;
+            let keys = open(&config, BLOCK_RIGHTS).await?;
             let page = async |before, rows| keys.newest(&selection, before, rows).await;
             output::list(self.shown.limit, page, show).await
         })?

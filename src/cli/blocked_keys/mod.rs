@@ -19,8 +19,8 @@ use clap::{Args, Subcommand};
 With [outbox] on_rejected = \"block-key\", an event that Kafka refuses for good stays in the outbox, and the events of its \
 key wait behind it; all other keys flow. The relay does not try it again by itself.
 
-What these commands do is recorded; `outbox-relay dead-letters history` shows it. What they need beyond the relay's own \
-rights is named, as the GRANT to execute, when it is missing.
+What these commands do is recorded; `outbox-relay dead-letters history` shows it. A right that is missing is named, as \
+the GRANT to execute; `migrate --print-roles` has a role with all of them.
 
 Examples:
   outbox-relay blocked-keys list --config config.toml
@@ -74,8 +74,7 @@ pub fn remedy(reason: &str) -> &'static str {
 /// The blocked keys of the configured outbox, for somebody who has these rights.
 async fn open(config: &Config, rights: &[Right]) -> Result<PostgresBlockedKeys, Failed> {
     let database = one_shot::database(config)?;
-    let facts = one_shot::checked(config, &database).await?;
-    one_shot::allowed(config, &database, rights).await?;
+    let facts = one_shot::allowed(config, &database, rights).await?;
     Ok(PostgresBlockedKeys::new(database, config.outbox.table.clone(), facts.payload))
 }
 

@@ -4,9 +4,11 @@ use super::act::{Act, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
+use crate::postgres::grants::RETRY_RIGHTS;
 use clap::Args;
 
-const RETRY: Act = Act { name: "retry", done: "to be tried again", foreseen: "would be tried again" };
+const RETRY: Act =
+    Act { name: "retry", done: "to be tried again", foreseen: "would be tried again", rights: RETRY_RIGHTS };
 
 /// Let the relay try the refused events again, in order.
 #[derive(Debug, Args)]

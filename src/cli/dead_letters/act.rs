@@ -30,7 +30,7 @@ pub struct Act {
     pub name: &'static str,
     /// What becomes of them: "requeued".
     pub participle: &'static str,
-    /// What it needs beyond the relay's rights.
+    /// What it needs.
     pub rights: &'static [Right],
 }
 

@@ -8,7 +8,7 @@ use crate::postgres::dead_letters::Which;
 use crate::postgres::grants::DISCARD_RIGHTS;
 use clap::Args;
 
-const DISCARD: Act = Act { name: "discard", participle: "discarded", rights: &DISCARD_RIGHTS };
+const DISCARD: Act = Act { name: "discard", participle: "discarded", rights: DISCARD_RIGHTS };
 
 /// Delete dead letters.
 #[derive(Debug, Args)]

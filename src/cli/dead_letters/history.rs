@@ -66,8 +66,7 @@ impl History {
             |act: &Act| Ok((act.id, if self.shown.json { output::json(&line(act))? } else { describe(act) }));
         block_on(async {
             let database = one_shot::database(&config)?;
-            one_shot::checked(&config, &database).await?;
-            one_shot::allowed(&config, &database, &HISTORY_RIGHTS).await?;
+            one_shot::allowed(&config, &database, HISTORY_RIGHTS).await?;
             let acts = PostgresActs::new(database, config.outbox.table.clone());
             let page = async |before, rows| acts.history(self.event_id, before, rows).await;
             output::list(self.shown.limit, page, show).await

@@ -6,6 +6,7 @@ use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, Shown};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::dead_letters::{DeadLetter, Which};
+use crate::postgres::grants::LETTER_RIGHTS;
 use clap::Args;
 use serde::Serialize;
 
@@ -90,7 +91,7 @@ impl List {
             Ok((letter.id, text))
         };
         block_on(async {
-            let letters = open(&config, &[]).await?;
+            let letters = open(&config, LETTER_RIGHTS).await?;
             let page = async |before, rows| letters.newest(&which, before, rows).await;
             output::list(self.shown.limit, page, show).await
         })?

@@ -8,7 +8,7 @@ use crate::postgres::dead_letters::Which;
 use crate::postgres::grants::REQUEUE_RIGHTS;
 use clap::Args;
 
-const REQUEUE: Act = Act { name: "requeue", participle: "requeued", rights: &REQUEUE_RIGHTS };
+const REQUEUE: Act = Act { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };
 
 /// Put dead letters back into the outbox, to be published again.
 #[derive(Debug, Args)]

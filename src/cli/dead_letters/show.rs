@@ -6,6 +6,7 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, in_line, time};
 use crate::cli::{ConfigFile, block_on, one_shot};
 use crate::postgres::dead_letters::WholeDeadLetter;
+use crate::postgres::grants::LETTER_RIGHTS;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
@@ -75,8 +76,9 @@ impl Show {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        let whole =
-            block_on(async { open(&config, &[]).await?.whole(self.id).await.map_err(one_shot::fault) })??;
+        let whole = block_on(async {
+            open(&config, LETTER_RIGHTS).await?.whole(self.id).await.map_err(one_shot::fault)
+        })??;
         let Some(whole) = whole else {
             let (table, id) = (&config.outbox.table, self.id);
             return Err(Failed::Failure(anyhow::anyhow!(

@@ -39,7 +39,7 @@ impl Pause {
         let config = self.config.load()?;
         let scope = self.selector.scope(&config)?;
         let begun = block_on(async {
-            let pauses = open(&config, &PAUSE_RIGHTS).await?;
+            let pauses = open(&config, PAUSE_RIGHTS).await?;
             pauses.pause(&scope, self.reason.as_deref()).await.map_err(one_shot::fault)
         })??;
         let done = if begun { "paused" } else { "was paused already" };

@@ -39,7 +39,7 @@ impl Resume {
         let config = self.config.load()?;
         let scope = self.selector.scope(&config)?;
         let (done, left) = block_on(async {
-            let pauses = open(&config, &RESUME_RIGHTS).await?;
+            let pauses = open(&config, RESUME_RIGHTS).await?;
             let done = if self.all {
                 let ended = pauses.resume_all().await.map_err(one_shot::fault)?;
                 output::counted(ended, "pause") + " ended"

@@ -87,7 +87,8 @@ fn parameters_that_cannot_be_honoured_are_findings() {
         ("postgres://u@h/a?sslrootcert=system&sslmode=require", "safe only with sslmode verify-full"),
         ("postgres://u@h/a?sslrootcert=absent.pem", "sslrootcert: absent.pem cannot be read"),
         ("postgres://u@h/a?sslcert=config.toml", "of sslcert and sslkey, only one is given"),
-        ("postgres://u@h/a?sslcrl=x", "sslcrl is known to libpq, but not to the relay"),
+        ("postgres://u@h/a?sslcrl=x", "sslcrl: x cannot be read"),
+        ("postgres://u@h/a?passfile=x", "passfile is known to libpq, but not to the relay"),
         ("postgres://u@h/a?slmode=require", "unknown connection parameter slmode"),
         ("postgres://u@h/a?target_session_attrs=standby", "target_session_attrs has an invalid value"),
         ("postgres://u@h/a?connect_timeout=soon", "connect_timeout has an invalid value"),
@@ -108,7 +109,7 @@ fn parameters_that_cannot_be_honoured_are_findings() {
 
 #[test]
 fn several_faults_of_one_url_are_all_reported() {
-    let findings = case("url = 'postgres://u@h/a?sslcrl=x&service=y&sslmod=z'").findings();
+    let findings = case("url = 'postgres://u@h/a?passfile=x&service=y&sslmod=z'").findings();
     assert_eq!(findings.len(), 3, "{}", findings.join("\n"));
 }
 

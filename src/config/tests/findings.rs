@@ -213,3 +213,23 @@ fn the_admin_port_can_be_closed() {
         assert_eq!(with(&format!("[admin]\nlisten = '{off}'")).load().unwrap().admin.listen, None);
     }
 }
+
+#[test]
+fn an_admin_endpoint_that_others_can_reach_is_a_warning_and_the_default_is_none() {
+    let default = with("").load().unwrap().admin.listen.unwrap();
+    assert!(default.ip().is_loopback(), "{default}");
+    for (listen, warned) in [
+        ("127.0.0.1:9187", false),
+        ("[::1]:9187", false),
+        ("off", false),
+        ("0.0.0.0:9187", true),
+        ("[::]:9187", true),
+    ] {
+        let case = with(&format!("[admin]\nlisten = '{listen}'\n"));
+        let findings = case.findings();
+        assert_eq!(findings.len(), usize::from(warned), "{listen}: {}", findings.join("\n"));
+        let warning = "warning: config.toml:6: [admin] listen is open to other hosts";
+        assert!(!warned || findings[0].starts_with(warning), "{listen}: {}", findings[0]);
+        assert!(case.load().is_ok(), "{listen}");
+    }
+}

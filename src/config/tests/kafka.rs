@@ -33,6 +33,14 @@ fn what_is_wrong_with_properties_is_found() {
         ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: absent.pem cannot be read"),
         ("'security.protocol' = 'sasl_ssl'", "GSSAPI, librdkafka's default, which is not built in"),
         ("'sasl.password' = 'x'", "has no effect while security.protocol is plaintext"),
+        (
+            "'sasl.oauthbearer.method' = 'oidc'",
+            "set token_url, client_id, client_secret_file and scope in [kafka.oauth]",
+        ),
+        ("'sasl.oauthbearer.extensions' = 'a=b'", "tokens go without extensions"),
+        ("'enable.sasl.oauthbearer.unsecure.jwt' = true", "a token that nobody has signed proves nothing"),
+        ("'https.ca.location' = 'config.toml'", "set [kafka.oauth] ca_location instead"),
+        ("'sasl.kerberos.principal' = 'x'", "GSSAPI (Kerberos) is not built in"),
         ("'test.mock.num.brokers' = 3", "`test.mock.num.brokers` does not concern a producer"),
         ("'dr_cb' = 'x'", "`dr_cb` is refused by librdkafka: "),
     ] {

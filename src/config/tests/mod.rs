@@ -5,6 +5,9 @@ mod environment;
 mod example;
 mod findings;
 mod kafka;
+mod libpq;
+mod manual;
+mod oauth;
 mod reload;
 mod secrets;
 

@@ -39,6 +39,8 @@ enabled = false
 retention = '7s'
 interval = '7s'
 batch_size = 7
+inbox_retention = '7s'
+idempotency_retention = '7s'
 [admin]
 listen = 'off'
 [log]
@@ -57,7 +59,7 @@ fn every_setting_is_compared_and_the_manual_says_when_it_takes_effect() {
         let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
         let known = COMPARED.iter().find(|(section, name, ..)| (*section, *name) == (setting.section, key));
         let (section, key, effect, differs) = known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
-        let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey"].contains(key);
+        let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey"].contains(key) || *section == "kafka.oauth";
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
             Effect::Now => "| at once |",

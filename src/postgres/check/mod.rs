@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 pub use columns::PayloadType;
 pub use fault::{CheckError, FaultKind, SchemaFault};
 
-use super::grants::{RELAY_RIGHTS, Right};
+use super::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, together};
 use super::migrate::{self, MigrateError, State};
 use super::table::TableName;
 
@@ -37,6 +37,15 @@ pub struct Facts {
 
 /// Reads the schema and compares it with what the relay needs. Changes nothing, and needs no transaction.
 pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckError> {
+    check_for(client, table, RELAY_RIGHTS).await
+}
+
+/// The same for a role that needs other rights than the relay.
+pub(crate) async fn check_for(
+    client: &Client,
+    table: &TableName,
+    rights: &[Right],
+) -> Result<Facts, CheckError> {
     let server = server::read(client).await?;
     let mut faults = server.faults();
     if server.is_too_old() {
@@ -44,7 +53,7 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
     }
 
     let relations = relations::read(client, table).await?;
-    let missing = relations::missing_rights(client, table, &RELAY_RIGHTS).await?;
+    let missing = relations::missing_rights(client, table, &together(&[CHECK_RIGHTS, rights])).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
@@ -87,18 +96,6 @@ pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckErr
         }),
         _ => Err(CheckError::Faults(faults)),
     }
-}
-
-/// Whether the role has these rights, which an operator's command needs beyond the relay's. The schema has passed
-/// [`check`].
-pub(crate) async fn check_rights(
-    client: &Client,
-    table: &TableName,
-    wanted: &[Right],
-) -> Result<(), CheckError> {
-    let role: String = client.query_typed_one("SELECT current_user::text", &[]).await?.get(0);
-    let faults = relations::missing_rights(client, table, wanted).await?.faults(table, &role);
-    if faults.is_empty() { Ok(()) } else { Err(CheckError::Faults(faults)) }
 }
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";

@@ -125,15 +125,18 @@ impl Relation {
 const MISSING_USAGE: &str = "
 SELECT 1 FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE')";
 
-/// The places in the list of the rights that the role lacks; a column that is missing is another check's fault.
+/// The places in the list of the rights that the role lacks, as a whole or on a column; a column that is missing is
+/// another check's fault.
 const MISSING_RIGHTS: &str = "
 SELECT wanted.at - 1
-FROM unnest($2, $3, $4) WITH ORDINALITY AS wanted (relation, privilege, of_column, at)
+FROM unnest($2, $3, $4) WITH ORDINALITY AS wanted (relation, privilege, columns, at)
 JOIN pg_namespace AS s ON s.nspname = $1
 JOIN pg_class AS c ON c.relnamespace = s.oid AND c.relname = wanted.relation AND c.relkind = 'r'
-LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = wanted.of_column AND NOT a.attisdropped
-WHERE CASE WHEN wanted.of_column = '' THEN NOT has_table_privilege(c.oid, wanted.privilege)
-           ELSE NOT has_column_privilege(c.oid, a.attnum, wanted.privilege) END
+WHERE CASE WHEN wanted.columns = '' THEN NOT has_table_privilege(c.oid, wanted.privilege)
+           ELSE EXISTS (SELECT FROM pg_attribute AS a
+                        WHERE a.attrelid = c.oid AND NOT a.attisdropped
+                          AND a.attname = ANY (string_to_array(wanted.columns, ','))
+                          AND NOT has_column_privilege(c.oid, a.attnum, wanted.privilege)) END
 ORDER BY wanted.at";
 
 pub(super) struct MissingRights {
@@ -150,7 +153,7 @@ pub(super) async fn missing_rights(
     let usage = !client.query_typed(MISSING_USAGE, &[(&schema, Type::TEXT)]).await?.is_empty();
     let relations: Vec<String> = wanted.iter().map(|right| table.name_of(right.on)).collect();
     let privileges: Vec<&str> = wanted.iter().map(|right| right.privilege).collect();
-    let columns: Vec<&str> = wanted.iter().map(|right| right.column.unwrap_or("")).collect();
+    let columns: Vec<String> = wanted.iter().map(|right| right.columns.join(",")).collect();
     let rows = client
         .query_typed(
             MISSING_RIGHTS,
@@ -180,8 +183,12 @@ impl MissingRights {
             faults.push(SchemaFault::new(FaultKind::Grant, table, problem, schema_grant(table, role)));
         }
         for right in &self.rights {
-            let column = right.column.map(|column| format!(" of column {column}")).unwrap_or_default();
-            let problem = format!("role {role} lacks {}{column}", right.privilege);
+            let of_columns = match right.columns {
+                [] => String::new(),
+                [column] => format!(" of column {column}"),
+                columns => format!(" of a column of {}", columns.join(", ")),
+            };
+            let problem = format!("role {role} lacks {}{of_columns}", right.privilege);
             let place = table.render(right.on);
             faults.push(SchemaFault::new(FaultKind::Grant, place, problem, right.grant(table, role)));
         }

@@ -7,6 +7,7 @@
 mod error;
 mod list;
 mod print;
+mod series;
 mod status;
 
 use std::time::Duration;
@@ -17,17 +18,16 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 pub use error::MigrateError;
 pub use list::{MIGRATIONS, Migration};
-pub use print::print;
+pub use print::{print, print_module};
+pub use series::{Module, Series, UnknownModule};
 pub(crate) use status::read as read_status;
-pub use status::{MigrationState, State, status};
+pub use status::{MigrationState, State, module_status, status};
 
 use super::server_error::ServerError;
 use super::table::{TableName, quote_identifier};
 
 /// How long a migration waits for any lock; a waiting DDL statement makes the application's inserts wait too.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-
-const BOOKKEEPING: &str = include_str!("bookkeeping.sql");
 
 /// No statement timeout: an index on a large table takes its time, and the lock timeout bounds the waiting.
 /// The search path makes the result independent of the role's settings.
@@ -40,62 +40,93 @@ SET LOCAL search_path = pg_catalog, pg_temp";
 const LOCK: &str = "
 SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('outbox-relay migrate ' || $1, 0))";
 
-const RECORD: &str = "INSERT INTO {migration} (number, name, checksum) VALUES ($1, $2, $3)";
-
 /// A migration that a call applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
+    /// The module that it belongs to; `None` for the outbox.
+    pub module: Option<Module>,
     /// Its number.
     pub number: i32,
     /// Its name.
     pub name: &'static str,
 }
 
-/// Applies every pending migration, each in a transaction of its own, and says which.
+impl Applied {
+    fn new(series: Series, migration: &Migration) -> Applied {
+        Applied { module: series.module(), number: migration.number, name: migration.name }
+    }
+}
+
+/// Applies every pending migration of the outbox, each in a transaction of its own, and says which.
 ///
 /// An empty answer means that there was nothing to do. Safe to run at the same time from several places. When it
 /// fails, or is dropped, the migrations before the open one stay applied and the open one is rolled back.
 pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
+    apply_series(client, table, Series::Outbox).await
+}
+
+/// [`apply`], for any series.
+pub async fn apply_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<Applied>, MigrateError> {
     let mut applied = Vec::new();
     // Read without the lock first: a role that may only read can run a command that has nothing to do.
-    for migration in pending(&status(client, table).await?, table)? {
-        let transaction = begin(client, table).await?;
+    let states = status::read_series(client, table, series).await?;
+    for migration in pending(series, &states, table)? {
+        let transaction = begin(client, table, series).await?;
         // Somebody else may have applied it while this one waited for the lock.
-        let still = pending(&read_status(&transaction, table).await?, table)?;
-        if still.contains(&migration) {
-            run(&transaction, table, &migration).await?;
+        let states = status::read_series(&transaction, table, series).await?;
+        if pending(series, &states, table)?.contains(&migration) {
+            run(&transaction, table, series, &migration).await?;
             transaction
                 .commit()
                 .await
                 .map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
-            applied.push(Applied { number: migration.number, name: migration.name });
+            applied.push(Applied::new(series, &migration));
         }
     }
     Ok(applied)
 }
 
-/// Applies every pending migration in one transaction, rolls it back, and says which they were.
+/// Applies every pending migration of the outbox in one transaction, rolls it back, and says which they were.
 ///
 /// The statements really run, so missing rights and name clashes show; while they run they take the same locks as
 /// [`apply`] would.
 pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
-    if pending(&status(client, table).await?, table)?.is_empty() {
+    dry_run_series(client, table, Series::Outbox).await
+}
+
+/// [`dry_run`], for any series.
+pub async fn dry_run_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<Applied>, MigrateError> {
+    let states = status::read_series(client, table, series).await?;
+    if pending(series, &states, table)?.is_empty() {
         return Ok(Vec::new());
     }
-    let transaction = begin(client, table).await?;
-    let pending = pending(&read_status(&transaction, table).await?, table)?;
+    let transaction = begin(client, table, series).await?;
+    let states = status::read_series(&transaction, table, series).await?;
+    let pending = pending(series, &states, table)?;
     for migration in &pending {
-        run(&transaction, table, migration).await?;
+        run(&transaction, table, series, migration).await?;
     }
     transaction
         .rollback()
         .await
         .map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
-    Ok(pending.iter().map(|migration| Applied { number: migration.number, name: migration.name }).collect())
+    Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
 }
 
 /// Opens the transaction of a migration and waits its turn.
-async fn begin<'a>(client: &'a mut Client, table: &TableName) -> Result<Transaction<'a>, MigrateError> {
+async fn begin<'a>(
+    client: &'a mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Transaction<'a>, MigrateError> {
     let fault =
         |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
     let transaction = client
@@ -113,30 +144,36 @@ async fn begin<'a>(client: &'a mut Client, table: &TableName) -> Result<Transact
             _ => fault(error),
         })?;
     transaction.batch_execute(SETTINGS).await.map_err(fault)?;
-    transaction.query_typed(LOCK, &[(&table.quoted(), Type::TEXT)]).await.map_err(fault)?;
+    let locked = match series {
+        Series::Outbox => table.quoted(),
+        Series::Module(_) => series.record(table),
+    };
+    transaction.query_typed(LOCK, &[(&locked, Type::TEXT)]).await.map_err(fault)?;
     Ok(transaction)
 }
 
 async fn run(
     transaction: &Transaction<'_>,
     table: &TableName,
+    series: Series,
     migration: &Migration,
 ) -> Result<(), MigrateError> {
     let names = Names::read(transaction, table).await?;
     let fault = |error: tokio_postgres::Error| {
         MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table))
     };
-    transaction.batch_execute(&table.render(BOOKKEEPING)).await.map_err(fault)?;
+    transaction.batch_execute(&table.render(series.bookkeeping())).await.map_err(fault)?;
     transaction.batch_execute(&table.render(migration.template)).await.map_err(fault)?;
-    let checksum = migration.checksum();
-    let recorded: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
-        &[(&migration.number, Type::INT4), (&migration.name, Type::TEXT), (&checksum, Type::TEXT)];
-    transaction.execute_typed(&table.render(RECORD), recorded).await.map_err(fault)?;
+    transaction.batch_execute(&series.record_sql(table, migration)).await.map_err(fault)?;
     Ok(())
 }
 
 /// The migrations to apply, or why none may be.
-fn pending(states: &[MigrationState], table: &TableName) -> Result<Vec<Migration>, MigrateError> {
+fn pending(
+    series: Series,
+    states: &[MigrationState],
+    table: &TableName,
+) -> Result<Vec<Migration>, MigrateError> {
     for known in states {
         let (table, number, name) = (table.to_string(), known.number, known.name.clone());
         match &known.state {
@@ -155,7 +192,7 @@ fn pending(states: &[MigrationState], table: &TableName) -> Result<Vec<Migration
     let is_pending = |migration: &&Migration| {
         states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
     };
-    Ok(MIGRATIONS.iter().filter(is_pending).copied().collect())
+    Ok(series.migrations().iter().filter(is_pending).copied().collect())
 }
 
 /// What a GRANT would have to name; read before the step that may fail, because a failed transaction answers nothing.

@@ -1,10 +1,7 @@
 //! The migrations as plain SQL, for people who apply SQL with a tool of their own.
 
-use std::fmt::Write as _;
-
-use super::BOOKKEEPING;
-use super::list::MIGRATIONS;
-use crate::postgres::table::{TableName, quote_literal};
+use super::series::{Module, Series};
+use crate::postgres::table::TableName;
 
 const HEADER: &str = "\
 -- The outbox {outbox} as outbox-relay needs it, with the record that it was applied.
@@ -15,23 +12,34 @@ const HEADER: &str = "\
 -- part says that its text ran as it stands here. A later version prints further parts; apply those that are new.
 ";
 
+const MODULE_HEADER: &str = "\
+-- The module {module} in the schema {schema}, with the record that it was applied. Apply it as one transaction, and
+-- change nothing in it.
+";
+
 /// The whole SQL of every migration for `table`, bookkeeping included; it has no BEGIN or COMMIT of its own.
 pub fn print(table: &TableName) -> String {
-    let mut sql = table.render(HEADER);
+    print_series(table, Series::Outbox)
+}
+
+/// The same for a module beside it.
+pub fn print_module(table: &TableName, module: Module) -> String {
+    print_series(table, Series::Module(module))
+}
+
+fn print_series(table: &TableName, series: Series) -> String {
+    let header = match series {
+        Series::Outbox => HEADER.to_owned(),
+        Series::Module(module) => MODULE_HEADER.replace("{module}", module.name()),
+    };
+    let mut sql = table.render(&header);
     sql.push('\n');
-    sql.push_str(&table.render(BOOKKEEPING));
-    for migration in MIGRATIONS {
-        // Writing to a String cannot fail.
-        let _ = write!(
-            sql,
-            "\n-- {}\n\n{}\nINSERT INTO {} (number, name, checksum)\nVALUES ({}, {}, {});\n",
-            migration.file_name(),
-            table.render(migration.template),
-            table.migration(),
-            migration.number,
-            quote_literal(migration.name),
-            quote_literal(&migration.checksum()),
-        );
+    sql.push_str(&table.render(series.bookkeeping()));
+    for migration in series.migrations() {
+        sql.push_str(&format!("\n-- {}\n\n", migration.file_name()));
+        sql.push_str(&table.render(migration.template));
+        sql.push('\n');
+        sql.push_str(&series.record_sql(table, migration));
     }
     sql
 }

@@ -7,12 +7,14 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
 use super::error::MigrateError;
-use super::list::MIGRATIONS;
+use super::series::{Module, Series};
 use crate::postgres::table::{TableName, quote_identifier};
 
 /// A migration, and what the database says about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationState {
+    /// The module that it belongs to; `None` for the outbox.
+    pub module: Option<Module>,
     /// Its number.
     pub number: i32,
     /// Its name.
@@ -52,17 +54,32 @@ SELECT EXISTS (
     JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace
     WHERE s.nspname = $1 AND c.relname = $2)";
 
-const RECORDED: &str = "SELECT number, name, checksum, applied_at FROM {migration} ORDER BY number";
-
-/// Every migration that this version or the database knows, in order. Changes nothing.
+/// Every migration of the outbox that this version or the database knows, in order. Changes nothing.
 pub async fn status(client: &mut Client, table: &TableName) -> Result<Vec<MigrationState>, MigrateError> {
     read(client, table).await
+}
+
+/// The same for a module.
+pub async fn module_status(
+    client: &mut Client,
+    table: &TableName,
+    module: Module,
+) -> Result<Vec<MigrationState>, MigrateError> {
+    read_series(client, table, Series::Module(module)).await
 }
 
 /// [`status`] on a connection or in a transaction.
 pub(crate) async fn read(
     client: &impl GenericClient,
     table: &TableName,
+) -> Result<Vec<MigrationState>, MigrateError> {
+    read_series(client, table, Series::Outbox).await
+}
+
+pub(super) async fn read_series(
+    client: &impl GenericClient,
+    table: &TableName,
+    series: Series,
 ) -> Result<Vec<MigrationState>, MigrateError> {
     let fault =
         |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
@@ -73,7 +90,7 @@ pub(crate) async fn read(
     }
     let role = quote_identifier(server.get(2));
 
-    let relation = table.name_of("{migration}");
+    let relation = series.record_name(table);
     let exists = client
         .query_typed(EXISTS, &[(&table.schema(), Type::TEXT), (&relation, Type::TEXT)])
         .await
@@ -82,16 +99,16 @@ pub(crate) async fn read(
     if exists.first().is_some_and(|row| row.get(0)) {
         let grant = || {
             let schema = quote_identifier(table.schema());
-            let migration = table.migration();
-            format!("GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {migration} TO {role};")
+            let record = series.record(table);
+            format!("GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON {record} TO {role};")
         };
         let rows = client
-            .query_typed(&table.render(RECORDED), &[])
+            .query_typed(&series.read_sql(table), &[])
             .await
             .map_err(|error| MigrateError::new(&table.to_string(), error.into(), grant))?;
         recorded.extend(rows.iter().map(|row| (row.get(0), Record::from(row))));
     }
-    Ok(compare(recorded))
+    Ok(compare(series, recorded))
 }
 
 struct Record {
@@ -107,9 +124,10 @@ impl From<&tokio_postgres::Row> for Record {
 }
 
 /// This version's list beside the database's.
-fn compare(mut recorded: BTreeMap<i32, Record>) -> Vec<MigrationState> {
+fn compare(series: Series, mut recorded: BTreeMap<i32, Record>) -> Vec<MigrationState> {
+    let module = series.module();
     let mut states = Vec::new();
-    for migration in MIGRATIONS {
+    for migration in series.migrations() {
         let state = match recorded.remove(&migration.number) {
             None => State::Pending,
             Some(Record { checksum, at, .. }) if checksum == migration.checksum() => {
@@ -117,9 +135,11 @@ fn compare(mut recorded: BTreeMap<i32, Record>) -> Vec<MigrationState> {
             }
             Some(Record { checksum, .. }) => State::ChecksumDiffers { recorded: checksum },
         };
-        states.push(MigrationState { number: migration.number, name: migration.name.to_owned(), state });
+        let (number, name) = (migration.number, migration.name.to_owned());
+        states.push(MigrationState { module, number, name, state });
     }
     states.extend(recorded.into_iter().map(|(number, record)| MigrationState {
+        module,
         number,
         name: record.name,
         state: State::Unknown,

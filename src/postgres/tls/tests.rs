@@ -80,7 +80,7 @@ fn demand_client_certificate(acceptor: &mut SslContextBuilder, ca: &Identity) {
 }
 
 fn tls(mode: TlsMode, root_cert: Option<&Path>) -> Tls {
-    Tls { mode, root_cert: root_cert.map(Path::to_owned), client_cert: None, client_key: None }
+    Tls { root_cert: root_cert.map(Path::to_owned), ..Tls::new(mode) }
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ fn a_file_that_does_not_serve_is_named_with_what_is_wrong() {
 
     let refused = |root: Option<&PathBuf>, cert: Option<&PathBuf>, key: Option<&PathBuf>| {
         let [root_cert, client_cert, client_key] = [root, cert, key].map(Option::<&PathBuf>::cloned);
-        match connector(&Tls { mode: TlsMode::VerifyFull, root_cert, client_cert, client_key }) {
+        match connector(&Tls { root_cert, client_cert, client_key, ..Tls::new(TlsMode::VerifyFull) }) {
             Ok(_) => panic!("accepted"),
             Err(error) => error.to_string(),
         }

@@ -9,6 +9,15 @@ use crate::relay::reason::STUCK;
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// Rows of one topic.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// How many.
+    pub rows: u64,
+    /// Their size.
+    pub bytes: u64,
+}
+
 impl<P: Producer> Session<P> {
     /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
     pub fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
@@ -69,5 +78,19 @@ impl<P: Producer> Session<P> {
                 *batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
             first.then(|| self.topics[topic].name.as_str())
         })
+    }
+
+    /// What of the current batch Kafka has acknowledged, topic by topic.
+    pub fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
+        let mut tallies = vec![Tally::default(); self.topics.len()];
+        for (index, place) in self.places.iter().enumerate() {
+            if let (Some(place), Fate::Acknowledged) = (place, batch.fate(index)) {
+                let tally = &mut tallies[place.topic as usize];
+                tally.rows += 1;
+                tally.bytes += batch.rows()[index].size() as u64;
+            }
+        }
+        let named = self.topics.iter().zip(tallies).map(|(topic, tally)| (topic.name.as_str(), tally));
+        named.filter(|(_, tally)| tally.rows > 0)
     }
 }

@@ -11,7 +11,7 @@ use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::pauses::{Counts, Pause};
 use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
-use outbox_relay::relay::scout::{Lookout, Sighting};
+use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
 use std::time::Duration;
 
 /// A relay that probes a topic has it for so long.
@@ -60,8 +60,8 @@ impl Lookout for SimConnection {
     }
 
     /// Only shown to people.
-    async fn oldest(&mut self) -> Result<Option<Duration>, Fault> {
-        Ok(None)
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+        Ok(Oldest::default())
     }
 }
 

@@ -1,0 +1,32 @@
+# syntax=docker/dockerfile:1
+# An image of the daemon: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
+#
+# It has no HEALTHCHECK, since the image holds no HTTP client. Probe from outside, where [admin] listen is: /livez says
+# that the cycle makes progress, /readyz that rows can be relayed. deploy/kubernetes does.
+
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY . .
+# The commit that --version names; the repository itself is not a part of the build.
+ARG COMMIT="not known"
+ENV OUTBOX_RELAY_COMMIT=${COMMIT}
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --release --locked --package pg-outbox-relay --bin outbox-relay \
+    && install -D -m 755 target/release/outbox-relay /out/outbox-relay \
+    && strip /out/outbox-relay
+
+FROM debian:bookworm-slim
+LABEL org.opencontainers.image.title="outbox-relay" \
+    org.opencontainers.image.description="Moves committed events from a Postgres outbox table to Kafka" \
+    org.opencontainers.image.licenses="MIT OR Apache-2.0"
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /out/outbox-relay /usr/bin/outbox-relay
+# A user that owns nothing; by number, so that Kubernetes can see that it is not root.
+USER 65532:65532
+EXPOSE 9187
+ENTRYPOINT ["/usr/bin/outbox-relay"]
+CMD ["run", "--config", "/etc/outbox-relay/config.toml"]

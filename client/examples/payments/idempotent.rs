@@ -1,0 +1,104 @@
+//! A layer for axum: each request needs the header `Idempotency-Key`, and a repetition is answered with what was stored.
+//!
+//! The handler takes `Extension<Arc<Guard>>`, and finishes the guard in the transaction of its change.
+
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use deadpool_postgres::Pool;
+use pg_outbox::idempotency::{self, Begun, Fingerprint, Idempotency, Key, Scope};
+
+/// A larger body is refused with 413.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// What the layer needs.
+#[derive(Clone)]
+pub struct Idempotent {
+    pub pool: Pool,
+    pub idempotency: Idempotency,
+}
+
+/// Who asks, as the authentication before this layer has found; keys of two subjects never meet.
+#[derive(Clone)]
+pub struct Subject(pub String);
+
+pub async fn idempotent(State(state): State<Idempotent>, request: Request, next: Next) -> Response {
+    answer(&state, request, next).await.unwrap_or_else(|refused| refused)
+}
+
+#[allow(clippy::result_large_err)] // either is an answer
+async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Response, Response> {
+    let (mut parts, body) = request.into_parts();
+    let Some(subject) = parts.extensions.get::<Subject>() else {
+        return Err(refuse(StatusCode::UNAUTHORIZED, "who are you?"));
+    };
+    let Some(key) = parts.headers.get("idempotency-key") else {
+        return Err(refuse(StatusCode::BAD_REQUEST, "the header Idempotency-Key is required"));
+    };
+    let bad = |error: &dyn std::fmt::Display| refuse(StatusCode::BAD_REQUEST, &error.to_string());
+    let scope =
+        Scope::new(parts.method.as_str(), parts.uri.path(), &subject.0).map_err(|error| bad(&error))?;
+    let key = Key::from_header(key.as_bytes()).map_err(|error| bad(&error))?;
+    let body = to_bytes(body, BODY_BYTES_MAX)
+        .await
+        .map_err(|_| refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"))?;
+    let fingerprint = Fingerprint::json(&body).map_err(|error| bad(&error))?;
+    let asked = idempotency::Request::new(scope, key, fingerprint);
+
+    let client = state.pool.get().await.map_err(|_| away())?;
+    let begun = state.idempotency.begin(&client, &asked).await.map_err(|_| away())?;
+    drop(client); // the handler takes one of its own
+    match begun {
+        Begun::Replay(stored) => Ok(replay(&stored)),
+        Begun::InProgress { .. } => {
+            Err((StatusCode::CONFLICT, [("retry-after", "1")], "the same request is being worked at")
+                .into_response())
+        }
+        Begun::Mismatch => {
+            Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, "the key was used for another request"))
+        }
+        Begun::Started(guard) => {
+            let guard = Arc::new(guard);
+            parts.extensions.insert(Arc::clone(&guard));
+            let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+            // Nothing was stored: let a retry begin at once. If that fails, the lock expires.
+            if response.status().is_server_error()
+                && let Some(guard) = Arc::into_inner(guard)
+                && let Ok(client) = state.pool.get().await
+            {
+                let _ = guard.release(&client).await;
+            }
+            Ok(response)
+        }
+    }
+}
+
+/// A stored response, for the first answer and for each repetition.
+pub fn respond(stored: &idempotency::Response) -> Response {
+    let status = StatusCode::from_u16(stored.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, stored.bytes().to_vec()).into_response();
+    for (name, value) in stored.headers() {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn replay(stored: &idempotency::Response) -> Response {
+    let mut response = respond(stored);
+    response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
+    response
+}
+
+fn refuse(status: StatusCode, why: &str) -> Response {
+    (status, why.to_owned()).into_response()
+}
+
+fn away() -> Response {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "try again later")
+}

@@ -1,0 +1,172 @@
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::error::Error;
+
+/// How deep a request's JSON may be nested. A body is parsed once for each of its levels.
+pub const DEPTH_MAX: usize = 64;
+
+/// What tells a request from another one with the same key: a SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of a JSON body. White space and the order of an object's names do not matter, nor how a character of a
+    /// text is escaped. Numbers are compared as they are written: `1` and `1.0` are two. Of a name that stands
+    /// twice in an object the last one counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotJson`], or [`Error::TooDeep`] beyond [`DEPTH_MAX`].
+    pub fn json(body: &[u8]) -> Result<Fingerprint, Error> {
+        if depth(body) > DEPTH_MAX {
+            return Err(Error::TooDeep);
+        }
+        let value: &RawValue = serde_json::from_slice(body).map_err(Error::not_json)?;
+        let mut canonical = b"json:".to_vec();
+        write(value, &mut canonical)?;
+        Ok(Fingerprint::of(&canonical))
+    }
+
+    /// Of any body, byte for byte.
+    pub fn bytes(body: &[u8]) -> Fingerprint {
+        Fingerprint::of(&[b"bytes:", body].concat())
+    }
+
+    fn of(canonical: &[u8]) -> Fingerprint {
+        Fingerprint(Sha256::digest(canonical).into())
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Writes a value without white space and with names in order. Each level is parsed alone, so that numbers stay as
+/// they were written: as an f64, two amounts of more than 16 digits can be one.
+fn write(value: &RawValue, into: &mut Vec<u8>) -> Result<(), Error> {
+    let text = value.get();
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(Error::not_json)?;
+            into.push(b'{');
+            for (name, value) in members {
+                write_text(&name, into)?;
+                into.push(b':');
+                write(value, into)?;
+                into.push(b',');
+            }
+            into.push(b'}');
+        }
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text).map_err(Error::not_json)?;
+            into.push(b'[');
+            for item in items {
+                write(item, into)?;
+                into.push(b',');
+            }
+            into.push(b']');
+        }
+        Some(b'"') => {
+            let text: String = serde_json::from_str(text).map_err(Error::not_json)?;
+            write_text(&text, into)?;
+        }
+        _ => into.extend_from_slice(text.as_bytes()),
+    }
+    Ok(())
+}
+
+/// How deep the brackets of a text are nested, those in strings left out: known before the nesting costs anything.
+fn depth(body: &[u8]) -> usize {
+    let (mut now, mut most) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => now += 1,
+            b']' | b'}' if !in_string => now = now.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
+}
+
+fn write_text(text: &str, into: &mut Vec<u8>) -> Result<(), Error> {
+    serde_json::to_writer(into, text).map_err(Error::not_json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(json: &str) -> Fingerprint {
+        Fingerprint::json(json.as_bytes()).unwrap_or_else(|error| panic!("{json}: {error:?}"))
+    }
+
+    #[test]
+    fn what_means_the_same_is_the_same() {
+        let plain = of(r#"{"a":1,"b":[true,null,"ü"],"c":{"x":"1","y":2.50}}"#);
+        assert_eq!(
+            plain,
+            of("{ \"c\": {\"y\" : 2.50, \"x\":\"1\"},\r\n\t\"b\": [ true , null, \"\\u00fc\" ],\"a\":1 }\n")
+        );
+        assert_eq!(of(r#"{"a":1,"a":2}"#), of(r#"{"a":2}"#));
+    }
+
+    #[test]
+    fn what_differs_differs() {
+        let all = [
+            "{}",
+            "[]",
+            "null",
+            "0",
+            "\"\"",
+            "\"0\"",
+            "1",
+            "1.0",
+            r#"{"a":1}"#,
+            r#"{"a":"1"}"#,
+            "[1,2]",
+            "[2,1]",
+            "[[1],2]",
+            "[[1,2]]",
+            r#"{"a":{"b":1}}"#,
+            r#"{"a":{},"b":1}"#,
+            "12345678901234567890123",
+            "12345678901234567890124",
+            r#"["a,b"]"#,
+            r#"["a","b"]"#,
+        ];
+        for (at, one) in all.iter().enumerate() {
+            for other in &all[..at] {
+                assert_ne!(of(one), of(other), "{one} and {other}");
+            }
+        }
+        assert_ne!(Fingerprint::bytes(b"{}"), of("{}"));
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error_that_shows_nothing_of_it() {
+        for body in ["", "secret", "{\"secret\"", "{\"a\":1} secret", "\"\\ud800secret\"", "{secret:1}"] {
+            let error = Fingerprint::json(body.as_bytes()).unwrap_err();
+            assert!(matches!(error, Error::NotJson { .. }), "{body}: {error:?}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+        assert!(matches!(Fingerprint::json(b"\"\xff\""), Err(Error::NotJson { .. })));
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(Fingerprint::json(nested(DEPTH_MAX).as_bytes()).is_ok());
+        assert!(matches!(Fingerprint::json(nested(DEPTH_MAX + 1).as_bytes()), Err(Error::TooDeep)));
+        assert!(matches!(Fingerprint::json(nested(1_000_000).as_bytes()), Err(Error::TooDeep)));
+        let in_a_string = format!("[\"{}\\\"{}\"]", "[".repeat(1000), "{".repeat(1000));
+        assert!(Fingerprint::json(in_a_string.as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,140 @@
+/// What is known of an attempt that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has definitely not happened, and may succeed if it is tried again.
+    Again,
+    /// It may have happened.
+    Unknown,
+    /// It has not happened, and trying again changes nothing.
+    Final,
+}
+
+/// An error that says what is known of its attempt. Implement it for the application's own errors.
+pub trait Classify {
+    /// What is known.
+    fn verdict(&self) -> Verdict;
+}
+
+/// The SQLSTATEs after which a transaction has definitely not happened and is worth another attempt: serialization
+/// failure, deadlock, lock not available, too many connections, and a server that starts or stops.
+pub const RETRYABLE_SQLSTATES: [&str; 5] = ["40001", "40P01", "55P03", "53300", "57P03"];
+
+/// The connection has ended, or the server says itself that it does not know. Class 08 is that of connections.
+const UNKNOWN_SQLSTATES: [&str; 5] = ["40003", "57P01", "57P02", "57P05", "25P03"];
+
+fn of_sqlstate(code: &str) -> Verdict {
+    if RETRYABLE_SQLSTATES.contains(&code) {
+        Verdict::Again
+    } else if code.starts_with("08") || UNKNOWN_SQLSTATES.contains(&code) {
+        Verdict::Unknown
+    } else {
+        Verdict::Final
+    }
+}
+
+#[cfg(feature = "tokio-postgres")]
+mod of_postgres {
+    use super::{Classify, Verdict, of_sqlstate};
+    use crate::error::{Error, PostgresError};
+    use std::error::Error as _;
+
+    /// Without a SQLSTATE the connection is gone, or the driver refused a value before it sent anything.
+    impl Classify for tokio_postgres::Error {
+        fn verdict(&self) -> Verdict {
+            if let Some(code) = self.code() {
+                return of_sqlstate(code.code());
+            }
+            let is_io = <dyn std::error::Error>::is::<std::io::Error>;
+            let cut_off = self.is_closed() || self.source().is_some_and(is_io);
+            if cut_off { Verdict::Unknown } else { Verdict::Final }
+        }
+    }
+
+    impl Classify for PostgresError {
+        fn verdict(&self) -> Verdict {
+            self.driver_error().verdict()
+        }
+    }
+
+    impl Classify for Error {
+        fn verdict(&self) -> Verdict {
+            match self {
+                Error::Postgres { source, .. } => source.verdict(),
+                _ => Verdict::Final,
+            }
+        }
+    }
+}
+
+#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+impl Classify for crate::call::DatabaseError {
+    fn verdict(&self) -> Verdict {
+        self.postgres().verdict()
+    }
+}
+
+#[cfg(all(feature = "inbox", feature = "tokio-postgres"))]
+impl Classify for crate::inbox::Error {
+    fn verdict(&self) -> Verdict {
+        match self {
+            crate::inbox::Error::Database(error) => error.verdict(),
+            _ => Verdict::Final,
+        }
+    }
+}
+
+#[cfg(all(feature = "once", feature = "tokio-postgres"))]
+impl Classify for crate::once::Error {
+    fn verdict(&self) -> Verdict {
+        match self {
+            crate::once::Error::Database(error) => error.verdict(),
+            _ => Verdict::Final,
+        }
+    }
+}
+
+#[cfg(all(feature = "idempotency", feature = "tokio-postgres"))]
+mod of_idempotency {
+    use super::{Classify, Verdict};
+    use crate::idempotency::{Error, PhaseError};
+
+    /// Who has lost a lock has changed nothing; beginning again finds out what became of the request.
+    impl Classify for Error {
+        fn verdict(&self) -> Verdict {
+            match self {
+                Error::Database(error) => error.verdict(),
+                Error::LockLost => Verdict::Again,
+                _ => Verdict::Final,
+            }
+        }
+    }
+
+    impl<E: Classify> Classify for PhaseError<E> {
+        fn verdict(&self) -> Verdict {
+            match self {
+                PhaseError::Work(error) => error.verdict(),
+                PhaseError::Idempotency(error) => error.verdict(),
+                PhaseError::Begin(error) | PhaseError::Commit(error) => error.verdict(),
+                PhaseError::Data(_) => Verdict::Final,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_a_sqlstate() {
+        for code in RETRYABLE_SQLSTATES {
+            assert_eq!(of_sqlstate(code), Verdict::Again, "{code}");
+        }
+        for code in ["08006", "08007", "57P01", "40003"] {
+            assert_eq!(of_sqlstate(code), Verdict::Unknown, "{code}");
+        }
+        for code in ["23505", "22P02", "42501", "57014", "OB001", "40000"] {
+            assert_eq!(of_sqlstate(code), Verdict::Final, "{code}");
+        }
+    }
+}

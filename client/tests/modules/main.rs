@@ -1,0 +1,20 @@
+//! The optional modules on a real server. Each test has a schema of its own.
+
+#![allow(clippy::unwrap_used)] // also in what the tests share
+
+mod costs;
+mod database;
+mod http;
+mod idempotency;
+mod inbox;
+mod once;
+mod round_trips;
+mod sql;
+mod testing;
+mod version;
+mod wrong;
+
+#[path = "../../examples/payments/idempotent.rs"]
+mod idempotent;
+#[path = "../integration/wire.rs"]
+mod wire;

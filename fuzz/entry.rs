@@ -1,0 +1,152 @@
+//! What reads text that somebody else wrote: each function takes any bytes, and panics if a rule is broken. The fuzz
+//! targets call them, and so does `tests/fuzzing.rs`, on the seeds and on what becomes of them by chance.
+
+use outbox_relay::config;
+use outbox_relay::kafka::{codes::CODES, failure, record};
+use outbox_relay::postgres::table::TableName;
+use outbox_relay::relay::event::{Event, Payload};
+use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::reason::UNKNOWN;
+use pg_outbox::topic::{TOPIC_LENGTH_MAX, TopicTemplate, check_topic};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::message::Headers;
+use rdkafka::types::RDKafkaRespErr;
+use uuid::Uuid;
+
+/// A secret that nothing may show. Inputs that hold it by chance say nothing.
+const MARKED: &str = "Hunter2MarkedSecret";
+
+fn load(path: Option<&std::path::Path>, variables: &[(&str, &str)]) {
+    let owned = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let shown = match config::load(path, owned) {
+        Ok(config) => format!("{config:?} {}", config.warnings),
+        Err(findings) => findings.to_string(),
+    };
+    assert!(!shown.contains(MARKED), "a secret is shown");
+    assert!(!shown.is_empty());
+}
+
+/// A configuration file. Whatever it says, the secrets of the environment are not shown.
+pub fn configuration(data: &[u8]) {
+    if data.windows(MARKED.len()).any(|window| window == MARKED.as_bytes()) {
+        return;
+    }
+    thread_local! {
+        static FOLDER: tempfile::TempDir = tempfile::tempdir().unwrap();
+    }
+    FOLDER.with(|folder| {
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, data).unwrap();
+        load(Some(&path), &[]);
+        let secrets = [
+            ("OUTBOX_RELAY__POSTGRES__PASSWORD", MARKED),
+            ("OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD", MARKED),
+        ];
+        load(Some(&path), &secrets);
+    });
+}
+
+/// What tells Postgres' clients where the server is: a URL, or key=value. A password in it is not shown, whatever
+/// stands behind it.
+pub fn connection(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if text.contains(MARKED) {
+        return;
+    }
+    for url in [
+        text.to_owned(),
+        format!("postgres://relay:{MARKED}@localhost/{text}"),
+        format!("host=localhost password={MARKED} {text}"),
+    ] {
+        let variables = [
+            ("OUTBOX_RELAY__POSTGRES__URL", url.as_str()),
+            ("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS", "localhost:9"),
+        ];
+        load(None, &variables);
+    }
+}
+
+/// A topic template in the first line, an aggregate type in what follows.
+pub fn topic(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (template, aggregate_type) = text.split_once('\n').unwrap_or((text, ""));
+    let Ok(template) = TopicTemplate::parse(template) else { return };
+    let topic = template.topic(aggregate_type);
+    assert!(topic.starts_with(template.prefix()) && topic.ends_with(template.suffix()), "{topic:?}");
+    let mut rendered = "what was there before".to_owned();
+    template.render(aggregate_type, &mut rendered);
+    assert_eq!(rendered, topic);
+    if check_topic(&topic).is_ok() {
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        assert!(topic.chars().all(legal) && (1..=TOPIC_LENGTH_MAX).contains(&topic.len()), "{topic:?}");
+    }
+}
+
+/// The name of a table: what is accepted means the same once it is quoted.
+pub fn table(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(name) = text.parse::<TableName>() else { return };
+    assert_eq!(name.quoted().parse().as_ref(), Ok(&name));
+    let sql = name.render("{outbox}");
+    assert_eq!(sql, name.quoted());
+}
+
+/// The headers of a row, which its writer chose: they never replace the relay's own.
+pub fn headers(data: &[u8]) {
+    match record::headers(&Row(data), &[]) {
+        Ok(headers) => {
+            let own = |name: &str| name == record::EVENT_ID || name == record::EVENT_TYPE;
+            let names: Vec<_> = headers.iter().map(|header| header.key.to_owned()).collect();
+            assert_eq!(names[..2], [record::EVENT_ID, record::EVENT_TYPE]);
+            assert!(!names[2..].iter().any(|name| own(name)), "{names:?}");
+        }
+        Err(rejection) => assert_eq!(rejection.reason, "invalid-headers"),
+    }
+}
+
+/// An error code of Kafka: what no table lists is unknown, which blames nobody.
+pub fn kafka_error(data: &[u8]) {
+    let Some(number) = data.first_chunk().map(|bytes| i32::from(i16::from_le_bytes(*bytes))) else { return };
+    let Ok(code) = RDKafkaRespErr::try_from(number) else { return };
+    let code = RDKafkaErrorCode::from(code);
+    let listed: Vec<_> =
+        CODES.iter().filter(|(_, codes)| codes.contains(&code)).map(|(reason, _)| *reason).collect();
+    assert!(listed.len() <= 1, "{code:?}: {listed:?}");
+    assert_eq!(failure::reason(code), listed.first().copied().unwrap_or(&UNKNOWN), "{code:?}");
+}
+
+/// A row with these headers.
+struct Row<'a>(&'a [u8]);
+
+impl Event for Row<'_> {
+    fn id(&self) -> i64 {
+        1
+    }
+    fn event_id(&self) -> Uuid {
+        Uuid::nil()
+    }
+    fn lane(&self) -> Lane {
+        Lane::new(0).unwrap()
+    }
+    fn aggregate_type(&self) -> &[u8] {
+        b"order"
+    }
+    fn key(&self) -> &[u8] {
+        b"42"
+    }
+    fn event_type(&self) -> &[u8] {
+        b"Changed"
+    }
+    fn payload(&self) -> Payload<'_> {
+        Payload::Tombstone
+    }
+    fn headers(&self) -> Option<&[u8]> {
+        Some(self.0)
+    }
+    fn created_at_us(&self) -> i64 {
+        0
+    }
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -1,0 +1,71 @@
+-- The inbox: which events a subscriber has processed. A consumer marks an event in the transaction of its effect, so both
+-- commit, or neither does. Nothing here needs an outbox in the same database.
+CREATE TABLE {processed_message} (
+    subscriber   text COLLATE "C" NOT NULL,               -- who processes: a consumer group, or a part of a service
+    event_id     text COLLATE "C" NOT NULL,               -- the record header event_id, or any other id
+    processed_at timestamptz      NOT NULL DEFAULT now(),
+    PRIMARY KEY (subscriber, event_id),
+    CONSTRAINT subscriber_has_1_to_255_bytes CHECK (octet_length(subscriber) BETWEEN 1 AND 255),
+    CONSTRAINT event_id_has_1_to_255_bytes CHECK (octet_length(event_id) BETWEEN 1 AND 255)
+);
+CREATE INDEX ON {processed_message} (processed_at);      -- for the reaper
+
+-- Marks an event: true for the first time, false for a duplicate. Call it before the effect, in the same transaction. While
+-- another transaction that has marked the same event is open, it waits: after its commit false, after its rollback true.
+-- In REPEATABLE READ and SERIALIZABLE a duplicate that was committed after this transaction's snapshot is an error 40001
+-- instead: begin anew.
+CREATE FUNCTION {inbox_receive}(subscriber text, event_id text) RETURNS boolean
+    LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {processed_message} (subscriber, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
+
+-- The same for many events: as many answers, in the order of the input. Of an event that stands in it twice, the first one
+-- gets true. Marks are inserted in the order of the ids, so two calls never wait for each other in a circle, if each of
+-- their transactions makes one.
+CREATE FUNCTION {inbox_receive_many}(subscriber text, event_ids text[]) RETURNS boolean[]
+    LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    receipts boolean[];
+BEGIN
+    WITH given AS MATERIALIZED (
+        SELECT id COLLATE "C" AS id, place,
+               row_number() OVER (PARTITION BY id COLLATE "C" ORDER BY place) = 1 AS leads
+        FROM unnest($2) WITH ORDINALITY AS g (id, place)
+    ), marked AS (
+        INSERT INTO {processed_message} AS m (subscriber, event_id)
+        SELECT $1, g.id FROM given AS g WHERE g.leads ORDER BY g.id COLLATE "C"
+        ON CONFLICT DO NOTHING
+        RETURNING m.event_id AS id
+    )
+    -- IN among the columns looks into a hash table, whatever the planner believes about the number of rows.
+    SELECT coalesce(array_agg(g.leads AND g.id IN (SELECT m.id FROM marked AS m) ORDER BY g.place), ARRAY[]::boolean[])
+    INTO receipts
+    FROM given AS g;
+    RETURN receipts;
+END $$;
+
+-- Deletes marks that are older than the retention, at most max_rows of them, and says how many. One reaper at a time: the
+-- others delete nothing. The retention has to exceed the topic's own plus the longest replay, else a late duplicate is
+-- taken for new.
+CREATE FUNCTION {inbox_reap}(retention interval, max_rows integer) RETURNS integer
+    LANGUAGE plpgsql AS $$
+DECLARE
+    cutoff timestamptz := clock_timestamp() - $1;
+    reaped integer;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('outbox-relay reaper of the inbox in ' || {schema_literal}, 0)) THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM {processed_message} AS m
+    WHERE m.ctid = ANY (ARRAY(
+              SELECT o.ctid FROM {processed_message} AS o
+              WHERE o.processed_at < cutoff
+              ORDER BY o.processed_at
+              LIMIT $2))
+      AND m.processed_at < cutoff; -- a place can have been given to a new row meanwhile
+    GET DIAGNOSTICS reaped = ROW_COUNT;
+    RETURN reaped;
+END $$;

@@ -1,0 +1,102 @@
+//! What Postgres, Kafka and token endpoints have in common in TLS: the authorities that are trusted, and what a person does
+//! about a certificate that is refused.
+
+use std::io;
+use std::path::Path;
+
+use openssl::x509::X509;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+
+/// Words of OpenSSL about a certificate, each with what a person can do, as an imperative without a full stop. The first
+/// that fits counts.
+const REMEDIES: &[(&str, &str)] = &[
+    ("certificate has expired", "renew the certificate of the server, or set the clock of this host"),
+    ("certificate is not yet valid", "set the clock of this host, or wait until the certificate is valid"),
+    (
+        "hostname mismatch",
+        "connect by a name that stands in the certificate, or have one issued that has this name",
+    ),
+    (
+        "IP address mismatch",
+        "connect by a name that stands in the certificate, or have one issued that has this address",
+    ),
+    ("certificate revoked", "have a new certificate issued for the server: this one was revoked"),
+    ("unable to get certificate CRL", "add the revocation list of every authority of the chain"),
+    ("CRL has expired", "fetch the revocation lists anew"),
+    (
+        "certificate verify failed",
+        "name the authority that signed the certificate of the server as the one to trust; if it is the right one, look \
+         for somebody in between",
+    ),
+    (
+        "alert unknown ca",
+        "have the client certificate issued by an authority that the server trusts, or make the server trust this one",
+    ),
+    ("alert certificate expired", "renew the client certificate: the server finds that it has expired"),
+    (
+        "alert certificate revoked",
+        "have a new client certificate issued: the server says that it was revoked",
+    ),
+    ("certificate required", "give a client certificate with its key: the server asks for one"),
+    (
+        "alert bad certificate",
+        "give a client certificate with its key, or another one: the server asks for one that it accepts",
+    ),
+    (
+        "alert certificate unknown",
+        "give a client certificate that the server accepts: in date, and issued by an authority that it trusts",
+    ),
+    ("wrong version number", "look whether the port speaks TLS at all"),
+    ("packet length too long", "look whether the port speaks TLS at all"),
+];
+
+/// What a person can do about an error that OpenSSL had a part in; `None` if it is not about certificates.
+pub fn remedy(error: &str) -> Option<&'static str> {
+    REMEDIES.iter().find(|(words, _)| error.contains(words)).map(|(_, remedy)| *remedy)
+}
+
+/// The certificate authorities in a file, and no others.
+///
+/// # Errors
+///
+/// The file cannot be read, or holds no certificate in PEM form. Nothing of its content is shown.
+pub fn authorities(path: &Path) -> io::Result<X509Store> {
+    trusting(&std::fs::read(path)?)
+}
+
+/// The same from a text.
+///
+/// # Errors
+///
+/// As [`authorities`].
+pub fn trusting(pem: &[u8]) -> io::Result<X509Store> {
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "it holds no certificate in PEM form");
+    let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;
+    let mut store = X509StoreBuilder::new()?;
+    for certificate in certificates {
+        store.add_cert(certificate)?;
+    }
+    Ok(store.build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_special_goes_before_what_every_refusal_says() {
+        let of = |error: &str| remedy(error).unwrap_or_default();
+        let failed =
+            "error:0A000086:SSL routines:tls_post_process_server_certificate:certificate verify failed";
+        assert!(of(&format!("{failed}: certificate has expired")).contains("renew"));
+        assert!(of(&format!("{failed}: hostname mismatch")).contains("name"));
+        assert!(of(&format!("{failed}: unable to get local issuer certificate")).contains("authority"));
+        assert_eq!(remedy("connection refused"), None);
+    }
+
+    #[test]
+    fn a_file_without_a_certificate_is_no_authority() {
+        assert!(trusting(b"-----BEGIN NOTHING-----").is_err());
+        assert!(authorities(Path::new("/absent/ca.pem")).is_err());
+    }
+}

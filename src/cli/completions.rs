@@ -1,0 +1,33 @@
+//! `outbox-relay completions`: completion of the command line in a shell.
+
+use super::exit::Failed;
+use super::output;
+use clap::Args;
+use clap_complete::{Shell, generate};
+
+/// Print a script that completes the command line in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The packages install the scripts of bash, fish and zsh; this is for other ways to install.
+
+Examples:
+  outbox-relay completions bash > /etc/bash_completion.d/outbox-relay
+  outbox-relay completions fish > ~/.config/fish/completions/outbox-relay.fish
+  outbox-relay completions zsh > /usr/local/share/zsh/site-functions/_outbox-relay
+
+Exit codes: 0 printed, 1 stdout cannot be written to, 2 usage.")]
+pub struct Completions {
+    /// The shell that is to read the script.
+    shell: Shell,
+}
+
+impl Completions {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        let mut script = Vec::new();
+        generate(self.shell, &mut super::command(), "outbox-relay", &mut script);
+        // clap_complete 4.6.11 writes the hyphen of the program's name in two ways, and bash finds no subcommand.
+        let script = String::from_utf8_lossy(&script).replace("outbox__subcmd__relay", "outbox__relay");
+        output::print(script.as_bytes()).map(|_| ())
+    }
+}

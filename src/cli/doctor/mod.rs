@@ -1,0 +1,68 @@
+//! `outbox-relay doctor`: what is wrong, what it means, and what mends it. It reads, and never writes.
+
+mod report;
+
+use super::exit::Failed;
+use super::{ConfigFile, block_on, one_shot, output};
+use crate::config::Config;
+use crate::doctor::Finding;
+use crate::kafka::cluster::KafkaCluster;
+use crate::relay::failure::Failure;
+use crate::{kafka, postgres};
+use clap::Args;
+use report::Report;
+
+/// Look for whatever is wrong with the database, the topics and the events, and say what mends it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each finding has a severity (error, warning, note), a code to filter by, what it means, and the command that mends it. \
+docs/doctor.md lists the codes. Nothing is written: every transaction is READ ONLY, and nothing is published. Every \
+question is bounded: of rows, only the first unsent ones and the latest ones are looked at.
+
+A Kafka that cannot be reached is a finding: the database is looked at all the same.
+
+Examples:
+  outbox-relay doctor --config /etc/outbox-relay/config.toml
+  outbox-relay doctor --config config.toml --json | jq -r '.findings[] | select(.severity == \"error\") | .remedy'
+
+Exit codes: 0 no error was found, 1 one was, 2 usage, 69 Postgres cannot be reached, 78 the configuration has to be \
+mended.")]
+pub struct Doctor {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Print one JSON object: fields may be added in later versions, none is renamed or removed.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    /// Runs it.
+    pub fn run(self) -> Result<(), Failed> {
+        let config = self.config.load()?;
+        let unusable = |failure: Failure| {
+            Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
+        };
+        let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
+        cluster.check_settings().map_err(unusable)?;
+        let findings = block_on(examine(&config, &cluster))??;
+        let report = Report::new(&config, &findings);
+        let text = if self.json { report.json()? } else { report.to_string() };
+        output::print(text.as_bytes())?;
+        match report.errors {
+            0 => Ok(()),
+            1 => Err(Failed::Failure(anyhow::anyhow!("one error was found"))),
+            errors => Err(Failed::Failure(anyhow::anyhow!("{errors} errors were found"))),
+        }
+    }
+}
+
+/// The worst first.
+async fn examine(config: &Config, cluster: &KafkaCluster) -> Result<Vec<Finding>, Failed> {
+    let (_, database) = one_shot::onlooker(config, "doctor")?;
+    let examined = postgres::doctor::examine(config, &database, cluster.record_bytes_max()).await;
+    let examined = examined.map_err(one_shot::fault)?;
+    let mut findings = examined.findings;
+    findings.extend(kafka::doctor::examine(&config.kafka, cluster, &examined.topics).await);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
+    Ok(findings)
+}

@@ -1,0 +1,251 @@
+//! What `status` found, as one screen. The first line is the verdict.
+
+use super::report::{AtWork, Report};
+use super::units::{bytes, counted, rate, seconds, thousands};
+use crate::cli::output::in_line;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A name that Kafka gives to a topic has no more characters.
+const TOPIC_SHOWN: usize = 249;
+const TEXT_SHOWN: usize = 100;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.verdict.state.words(), self.verdict.why)?;
+        if let Some(command) = &self.verdict.command {
+            writeln!(f, "              `{command}` tells more")?;
+        }
+        writeln!(
+            f,
+            "outbox        {} on PostgreSQL {}, schema {}, outbox-relay {}",
+            self.table,
+            self.postgres_version,
+            self.schema_migration.as_deref().unwrap_or("unknown"),
+            self.relay_version
+        )?;
+        self.fmt_backlog(f)?;
+        self.fmt_flow(f)?;
+        self.fmt_relays(f)?;
+        self.fmt_paused(f)?;
+        self.fmt_held(f)?;
+        self.fmt_blocked(f)?;
+        self.fmt_dead_letters(f)?;
+        self.fmt_table(f)
+    }
+}
+
+impl Report {
+    fn fmt_backlog(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let backlog = &self.backlog;
+        let about = if backlog.estimated { "about " } else { "" };
+        let oldest = backlog.oldest_age_seconds;
+        let oldest = oldest.map(|age| format!(", the oldest {} old", seconds(age))).unwrap_or_default();
+        writeln!(f, "unsent        {about}{} rows{oldest}", backlog.rows)?;
+        let first = &backlog.first;
+        if first.rows > first.free {
+            writeln!(
+                f,
+                "              of the first {}, {} are paused, {} wait for a held topic, {} for a blocked key, {} for a relay",
+                first.rows, first.paused, first.of_held_topics, first.of_blocked_keys, first.free
+            )?;
+        }
+        Ok(())
+    }
+
+    fn fmt_flow(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rates {
+            None => writeln!(f, "rates         not known yet: they need two looks")?,
+            Some(rates) => writeln!(
+                f,
+                "rates         {} rows/s inserted, {} sent, {} deleted, over {:.1} s",
+                rate(rates.inserted_per_second),
+                rate(rates.sent_per_second),
+                rate(rates.deleted_per_second),
+                rates.over_seconds
+            )?,
+        }
+        let Some(latency) = &self.latency else {
+            return writeln!(f, "latency       not known: rows are deleted when they are sent");
+        };
+        match (latency.p50_seconds, latency.p95_seconds, latency.p99_seconds, latency.max_seconds) {
+            (Some(p50), Some(p95), Some(p99), Some(max)) => writeln!(
+                f,
+                "latency       p50 {}, p95 {}, p99 {}, longest {}, of the latest {} sent, the last {} ago",
+                seconds(p50),
+                seconds(p95),
+                seconds(p99),
+                seconds(max),
+                latency.rows,
+                seconds(latency.latest_sent_age_seconds.unwrap_or_default())
+            ),
+            _ => writeln!(f, "latency       not known: no row is sent yet"),
+        }
+    }
+
+    fn fmt_relays(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let relays = &self.relays;
+        if relays.connections == 0 {
+            writeln!(f, "relays        none is connected as {:?}", relays.application_name)?;
+        } else {
+            let plural = if relays.addresses == 1 { "" } else { "es" };
+            writeln!(
+                f,
+                "relays        {} as {:?} from {} address{plural}",
+                counted(relays.connections as u64, "connection"),
+                relays.application_name,
+                relays.addresses
+            )?;
+        }
+        if relays.pooled {
+            writeln!(
+                f,
+                "              a pooler stands in between: its connections are seen, not the relays'"
+            )?;
+        }
+        let mut places: BTreeMap<(&str, &str), Vec<&AtWork>> = BTreeMap::new();
+        for connection in &relays.at_work {
+            let address = connection.address.as_deref().unwrap_or("socket");
+            places.entry((&connection.application_name, address)).or_default().push(connection);
+        }
+        for ((name, address), connections) in places {
+            let name = in_line(name, TEXT_SHOWN);
+            writeln!(f, "  {name} at {address}: {}", what_they_do(&connections))?;
+        }
+        Ok(())
+    }
+
+    fn fmt_paused(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.paused.is_empty() {
+            return writeln!(f, "paused        nothing");
+        }
+        writeln!(f, "paused        {} by operators; the events wait, all others flow", self.paused.len())?;
+        for pause in &self.paused {
+            let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, TEXT_SHOWN)));
+            let reason = reason.unwrap_or_default();
+            writeln!(f, "  {}  by {} since {}{reason}", pause.name, in_line(&pause.by, TEXT_SHOWN), pause.since)?;
+        }
+        writeln!(f, "      what to do: when the reason is gone, `outbox-relay resume`")
+    }
+
+    fn fmt_held(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.held_topics.is_empty() {
+            return writeln!(f, "held topics   none");
+        }
+        writeln!(f, "held topics   {}; their rows wait, all others flow", self.held_topics.len())?;
+        for held in &self.held_topics {
+            let topic = in_line(&held.topic, TOPIC_SHOWN);
+            writeln!(f, "  {topic}  {} since {}", in_line(&held.reason, TEXT_SHOWN), held.since)?;
+            writeln!(f, "      {}", in_line(held.error.lines().next().unwrap_or_default(), 1_000))?;
+            writeln!(f, "      tried {} times, again at {}", held.probes, held.next_probe)?;
+            writeln!(f, "      what to do: {}", held.remedy)?;
+        }
+        Ok(())
+    }
+
+    fn fmt_blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let blocked = &self.blocked_keys;
+        if blocked.keys == 0 {
+            return writeln!(f, "blocked keys  none");
+        }
+        let plus = if blocked.at_least { "at least " } else { "" };
+        writeln!(
+            f,
+            "blocked keys  {plus}{}; their events wait behind a refused one, all others flow",
+            blocked.keys
+        )?;
+        for key in &blocked.oldest {
+            writeln!(
+                f,
+                "  {}  key {}, row {}  {} since {}",
+                in_line(&key.topic, TOPIC_SHOWN),
+                in_line(&key.key, TEXT_SHOWN),
+                key.outbox_id,
+                in_line(&key.reason, TEXT_SHOWN),
+                key.since
+            )?;
+            writeln!(f, "      what to do: {}", key.remedy)?;
+        }
+        if blocked.keys > blocked.oldest.len() as i64 {
+            writeln!(f, "  and more, which `outbox-relay blocked-keys list` shows")?;
+        }
+        Ok(())
+    }
+
+    fn fmt_dead_letters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dead = &self.dead_letters;
+        let plus = if dead.at_least { "at least " } else { "" };
+        writeln!(f, "dead letters  {plus}{}", dead.rows)?;
+        for reason in &dead.by_reason {
+            writeln!(f, "              {} {}", reason.rows, in_line(&reason.reason, TEXT_SHOWN))?;
+        }
+        if dead.rows > 0 {
+            writeln!(
+                f,
+                "      what to do: look with `outbox-relay dead-letters list`, then requeue or discard"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_reaper(f)?;
+        match &self.vacuum_held_back_by {
+            None => writeln!(f, "vacuum        held back by nothing")?,
+            Some(by) => {
+                let age = by.age_seconds.map(|age| format!(", {} old", seconds(age))).unwrap_or_default();
+                writeln!(
+                    f,
+                    "vacuum        held back by {} {}{age}, {} transactions",
+                    by.what,
+                    in_line(&by.name, TEXT_SHOWN),
+                    by.transactions
+                )?;
+            }
+        }
+        let size = &self.size;
+        writeln!(
+            f,
+            "size          table {}, indexes {}, about {} rows and {} dead ones",
+            bytes(size.table_bytes),
+            bytes(size.index_bytes),
+            thousands(size.rows_estimated.unsigned_abs() as usize),
+            thousands(size.dead_rows_estimated.unsigned_abs() as usize)
+        )?;
+        writeln!(f, "vacuumed      {}", size.vacuumed_at.as_deref().unwrap_or("never"))
+    }
+
+    fn fmt_reaper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reaper = &self.reaper;
+        let rule = if reaper.enabled {
+            format!("deletes rows {} after they were sent", seconds(reaper.retention_seconds))
+        } else {
+            "off: nothing deletes sent rows but `outbox-relay reap`".to_owned()
+        };
+        let state = match reaper.oldest_sent_age_seconds {
+            None => String::new(),
+            Some(age) if reaper.behind => {
+                format!("; behind: the oldest was sent {} ago", seconds(age))
+            }
+            Some(age) => format!("; the oldest was sent {} ago", seconds(age)),
+        };
+        writeln!(f, "reaper        {rule}{state}")
+    }
+}
+
+/// `2 publishing (for 45ms), 5 idle`: how many do what, and the longest for how long.
+fn what_they_do(connections: &[&AtWork]) -> String {
+    let mut doing: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
+    for connection in connections {
+        let (count, longest) = doing.entry(connection.doing).or_default();
+        *count += 1;
+        *longest = longest.max(connection.doing_for_seconds.unwrap_or_default());
+    }
+    let part = |(doing, (count, longest)): (&str, (usize, f64))| match doing {
+        "idle" | "hidden" => format!("{count} {doing}"),
+        _ => format!("{count} {} (for {})", doing.replace('-', " "), seconds(longest)),
+    };
+    let mut parts: Vec<String> = doing.into_iter().map(part).collect();
+    parts.sort_by_key(|part| part.ends_with("idle"));
+    parts.join(", ")
+}

@@ -1,0 +1,156 @@
+//! The first line: is it healthy, and if not, why, and which command tells more.
+
+use super::report::Rates;
+use super::units::{counted, span, thousands};
+use crate::cli::output::in_line;
+use crate::postgres::pauses::Scope;
+use crate::postgres::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Nothing that could be sent waits longer than this while all is well.
+const PROMPT: Duration = Duration::from_secs(10);
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum State {
+    /// What can be sent is sent at once.
+    Healthy,
+    /// Events wait, and some are sent.
+    Behind,
+    /// No event is sent, or would be.
+    NotRelaying,
+}
+
+impl State {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            State::Healthy => "healthy",
+            State::Behind => "behind",
+            State::NotRelaying => "not relaying",
+        }
+    }
+}
+
+/// How it stands, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Verdict {
+    pub(super) state: State,
+    /// A sentence without a full stop.
+    pub(super) why: String,
+    /// The one command that tells more, if there is more to tell.
+    pub(super) command: Option<String>,
+}
+
+/// What is known beside the status itself.
+pub(super) struct Circumstances<'a> {
+    pub(super) relay_name: &'a str,
+    pub(super) pooled: bool,
+    pub(super) rates: Option<&'a Rates>,
+    /// ` --config FILE`, or nothing.
+    pub(super) config: &'a str,
+}
+
+/// The verdict. What nobody relays comes first, then what is late, then what waits for a person.
+pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) -> Verdict {
+    let Circumstances { relay_name, pooled, config, .. } = circumstances;
+    let tell =
+        |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
+    if status.relays.is_empty() && !pooled {
+        let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
+        return Verdict {
+            state: State::NotRelaying,
+            why,
+            command: Some("systemctl status outbox-relay".to_owned()),
+        };
+    }
+    if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
+        let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, 100)));
+        let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
+        let why = format!("everything is paused, by {by}{reason}{}", waiting(status));
+        return tell(State::NotRelaying, why, "outbox-relay resume");
+    }
+    if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
+        let late = format!("the oldest event that waits for nothing but a relay is {} old", span(age));
+        if moves(status, circumstances.rates) {
+            let why = format!("{late}{}{}", of(status), outlook(status, circumstances.rates));
+            return tell(State::Behind, why, "outbox-relay status --watch");
+        }
+        let since = status.sent.as_ref().and_then(|sent| sent.latest_age);
+        let since = since.map(|age| format!(" for {}", span(age))).unwrap_or_default();
+        let why = format!("nothing was sent{since}, and {late}{}", of(status));
+        return tell(State::NotRelaying, why, "outbox-relay doctor");
+    }
+    if let Some(held) = status.held.first() {
+        let topics = counted(status.held.len() as u64, "topic");
+        let keys = if status.blocked_keys > 0 {
+            format!(" and {} blocked", counted(status.blocked_keys.unsigned_abs(), "key"))
+        } else {
+            String::new()
+        };
+        let why = format!("all flows but {topics} held ({}: {}){keys}; see below", held.topic, held.reason);
+        return tell(State::Behind, why, "outbox-relay doctor");
+    }
+    if status.blocked_keys > 0 {
+        let why = format!("all flows but {} blocked", counted(status.blocked_keys.unsigned_abs(), "key"));
+        return tell(State::Behind, why, "outbox-relay blocked-keys list");
+    }
+    if !status.paused.is_empty() {
+        let why = format!("all flows but what operators have paused ({}); see below", status.paused.len());
+        return tell(State::Behind, why, "outbox-relay dead-letters history");
+    }
+    healthy(status, config)
+}
+
+fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
+    let mut why = match status.first.age {
+        None => "no event waits".to_owned(),
+        Some(age) => format!("the oldest event that waits is {} old", span(age)),
+    };
+    let dead: i64 = status.dead_letters.iter().map(|(_, rows)| rows).sum();
+    let mut command = None;
+    if dead > 0 {
+        why.push_str(&format!("; {} for you to decide on", counted(dead.unsigned_abs(), "dead letter")));
+        command = Some(format!("outbox-relay dead-letters list{config}"));
+    }
+    Verdict { state: State::Healthy, why, command }
+}
+
+/// Something is sent: within the sample, or a moment ago.
+fn moves(status: &OutboxStatus, rates: Option<&Rates>) -> bool {
+    let lately = status.sent.as_ref().and_then(|sent| sent.latest_age).is_some_and(|age| age < PROMPT);
+    lately || rates.is_some_and(|rates| rates.sent_per_second > 0.0)
+}
+
+fn waiting(status: &OutboxStatus) -> String {
+    match status.backlog_rows {
+        0 => String::new(),
+        1 => ", and 1 row waits".to_owned(),
+        _ => format!(", and {} wait", rows(status)),
+    }
+}
+
+fn of(status: &OutboxStatus) -> String {
+    format!(", of {}", rows(status))
+}
+
+fn rows(status: &OutboxStatus) -> String {
+    let about = if status.backlog_rows > BACKLOG_COUNTED_MAX { "about " } else { "" };
+    let plural = if status.backlog_rows == 1 { "row" } else { "rows" };
+    format!("{about}{} {plural}", thousands(status.backlog_rows.unsigned_abs() as usize))
+}
+
+/// When the backlog would be gone at this pace.
+fn outlook(status: &OutboxStatus, rates: Option<&Rates>) -> String {
+    let Some(rates) = rates else { return String::new() };
+    let net = rates.sent_per_second - rates.inserted_per_second;
+    if net <= 0.0 {
+        return "; it grows".to_owned();
+    }
+    let left = Duration::try_from_secs_f64(status.backlog_rows as f64 / net).unwrap_or(Duration::MAX);
+    format!("; at this pace it is gone in about {}", span(Duration::from_secs(left.as_secs().max(1))))
+}
+
+#[cfg(test)]
+mod tests;

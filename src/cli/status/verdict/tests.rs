@@ -1,0 +1,136 @@
+use super::*;
+use crate::postgres::pauses::PausedScope;
+use crate::postgres::status::{Doing, First, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions};
+use std::time::SystemTime;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One relay that has nothing to do.
+fn at_rest() -> OutboxStatus {
+    let relay = RelayConnection {
+        pid: 1,
+        application: "outbox-relay".to_owned(),
+        address: None,
+        doing: Doing::Idle,
+        doing_for: Some(SECOND),
+    };
+    OutboxStatus {
+        versions: Versions { server: "18.1".to_owned(), migration: None },
+        backlog_rows: 0,
+        oldest: None,
+        first: First::default(),
+        held: Vec::new(),
+        dead_letters: Vec::new(),
+        blocked_keys: 0,
+        blocked: Vec::new(),
+        paused: Vec::new(),
+        relays: vec![relay],
+        sent: Some(Sent { rows: 10, latency: None, latest_age: Some(600 * SECOND) }),
+        reaping: Reaping { rows: 0, oldest_sent: None },
+        vacuum: None,
+        size: Size { table_bytes: 0, index_bytes: 0, rows: 0, dead_rows: 0, vacuumed_at: None },
+    }
+}
+
+/// So many rows wait for nothing but a relay.
+fn waiting(rows: i64, age: Duration) -> OutboxStatus {
+    let first = First { rows: rows.min(100), id: Some(7), age: Some(age), ..First::default() };
+    OutboxStatus { backlog_rows: rows, oldest: Some(age), first, ..at_rest() }
+}
+
+fn rates(inserted: f64, sent: f64) -> Rates {
+    Rates { over_seconds: 1.0, inserted_per_second: inserted, sent_per_second: sent, deleted_per_second: 0.0 }
+}
+
+fn judged(status: &OutboxStatus, rates: Option<&Rates>, pooled: bool) -> (State, String, Option<String>) {
+    let circumstances =
+        Circumstances { relay_name: "outbox-relay", pooled, rates, config: " --config relay.toml" };
+    let Verdict { state, why, command } = verdict(status, &circumstances);
+    (state, why, command)
+}
+
+#[test]
+fn what_is_sent_at_once_is_healthy() {
+    let (state, why, command) = judged(&at_rest(), None, false);
+    assert_eq!((state, why.as_str(), command), (State::Healthy, "no event waits", None));
+    let (state, why, _) = judged(&waiting(3, SECOND), None, false);
+    assert_eq!((state, why.as_str()), (State::Healthy, "the oldest event that waits is 1s old"));
+    let dead = OutboxStatus { dead_letters: vec![("x".to_owned(), 2)], ..at_rest() };
+    let (state, why, command) = judged(&dead, None, false);
+    assert_eq!(
+        (state, why.as_str()),
+        (State::Healthy, "no event waits; 2 dead letters for you to decide on")
+    );
+    assert_eq!(command.unwrap(), "outbox-relay dead-letters list --config relay.toml");
+}
+
+#[test]
+fn without_a_relay_nothing_is_relayed_even_if_nothing_waits() {
+    let alone = OutboxStatus { relays: Vec::new(), ..at_rest() };
+    let (state, why, command) = judged(&alone, None, false);
+    assert_eq!((state, why.as_str()), (State::NotRelaying, "no relay is connected as \"outbox-relay\""));
+    assert_eq!(command.unwrap(), "systemctl status outbox-relay");
+    let alone = OutboxStatus { relays: Vec::new(), ..waiting(1_234, SECOND) };
+    assert!(judged(&alone, None, false).1.ends_with(", and 1,234 rows wait"));
+    // Behind a pooler, connections prove nothing.
+    assert_eq!(judged(&alone, None, true).0, State::Healthy);
+}
+
+#[test]
+fn late_events_are_a_backlog_while_some_are_sent_and_a_standstill_while_none_are() {
+    let late = waiting(40_000, 90 * SECOND);
+    let (state, why, command) = judged(&late, Some(&rates(1_000.0, 5_000.0)), false);
+    assert_eq!(state, State::Behind);
+    assert!(why.contains("1m 30s old, of about 40,000 rows; at this pace it is gone in about 10s"), "{why}");
+    assert_eq!(command.unwrap(), "outbox-relay status --watch --config relay.toml");
+    assert!(judged(&late, Some(&rates(5_000.0, 1_000.0)), false).1.ends_with("; it grows"));
+
+    let (state, why, command) = judged(&late, Some(&rates(1_000.0, 0.0)), false);
+    assert_eq!(state, State::NotRelaying);
+    assert!(why.starts_with("nothing was sent for 10m, and the oldest event"), "{why}");
+    assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
+    let lately = Sent { rows: 10, latency: None, latest_age: Some(SECOND) };
+    assert_eq!(judged(&OutboxStatus { sent: Some(lately), ..late }, None, false).0, State::Behind);
+}
+
+#[test]
+fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
+    let now = SystemTime::now();
+    let topic = HeldTopic {
+        topic: "events.order".to_owned(),
+        reason: "unknown-topic".to_owned(),
+        error: String::new(),
+        since: now,
+        next_probe: now,
+        probes: 1,
+    };
+    let held = OutboxStatus { held: vec![topic], blocked_keys: 2, ..at_rest() };
+    let (state, why, _) = judged(&held, None, false);
+    let expected = "all flows but 1 topic held (events.order: unknown-topic) and 2 keys blocked; see below";
+    assert_eq!((state, why.as_str()), (State::Behind, expected));
+    let blocked = OutboxStatus { held: Vec::new(), ..held };
+    let (state, why, command) = judged(&blocked, None, false);
+    assert_eq!((state, why.as_str()), (State::Behind, "all flows but 2 keys blocked"));
+    assert_eq!(command.unwrap(), "outbox-relay blocked-keys list --config relay.toml");
+}
+
+#[test]
+fn what_is_paused_is_said_with_who_did_it_and_what_ends_it() {
+    let pause = |scope| PausedScope {
+        id: 1,
+        scope,
+        reason: Some("a migration".to_owned()),
+        role: "alice".to_owned(),
+        since: SystemTime::now(),
+    };
+    let late = OutboxStatus { first: First::default(), ..waiting(1_234, 600 * SECOND) };
+    let all = OutboxStatus { paused: vec![pause(Scope::Everything)], ..late.clone() };
+    let (state, why, command) = judged(&all, None, false);
+    let expected = "everything is paused, by alice: a migration, and 1,234 rows wait";
+    assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
+    assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
+    let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };
+    let (state, why, _) = judged(&topic, None, false);
+    let expected = "all flows but what operators have paused (1); see below";
+    assert_eq!((state, why.as_str()), (State::Behind, expected));
+}

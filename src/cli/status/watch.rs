@@ -1,0 +1,130 @@
+//! `status --watch`: the screen again and again, until Ctrl-C.
+
+use super::onlooker::Onlooker;
+use super::report::Report;
+use super::units::span;
+use crate::cli::exit::Failed;
+use crate::cli::output::{self, Reader};
+use crate::cli::run::Signals;
+use humantime::format_rfc3339_seconds;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Looks every `interval`. Postgres may be away meanwhile, or from the beginning: it says so, and goes on.
+pub(super) async fn watch(onlooker: &mut Onlooker, interval: Duration, json: bool) -> Result<(), Failed> {
+    let mut signals = Signals::new()?;
+    let mut screen = Screen::new(json);
+    loop {
+        let looked = tokio::select! {
+            looked = onlooker.look(None) => looked,
+            () = signals.next() => return Ok(()),
+        };
+        let reader = match looked {
+            Ok(report) => screen.show(&report)?,
+            Err(Failed::Unavailable(error)) => screen.say_away(&format!("{error:#}"), interval)?,
+            Err(failed) => return Err(failed),
+        };
+        if reader == Reader::Gone {
+            return Ok(());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = signals.next() => return Ok(()),
+        }
+    }
+}
+
+/// Where it is drawn: over the last screen on a terminal, below it elsewhere.
+struct Screen {
+    json: bool,
+    is_terminal: bool,
+    drawn: bool,
+    /// The last answer, and when it came.
+    last: Option<(String, SystemTime)>,
+    away_since: Option<Instant>,
+}
+
+impl Screen {
+    fn new(json: bool) -> Screen {
+        let is_terminal = !json && std::io::stdout().is_terminal();
+        Screen { json, is_terminal, drawn: false, last: None, away_since: None }
+    }
+
+    fn show(&mut self, report: &Report) -> Result<Reader, Failed> {
+        self.away_since = None;
+        if self.json {
+            return output::line(&output::json(report)?);
+        }
+        let text = report.to_string();
+        let reader = self.draw(&text);
+        self.last = Some((text, SystemTime::now()));
+        reader
+    }
+
+    /// What was last known stays below, with its time. For programs it goes to stderr, once.
+    fn say_away(&mut self, error: &str, interval: Duration) -> Result<Reader, Failed> {
+        let is_new = self.away_since.is_none();
+        let since = *self.away_since.get_or_insert_with(Instant::now);
+        if self.json {
+            if is_new {
+                eprintln!("Postgres cannot be reached, trying again: {error}");
+            }
+            return Ok(Reader::There);
+        }
+        let mut text = format!(
+            "Postgres cannot be reached for {}: {error}\n              trying again every {}\n",
+            span(since.elapsed()),
+            humantime::format_duration(interval)
+        );
+        if let Some((last, at)) = &self.last {
+            _ = write!(text, "              it was, at {}:\n{last}", format_rfc3339_seconds(*at));
+        }
+        self.draw(&text)
+    }
+
+    fn draw(&mut self, text: &str) -> Result<Reader, Failed> {
+        let first = !std::mem::replace(&mut self.drawn, true);
+        let drawn = match self.is_terminal {
+            true => over(text, first, rows()),
+            false if first => text.to_owned(),
+            false => format!("\n{text}"),
+        };
+        output::print(drawn.as_bytes())
+    }
+}
+
+/// The rows of the terminal, if it says.
+fn rows() -> Option<usize> {
+    terminal_size::terminal_size().map(|(_, height)| usize::from(height.0))
+}
+
+/// Over what stands on the terminal: from its first line on, each line cut off at the edge and its rest cleared, then
+/// all below. What does not fit is left out, or the terminal would scroll.
+fn over(text: &str, first: bool, rows: Option<usize>) -> String {
+    let mut drawn = String::from(if first { "\x1b[2J\x1b[H\x1b[?7l" } else { "\x1b[H\x1b[?7l" });
+    let lines: Vec<&str> = text.lines().collect();
+    let fitting = rows.map_or(lines.len(), |rows| rows.saturating_sub(1).min(lines.len()));
+    for line in &lines[..fitting] {
+        _ = write!(drawn, "{line}\x1b[K\r\n");
+    }
+    drawn.push_str("\x1b[J\x1b[?7h");
+    drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::over;
+
+    #[test]
+    fn the_screen_is_cleared_once_and_written_over_then() {
+        assert_eq!(over("a\nb\n", true, None), "\x1b[2J\x1b[H\x1b[?7la\x1b[K\r\nb\x1b[K\r\n\x1b[J\x1b[?7h");
+        assert!(!over("a\n", false, None).contains("\x1b[2J"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let drawn = over("a\nb\nc\nd\n", false, Some(3));
+        assert!(drawn.contains("b\x1b[K\r\n") && !drawn.contains('c'), "{drawn:?}");
+    }
+}

@@ -1,0 +1,58 @@
+//! What `--version` says: what a report of a defect has to name.
+
+use crate::kafka::library;
+use std::sync::LazyLock;
+
+/// What librdkafka calls the ways to compress a batch.
+const COMPRESSIONS: [&str; 4] = ["gzip", "snappy", "lz4", "zstd"];
+
+/// The version, then what the binary was made of and what it has at hand, a line each.
+pub fn long() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(text);
+    &TEXT
+}
+
+fn text() -> String {
+    let features = library::features();
+    let compressions = features.iter().filter(|feature| COMPRESSIONS.contains(&feature.as_str()));
+    let mut lines = vec![
+        env!("CARGO_PKG_VERSION").to_owned(),
+        line("commit", option_env!("OUTBOX_RELAY_BUILT_FROM").unwrap_or("not known")),
+        line(
+            "built",
+            &format!("by {} for {}", env!("OUTBOX_RELAY_BUILT_BY"), env!("OUTBOX_RELAY_BUILT_FOR")),
+        ),
+        line("librdkafka", &library::version()),
+        line(
+            "TLS",
+            if features.iter().any(|feature| feature == "ssl") {
+                openssl::version::version()
+            } else {
+                "none"
+            },
+        ),
+        line("SASL", &list(features.iter().filter_map(|feature| mechanism(feature)))),
+        line("compression", &list(compressions.cloned())),
+    ];
+    if cfg!(feature = "fail-points") {
+        lines.push(line("for tests", "fail points"));
+    }
+    lines.join("\n")
+}
+
+fn line(name: &str, says: &str) -> String {
+    format!("{name:<12}{says}")
+}
+
+fn list(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+/// The SASL mechanisms behind one feature, by the names that `sasl.mechanism` takes.
+fn mechanism(feature: &str) -> Option<String> {
+    match feature.strip_prefix("sasl_")? {
+        "scram" => Some("SCRAM-SHA-256, SCRAM-SHA-512".to_owned()),
+        other => Some(other.to_uppercase()),
+    }
+}

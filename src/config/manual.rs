@@ -1,0 +1,96 @@
+//! `docs/configuration.md`, written from the catalogue.
+
+use std::time::Duration;
+
+use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use super::size::ByteSize;
+use crate::kafka::properties::{FILES, PROTECTED, SECRETS};
+
+const HEAD: &str = "\
+# Configuration
+
+<!-- Written from src/config/catalogue.rs: UPDATE_EXPECT=1 cargo test --lib manual -->
+
+`outbox-relay` reads one TOML file, named with `--config`. [config.example.toml](../config.example.toml) is such a file, with every setting
+and its default. `outbox-relay check-config` reports everything that is wrong with yours, each finding with its line, and an unknown key is
+an error.
+
+- **By environment.** Every setting can be given by a variable instead, which comes before the file: `[relay] batch_size` is
+  `OUTBOX_RELAY__RELAY__BATCH_SIZE`. Without a file, the environment has to give all that must be given.
+- **Durations** are written `\"50ms\"`, `\"45s\"`, `\"1h\"`, `\"1d\"`; **sizes** `\"64KiB\"`, `\"8MiB\"`, or a number of bytes.
+- **Files** with a relative name are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the folder of the
+  configuration file.
+
+## Secrets
+
+A setting that is marked *secret* is never shown: not in logs, errors, metrics or `status`, and not in the arguments of the process. Each has
+a twin whose name ends in `_file`, which names a file with the secret. A line end at the end of it does not count. It is read again at each
+connect, so a password can be changed without a restart. Give one of the two; if both are given in different places, the environment comes
+before the file.
+
+Prefer the file. What is given by environment stands in `/proc/PID/environ`, for root and for the user of the service, and is passed on to
+whatever the service starts.
+";
+
+/// The page.
+pub fn manual() -> String {
+    let mut page = HEAD.to_owned();
+    for (section, help) in SECTIONS {
+        page +=
+            &format!("\n## [{section}]\n\n{help}\n\n| Setting | Default | Value | |\n|---|---|---|---|\n");
+        for setting in SETTINGS.iter().filter(|setting| setting.section == *section) {
+            page += &row(setting);
+        }
+        if *section == "kafka" {
+            page += &properties();
+        }
+    }
+    page
+}
+
+fn row(setting: &Setting) -> String {
+    let default = match setting.fallback {
+        Fallback::Default("") => "none".to_owned(),
+        Fallback::Default(value) => format!("`{value}`"),
+        Fallback::Required(example) => format!("**must be given**, such as `{example}`"),
+        Fallback::Unset(_) => "none".to_owned(),
+    };
+    let secret = if setting.secret { "*Secret.* " } else { "" };
+    let help = setting.help.replace('\n', " ").replace('|', "\\|");
+    format!("| `{}` | {default} | {} | {secret}{help} |\n", setting.key, value(setting.kind))
+}
+
+fn value(kind: Kind) -> String {
+    let words = |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    let span = |span: Duration| humantime::format_duration(span).to_string();
+    match kind {
+        Kind::Text => "text".to_owned(),
+        Kind::File => "name of a file".to_owned(),
+        Kind::Flag => "`true` or `false`".to_owned(),
+        Kind::Choice(choices) => format!("one of {}", words(choices)),
+        Kind::Words(choices) => format!("list of {}", words(choices)),
+        Kind::Count(min, max) => format!("number, {min} to {max}"),
+        Kind::Size(min, max) => format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max)),
+        Kind::Span(min, max) => format!("duration, {} to {}", span(min), span(max)),
+        Kind::Properties => "table".to_owned(),
+    }
+}
+
+fn properties() -> String {
+    let mut text = String::from(
+        "\n### [kafka.properties]\n\n\
+         Whatever librdkafka knows for a producer, by its own name, such as `\"compression.type\" = \"zstd\"`. Its \
+         [CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) has the list. By \
+         environment, `security.protocol` is `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
+         These are secrets, each with its twin, such as `\"sasl.password_file\"`: ",
+    );
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    text += &list(SECRETS);
+    text += ".\n\nThese name files, which are looked up as above: ";
+    text += &list(FILES);
+    text += ".\n\nThese cannot be set:\n\n| Property | Why |\n|---|---|\n";
+    for (name, reason) in PROTECTED {
+        text += &format!("| `{name}` | {reason} |\n");
+    }
+    text
+}

@@ -1,0 +1,177 @@
+//! What is wrong on the side of Kafka, for `outbox-relay doctor`. It publishes nothing.
+
+use super::cluster::KafkaCluster;
+use super::inspect::{Described, Inspector, Settings};
+use crate::config::{self, Property};
+use crate::doctor::codes::{
+    KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW, NOT_LOOKED_AT,
+    PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING,
+    TOPIC_UNUSABLE,
+};
+use crate::doctor::{Finding, TopicInUse};
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::publisher::Publisher;
+use crate::relay::reason::{UNKNOWN_TOPIC, remedy};
+use std::net::IpAddr;
+
+/// Looks at the cluster, and at the topics that the outbox's events go to.
+pub async fn examine(
+    settings: &config::Kafka,
+    cluster: &KafkaCluster,
+    topics: &[TopicInUse],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(unencrypted(settings));
+    if let Err(failure) = cluster.probe().await {
+        findings.push(unreachable(settings, &failure));
+        return findings;
+    }
+    if settings.oauth.is_some() {
+        findings.extend(without_settings(settings, cluster, topics).await);
+        return findings;
+    }
+    let inspector = match Inspector::new(settings) {
+        Ok(inspector) => inspector,
+        Err(failure) => {
+            findings.push(unreachable(settings, &failure));
+            return findings;
+        }
+    };
+    for topic in topics {
+        match inspector.describe(&topic.topic).await {
+            Ok(described) => findings.extend(judge(topic, &described)),
+            Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
+            Err(failure) => {
+                findings.push(unreachable(settings, &failure));
+                break;
+            }
+        }
+    }
+    findings
+}
+
+/// The client library's administrator cannot log in with a token; a producer can, and sees whether a topic is there.
+async fn without_settings(
+    settings: &config::Kafka,
+    cluster: &KafkaCluster,
+    topics: &[TopicInUse],
+) -> Vec<Finding> {
+    let problem = "the Kafka client library cannot ask for topics' settings when it logs in with a token";
+    let remedy = "look at them with kafka-topics.sh --describe and kafka-configs.sh --describe";
+    let mut findings = vec![NOT_LOOKED_AT.found("replicas and settings of topics", problem, remedy)];
+    for topic in topics {
+        match cluster.probe_topic(&topic.topic).await {
+            Ok(_) => {}
+            Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
+            Err(failure) => {
+                findings.push(unreachable(settings, &failure));
+                break;
+            }
+        }
+    }
+    findings
+}
+
+fn unreachable(settings: &config::Kafka, failure: &Failure) -> Finding {
+    KAFKA_UNREACHABLE.found(&settings.bootstrap_servers, failure.to_string(), remedy(failure.reason))
+}
+
+fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
+    let waiting = match topic.waiting {
+        0 => String::new(),
+        rows => format!("; {rows} of the rows that wait first are for it"),
+    };
+    let (place, problem) = (format!("topic {}", topic.topic), format!("{failure}{waiting}"));
+    if failure.reason == UNKNOWN_TOPIC.word {
+        let create = format!("kafka-topics.sh --bootstrap-server BROKER --create --topic {}", topic.topic);
+        return TOPIC_MISSING.found(place, problem, create);
+    }
+    TOPIC_UNUSABLE.found(place, problem, remedy(failure.reason))
+}
+
+fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
+    let Described { replicas, in_sync, settings } = *described;
+    let name = &topic.topic;
+    let place = format!("topic {name}");
+    let alter = |setting: &str| {
+        format!(
+            "kafka-configs.sh --bootstrap-server BROKER --alter --entity-type topics --entity-name {name} --add-config {setting}"
+        )
+    };
+    let mut findings = Vec::new();
+    if replicas == 1 {
+        let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition";
+        findings.push(REPLICATION_FACTOR.found(&place, "its replication factor is 1", remedy));
+    }
+    let Some(Settings { min_insync, request_bytes_max }) = settings else {
+        let remedy = "allow the relay's Kafka user DescribeConfigs on the topic";
+        findings.push(TOPIC_HIDDEN.found(&place, "the brokers do not tell its settings", remedy));
+        if in_sync == 0 {
+            findings.push(unavailable(&place, in_sync, 1));
+        }
+        return findings;
+    };
+    if in_sync < min_insync.max(1) {
+        findings.push(unavailable(&place, in_sync, min_insync));
+    }
+    if min_insync > replicas || min_insync == replicas && replicas > 1 {
+        let problem = format!("min.insync.replicas is {min_insync}, and it has {replicas} replicas");
+        let least = (replicas - 1).max(1);
+        findings.push(MIN_INSYNC_TOO_HIGH.found(
+            &place,
+            problem,
+            alter(&format!("min.insync.replicas={least}")),
+        ));
+    }
+    if min_insync == 1 && replicas > 2 {
+        let problem = format!("min.insync.replicas is 1, and it has {replicas} replicas");
+        findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, alter("min.insync.replicas=2")));
+    }
+    if min_insync == 1 && replicas == 2 {
+        let problem = "min.insync.replicas is 1, and two replicas leave no better choice";
+        let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition, then min.insync.replicas=2";
+        findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, remedy));
+    }
+    if topic.largest_bytes > request_bytes_max {
+        let problem = format!(
+            "max.message.bytes is {request_bytes_max}, and of the events that wait the largest has {}",
+            topic.largest_bytes
+        );
+        let enough = alter(&format!("max.message.bytes={}", topic.largest_bytes.saturating_add(65_536)));
+        findings.push(PAYLOAD_ABOVE_TOPIC.found(&place, problem, enough));
+    }
+    findings
+}
+
+fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {
+    let problem = match in_sync {
+        0 => "a partition has no leader".to_owned(),
+        _ => format!("a partition has {in_sync} replicas in sync, and asks for {wanted}"),
+    };
+    let remedy = "start the brokers that are down: `kafka-topics.sh --bootstrap-server BROKER --describe --unavailable-partitions`";
+    PARTITION_UNAVAILABLE.found(place, problem, remedy)
+}
+
+fn unencrypted(settings: &config::Kafka) -> Option<Finding> {
+    let protocol = match settings.properties.get("security.protocol") {
+        Some(Property::Plain(protocol)) => protocol.to_lowercase(),
+        _ => "plaintext".to_owned(),
+    };
+    let local = settings.bootstrap_servers.split(',').all(|broker| is_loopback(broker.trim()));
+    (protocol.ends_with("plaintext") && !local).then(|| {
+        let problem = format!("security.protocol is {protocol}, to brokers that are not local");
+        let tls = if protocol.starts_with("sasl") { "sasl_ssl" } else { "ssl" };
+        let remedy = format!("set [kafka.properties] \"security.protocol\" = \"{tls}\", and ssl.ca.location");
+        KAFKA_TLS_OFF.found(&settings.bootstrap_servers, problem, remedy)
+    })
+}
+
+/// Of `host:port`, perhaps with a protocol in front.
+fn is_loopback(broker: &str) -> bool {
+    let address = broker.rsplit_once("://").map_or(broker, |(_, address)| address);
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+use super::*;
+
+fn words(
+    replicas: usize,
+    in_sync: usize,
+    settings: Option<(usize, i64)>,
+    largest_bytes: i64,
+) -> Vec<&'static str> {
+    let topic = TopicInUse { topic: "events.order".to_owned(), waiting: 1, largest_bytes };
+    let settings = settings.map(|(min_insync, request_bytes_max)| Settings { min_insync, request_bytes_max });
+    let described = Described { replicas, in_sync, settings };
+    judge(&topic, &described).iter().map(|finding| finding.code.word).collect()
+}
+
+#[test]
+fn a_topic_should_stand_the_loss_of_one_broker() {
+    assert_eq!(words(3, 3, Some((2, 1_000)), 10), [""; 0]);
+    assert_eq!(words(1, 1, Some((1, 1_000)), 10), ["replication-factor"]);
+    assert_eq!(words(3, 3, Some((1, 1_000)), 10), ["min-insync-too-low"]);
+    assert_eq!(words(2, 2, Some((1, 1_000)), 10), ["min-insync-too-low"]);
+    assert_eq!(words(3, 3, Some((3, 1_000)), 10), ["min-insync-too-high"]);
+    assert_eq!(words(2, 2, Some((2, 1_000)), 10), ["min-insync-too-high"]);
+    assert_eq!(
+        words(1, 1, Some((2, 1_000)), 10),
+        ["replication-factor", "partition-unavailable", "min-insync-too-high"]
+    );
+    assert_eq!(words(3, 1, Some((2, 1_000)), 10), ["partition-unavailable"]);
+    assert_eq!(words(3, 0, Some((2, 1_000)), 10), ["partition-unavailable"]);
+    assert_eq!(words(3, 3, Some((2, 1_000)), 1_001), ["payload-above-topic-limit"]);
+    assert_eq!(words(3, 3, None, 10), ["topic-settings-hidden"]);
+    assert_eq!(words(3, 0, None, 10), ["topic-settings-hidden", "partition-unavailable"]);
+}
+
+#[test]
+fn brokers_on_this_machine_are_told_from_others() {
+    for local in ["localhost:9092", "127.0.0.1:9092", "[::1]:9092", "PLAINTEXT://localhost:9092", "localhost"]
+    {
+        assert!(is_loopback(local), "{local}");
+    }
+    for other in ["kafka-1:9092", "10.0.0.1:9092", "[2001:db8::1]:9092", "0.0.0.0:9092"] {
+        assert!(!is_loopback(other), "{other}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Whether this machine and the server agree about the time.
+
+use super::Asked;
+use crate::doctor::Finding;
+use crate::doctor::codes::CLOCK_SKEW;
+use crate::relay::failure::Fault;
+use std::time::{Duration, SystemTime};
+
+const DOING: &str = "reading the server's clock";
+const NOW: &str = "SELECT extract(epoch FROM clock_timestamp())::float8";
+/// What servers without a time daemon soon differ by.
+const SKEW_MAX: f64 = 2.0;
+
+pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let before = epoch();
+    let rows = asked.rows(DOING, NOW, &[]).await?;
+    let after = epoch();
+    let server: f64 = rows.first().map_or(before, |row| row.get(0));
+    // The server read it at some moment in between.
+    let skew = if server < before { server - before } else { (server - after).max(0.0) };
+    if skew.abs() <= SKEW_MAX {
+        return Ok(Vec::new());
+    }
+    let direction = if skew > 0.0 { "ahead of" } else { "behind" };
+    let by = humantime::format_duration(Duration::from_millis((skew.abs() * 1_000.0) as u64));
+    let problem = format!("the clock of Postgres is {by} {direction} the one of this machine");
+    let remedy = "look at `timedatectl` or `chronyc tracking` on both, and let NTP set them";
+    Ok(vec![CLOCK_SKEW.found("Postgres and this machine", problem, remedy)])
+}
+
+fn epoch() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}

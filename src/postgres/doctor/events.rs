@@ -1,0 +1,144 @@
+//! The events that wait: those that can never be sent, and the topics that the others go to.
+
+use super::Asked;
+use super::schema::Facts;
+use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
+use crate::doctor::{Code, Finding, TopicInUse};
+use crate::relay::failure::Fault;
+use crate::relay::lane::Lane;
+use crate::relay::reason::remedy;
+use pg_outbox::topic::check_topic;
+use std::collections::BTreeMap;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+const DOING: &str = "looking at the events that wait";
+/// So many unsent rows of each lane are looked at, and so many of the latest ones.
+const ROWS_A_LANE: i64 = 100;
+const LATEST_ROWS: i64 = 1_000;
+const TYPES_MAX: i64 = 200;
+/// A finding names no more rows than this.
+const IDS_NAMED: usize = 5;
+
+/// The first unsent rows of each lane, by aggregate type, of which no more is fetched than names a topic. What is longer
+/// than $3 bytes fits into no record. Large headers are left to the relay.
+const WAITING: &str = "
+SELECT left(p.aggregate_type, 300), count(*), max(p.bytes)::bigint,
+       (array_agg(p.id ORDER BY p.id))[1:5],
+       count(*) FILTER (WHERE p.bytes > $3::bigint),
+       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bytes > $3::bigint))[1:5],
+       count(*) FILTER (WHERE p.bad_headers),
+       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5]
+FROM unnest($1::smallint[]) AS l(lane)
+CROSS JOIN LATERAL (
+    SELECT o.id, o.aggregate_type,
+           coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
+           CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
+                THEN CASE WHEN jsonb_typeof(o.headers) <> 'object' THEN true
+                          ELSE o.headers @? '$.* ? (@.type() <> \"string\")'
+                               OR o.headers ?| ARRAY['event_id', 'event_type'] END
+                ELSE false END AS bad_headers
+    FROM {outbox} o
+    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT $2::bigint
+) AS p
+GROUP BY 1
+ORDER BY 2 DESC
+LIMIT $4::bigint";
+
+/// The types of the latest rows: their topics are in use, even if nothing waits.
+const LATEST: &str = "
+SELECT DISTINCT left(o.aggregate_type, 300)
+FROM (SELECT aggregate_type FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
+LIMIT $2::bigint";
+
+pub(super) async fn examine(
+    asked: &Asked<'_>,
+    facts: &Facts,
+    record_bytes_max: usize,
+) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
+    let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+    let most = record_bytes_max as i64;
+    let sql = WAITING.replace("{length}", &facts.payload.length_sql("o.payload"));
+    let waiting = asked
+        .rows(
+            DOING,
+            &sql,
+            &[
+                (&lanes, Type::INT2_ARRAY),
+                (&ROWS_A_LANE, Type::INT8),
+                (&most, Type::INT8),
+                (&TYPES_MAX, Type::INT8),
+            ],
+        )
+        .await?;
+    let latest = asked.rows(DOING, LATEST, &[(&LATEST_ROWS, Type::INT8), (&TYPES_MAX, Type::INT8)]).await?;
+
+    let mut findings = Vec::new();
+    let mut topics: BTreeMap<String, TopicInUse> = BTreeMap::new();
+    let template = &asked.config.outbox.topic;
+    for row in &waiting {
+        let topic = template.topic(row.get(0));
+        findings.extend(unsendable(asked, row, record_bytes_max));
+        if let Err(error) = check_topic(&topic) {
+            let problem = format!("{error}, for the topic {topic:?}");
+            findings.push(about(
+                asked,
+                &EVENT_TOPIC_NAME,
+                row.get(1),
+                row.get(3),
+                &problem,
+                "invalid-topic-name",
+            ));
+            continue;
+        }
+        let used = in_use(&mut topics, topic);
+        used.waiting += row.get::<_, i64>(1);
+        used.largest_bytes = used.largest_bytes.max(row.get(2));
+    }
+    for row in &latest {
+        let topic = template.topic(row.get(0));
+        if check_topic(&topic).is_ok() {
+            in_use(&mut topics, topic);
+        }
+    }
+    Ok((findings, topics.into_values().collect()))
+}
+
+fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut TopicInUse {
+    let new = TopicInUse { topic: topic.clone(), waiting: 0, largest_bytes: 0 };
+    topics.entry(topic).or_insert(new)
+}
+
+/// Rows that no record can hold, or whose headers become none.
+fn unsendable(asked: &Asked<'_>, row: &Row, record_bytes_max: usize) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (large, bad): (i64, i64) = (row.get(4), row.get(6));
+    if large > 0 {
+        let problem = format!(
+            "payload, key and type have up to {} bytes, and message.max.bytes of [kafka.properties] is {record_bytes_max}",
+            row.get::<_, i64>(2)
+        );
+        findings.push(about(asked, &EVENT_TOO_LARGE, large, row.get(5), &problem, "record-too-large"));
+    }
+    if bad > 0 {
+        let problem = "headers are no flat JSON object of strings, or use a name of the relay's";
+        findings.push(about(asked, &EVENT_HEADERS, bad, row.get(7), problem, "invalid-headers"));
+    }
+    findings
+}
+
+fn about(
+    asked: &Asked<'_>,
+    code: &'static Code,
+    count: i64,
+    ids: Option<Vec<i64>>,
+    problem: &str,
+    reason: &str,
+) -> Finding {
+    let ids: Vec<String> = ids.unwrap_or_default().iter().map(i64::to_string).collect();
+    let more = if count > IDS_NAMED as i64 { " and more" } else { "" };
+    let place = format!("{}, row {}{more}", asked.table, ids.join(", "));
+    code.found(place, problem, remedy(reason))
+}

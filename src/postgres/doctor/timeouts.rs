@@ -1,0 +1,51 @@
+//! Timeouts of the role, the database or the server that end what a relay leaves open.
+
+use super::Asked;
+use crate::doctor::Finding;
+use crate::doctor::codes::ROLE_TIMEOUT;
+use crate::postgres::table::quote_identifier;
+use crate::relay::failure::Fault;
+use std::time::Duration;
+
+/// What holds when a session begins; the relay's own transactions set theirs over it. In milliseconds, 0 is never.
+const TIMEOUTS: &str = "
+SELECT name, reset_val::bigint
+FROM pg_settings
+WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout',
+               'idle_in_transaction_session_timeout')
+ORDER BY name";
+
+/// What one of these ends that the relay would not.
+fn ends(name: &str) -> &'static str {
+    match name {
+        "idle_session_timeout" => {
+            "connections of the relay that have nothing to do are closed, and made anew"
+        }
+        "transaction_timeout" => {
+            "the scout, the reaper and probes of topics are cut off; claims set their own"
+        }
+        "statement_timeout" => "the checks at start are cut off; all else sets its own",
+        _ => "nothing of the relay's, which sets its own, but what else works as this role",
+    }
+}
+
+pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let rows = asked.rows("reading timeouts", TIMEOUTS, &[]).await?;
+    let longest = asked.config.relay.publish_timeout;
+    let mut findings = Vec::new();
+    for row in &rows {
+        let (name, milliseconds): (&str, i64) = (row.get(0), row.get(1));
+        let timeout = Duration::from_millis(milliseconds.unsigned_abs());
+        if milliseconds <= 0 || timeout >= longest {
+            continue;
+        }
+        let role = quote_identifier(&asked.role.name);
+        let database = quote_identifier(&asked.role.database);
+        findings.push(ROLE_TIMEOUT.found(
+            format!("role {}", asked.role.name),
+            format!("{name} is {}: {}", humantime::format_duration(timeout), ends(name)),
+            format!("ALTER ROLE {role} IN DATABASE {database} SET {name} = 0;"),
+        ));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,16 @@
+-- The schema, only if it is missing: CREATE SCHEMA IF NOT EXISTS asks for CREATE on the database in any case.
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = {schema_literal}) THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END $$;
+
+-- Which migrations of which optional module were applied in this schema, and from which text.
+CREATE TABLE IF NOT EXISTS {pg_outbox_migration} (
+    module     text        NOT NULL,
+    number     integer     NOT NULL,
+    name       text        NOT NULL,
+    checksum   text        NOT NULL, -- sha256 of the migration's text, before the names were filled in
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (module, number)
+);

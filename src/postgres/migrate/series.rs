@@ -1,0 +1,141 @@
+//! The outbox and the optional modules: each has migrations of its own, and a record of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::list::{IDEMPOTENCY, INBOX, MIGRATIONS, Migration, ONCE};
+use crate::postgres::table::{TableName, quote_literal};
+
+/// An optional part of the schema, for the two ends that the relay is between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Module {
+    /// For consumers: which events a subscriber has processed.
+    Inbox,
+    /// For APIs: requests with an idempotency key, and their responses.
+    Idempotency,
+    /// Claims of a key for a time.
+    Once,
+}
+
+/// The text names no module.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no module {0:?}: choose from inbox, idempotency, once")]
+pub struct UnknownModule(String);
+
+impl Module {
+    /// All of them.
+    pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
+
+    /// As it is written in commands, and as its folder in `sql/` is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Module::Inbox => "inbox",
+            Module::Idempotency => "idempotency",
+            Module::Once => "once",
+        }
+    }
+}
+
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Module {
+    type Err = UnknownModule;
+
+    fn from_str(text: &str) -> Result<Module, UnknownModule> {
+        let named = Module::ALL.into_iter().find(|module| module.name() == text);
+        named.ok_or_else(|| UnknownModule(text.to_owned()))
+    }
+}
+
+/// Migrations that follow each other, and where they are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Series {
+    /// The outbox itself, recorded beside it.
+    Outbox,
+    /// A module, recorded once for the schema: two outboxes in one schema share it.
+    Module(Module),
+}
+
+impl Series {
+    /// In order.
+    pub fn migrations(self) -> &'static [Migration] {
+        match self {
+            Series::Outbox => &MIGRATIONS,
+            Series::Module(Module::Inbox) => &INBOX,
+            Series::Module(Module::Idempotency) => &IDEMPOTENCY,
+            Series::Module(Module::Once) => &ONCE,
+        }
+    }
+
+    /// Which module, if it is one.
+    pub fn module(self) -> Option<Module> {
+        match self {
+            Series::Outbox => None,
+            Series::Module(module) => Some(module),
+        }
+    }
+
+    /// Makes the table of the records, as a template.
+    pub(super) fn bookkeeping(self) -> &'static str {
+        match self {
+            Series::Outbox => include_str!("bookkeeping.sql"),
+            Series::Module(_) => include_str!("module_bookkeeping.sql"),
+        }
+    }
+
+    /// The table of the records: its name as the catalogue has it.
+    pub(super) fn record_name(self, table: &TableName) -> String {
+        match self {
+            Series::Outbox => table.name_of("{migration}"),
+            Series::Module(_) => "pg_outbox_migration".to_owned(),
+        }
+    }
+
+    /// The table of the records, quoted.
+    pub(super) fn record(self, table: &TableName) -> String {
+        table.sibling(&self.record_name(table))
+    }
+
+    /// Reads number, name, checksum and time of each record.
+    pub(super) fn read_sql(self, table: &TableName) -> String {
+        let of_module = match self {
+            Series::Outbox => String::new(),
+            Series::Module(module) => format!(" WHERE module = {}", quote_literal(module.name())),
+        };
+        let record = self.record(table);
+        format!("SELECT number, name, checksum, applied_at FROM {record}{of_module} ORDER BY number")
+    }
+
+    /// Records a migration.
+    pub(super) fn record_sql(self, table: &TableName, migration: &Migration) -> String {
+        let Migration { number, name, .. } = migration;
+        let (name, checksum) = (quote_literal(name), quote_literal(&migration.checksum()));
+        let record = self.record(table);
+        match self {
+            Series::Outbox => format!(
+                "INSERT INTO {record} (number, name, checksum)\nVALUES ({number}, {name}, {checksum});\n"
+            ),
+            Series::Module(module) => format!(
+                "INSERT INTO {record} (module, number, name, checksum)\nVALUES ({}, {number}, {name}, {checksum});\n",
+                quote_literal(module.name())
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_named_as_their_folders() {
+        for module in Module::ALL {
+            assert_eq!(module.to_string().parse(), Ok(module));
+        }
+        assert_eq!("outbox".parse::<Module>(), Err(UnknownModule("outbox".to_owned())));
+    }
+}

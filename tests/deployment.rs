@@ -1,0 +1,205 @@
+//! The files for containers agree with the program: ports, probes, arguments, variables, settings and file names. They
+//! are read as what they are, and no container is started.
+
+use outbox_relay::config::{self, catalogue};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn read(file: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(file)).unwrap()
+}
+
+fn yaml(file: &str) -> Value {
+    serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The manifests, by the names of their files.
+fn manifests() -> BTreeMap<String, Value> {
+    let folder = fs::read_dir(Path::new(ROOT).join("deploy/kubernetes")).unwrap();
+    let files = folder.map(|entry| PathBuf::from("deploy/kubernetes").join(entry.unwrap().file_name()));
+    let files = files.filter(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    let name = |file: &Path| file.file_name().unwrap().to_str().unwrap().to_owned();
+    files.map(|file| (name(&file), yaml(file.to_str().unwrap()))).collect()
+}
+
+/// The pods of the manifests, with the name of the file.
+fn pods() -> Vec<(String, Value)> {
+    let pod =
+        |(name, document): (String, Value)| Some((name, document.pointer("/spec/template/spec")?.clone()));
+    let pods: Vec<_> = manifests().into_iter().filter_map(pod).collect();
+    assert_eq!(pods.len(), 2);
+    pods
+}
+
+fn container(pod: &Value) -> &Value {
+    let containers = pod["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 1);
+    &containers[0]
+}
+
+/// The port of `[admin] listen` where nothing is set.
+fn admin_port() -> u64 {
+    let catalogue::Fallback::Default(listen) = catalogue::find("admin", "listen").unwrap().fallback else {
+        panic!("[admin] listen has no default")
+    };
+    listen.rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+/// Every variable with the relay's prefix names a setting, and clap knows the words of the command.
+fn check_program(of: &str, variables: &BTreeMap<String, String>, arguments: &[String]) {
+    for name in variables.keys().filter(|name| name.starts_with(catalogue::VARIABLE_PREFIX)) {
+        assert!(catalogue::SETTINGS.iter().any(|setting| setting.variable() == *name), "{of}: {name}");
+    }
+    let line = ["outbox-relay".to_owned()].into_iter().chain(arguments.iter().cloned());
+    outbox_relay::cli::command().try_get_matches_from(line).unwrap_or_else(|error| panic!("{of}: {error}"));
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn kubernetes_runs_what_the_program_understands() {
+    for (file, pod) in pods() {
+        let container = container(&pod);
+        let pair = |item: &Value| {
+            (item["name"].as_str().unwrap().to_owned(), item["value"].as_str().unwrap().to_owned())
+        };
+        let variables: BTreeMap<_, _> = container["env"].as_array().unwrap().iter().map(pair).collect();
+        check_program(&file, &variables, &texts(&container["args"]));
+        let mounted = |path: &str| {
+            container["volumeMounts"].as_array().unwrap().iter().any(|mount| mount["mountPath"] == path)
+        };
+        assert!(mounted(&variables["CREDENTIALS_DIRECTORY"]), "{file}");
+    }
+}
+
+/// The configuration is loaded as in the pod: the keys of the Secret are the files beside it.
+#[test]
+fn the_configuration_in_the_configmap_loads_with_the_files_of_the_secret() {
+    let manifests = manifests();
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = manifests["secret.example.yaml"]["stringData"].as_object().unwrap();
+    for (name, secret) in secrets {
+        fs::write(folder.path().join(name), secret.as_str().unwrap()).unwrap();
+    }
+    let path = folder.path().join("config.toml");
+    fs::write(&path, manifests["configmap.yaml"]["data"]["config.toml"].as_str().unwrap()).unwrap();
+    let config =
+        config::load(Some(&path), std::iter::empty()).unwrap_or_else(|findings| panic!("{findings}"));
+    // Probes and Prometheus come from other hosts, so the port is open to them; nothing else is to be thought over.
+    let warnings = config.warnings.to_string();
+    assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
+    assert!(warnings.contains("[admin] listen is open to other hosts"), "{warnings}");
+    let listen = config.admin.listen.unwrap();
+    assert!(listen.ip().is_unspecified() && u64::from(listen.port()) == admin_port(), "{listen}");
+    // What is in flight is finished before Kubernetes kills it.
+    let (_, pod) = pods().into_iter().find(|(file, _)| file == "deployment.yaml").unwrap();
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > config.relay.shutdown_timeout.as_secs(), "{grace}");
+}
+
+#[test]
+fn probes_ask_the_paths_and_the_port_that_the_relay_serves() {
+    let manifests = manifests();
+    let pod = &manifests["deployment.yaml"]["spec"]["template"]["spec"];
+    let container = container(pod);
+    assert_eq!(container["ports"][0]["name"], "admin");
+    assert_eq!(container["ports"][0]["containerPort"], admin_port());
+    for (probe, path) in [("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"]["path"], path);
+        assert_eq!(container[probe]["httpGet"]["port"], "admin");
+    }
+    assert_eq!(manifests["servicemonitor.yaml"]["spec"]["endpoints"][0]["path"], "/metrics");
+    assert_eq!(manifests["service.yaml"]["spec"]["ports"][0]["port"], admin_port());
+    let help = config::example();
+    for path in ["/metrics", "/livez", "/readyz"] {
+        assert!(help.contains(path), "{path}");
+    }
+    assert!(read("Dockerfile").contains(&format!("\nEXPOSE {}\n", admin_port())));
+}
+
+#[test]
+fn every_selector_finds_the_pods_of_the_deployment() {
+    let manifests = manifests();
+    let deployment = &manifests["deployment.yaml"]["spec"];
+    let labels = &deployment["template"]["metadata"]["labels"];
+    for (file, path) in [
+        ("deployment.yaml", "/spec/selector/matchLabels"),
+        ("poddisruptionbudget.yaml", "/spec/selector/matchLabels"),
+        ("networkpolicy.yaml", "/spec/podSelector/matchLabels"),
+        ("service.yaml", "/spec/selector"),
+    ] {
+        assert_eq!(manifests[file].pointer(path), Some(labels), "{file}");
+    }
+    let replicas = deployment["replicas"].as_u64().unwrap();
+    let available = manifests["poddisruptionbudget.yaml"]["spec"]["minAvailable"].as_u64().unwrap();
+    assert!(available < replicas, "a node could not be drained");
+    // What is applied together is there, and what is for some only is not among it.
+    let applied = texts(&manifests["kustomization.yaml"]["resources"]);
+    for file in &applied {
+        assert!(manifests.contains_key(file), "{file}");
+    }
+    let apart = ["kustomization.yaml", "migrate.yaml", "secret.example.yaml", "servicemonitor.yaml"];
+    assert_eq!(applied.len() + apart.len(), manifests.len());
+}
+
+#[test]
+fn the_pods_may_do_nothing_that_a_relay_does_not_need() {
+    let dockerfile = read("Dockerfile");
+    for (file, pod) in pods() {
+        assert_eq!(pod["automountServiceAccountToken"], false, "{file}");
+        let context = &pod["securityContext"];
+        assert_eq!(context["runAsNonRoot"], true, "{file}");
+        assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault", "{file}");
+        let user = format!("\nUSER {}:{}\n", context["runAsUser"], context["runAsGroup"]);
+        assert!(dockerfile.contains(&user), "{file}: {user}");
+        let container = container(&pod);
+        let context = &container["securityContext"];
+        assert_eq!(context["allowPrivilegeEscalation"], false, "{file}");
+        assert_eq!(context["readOnlyRootFilesystem"], true, "{file}");
+        assert_eq!(texts(&context["capabilities"]["drop"]), ["ALL"], "{file}");
+        assert!(container["resources"]["limits"]["memory"].is_string(), "{file}");
+    }
+}
+
+#[test]
+fn compose_runs_what_the_program_understands() {
+    let compose = yaml("compose.yaml");
+    for name in ["migrate", "relay"] {
+        let service = &compose["services"][name];
+        let variables =
+            service["environment"].as_object().unwrap_or_else(|| panic!("{name}: <<: is not merged"));
+        let text = |(name, value): (&String, &Value)| (name.clone(), value.as_str().unwrap().to_owned());
+        let variables: BTreeMap<_, _> = variables.iter().map(text).collect();
+        check_program(name, &variables, &texts(&service["command"]));
+        let config =
+            config::load(None, variables.into_iter()).unwrap_or_else(|findings| panic!("{findings}"));
+        assert_eq!(u64::from(config.admin.listen.unwrap().port()), admin_port());
+        assert_eq!(service["read_only"], true);
+    }
+    let port = admin_port();
+    assert_eq!(texts(&compose["services"]["relay"]["ports"]), [format!("127.0.0.1:{port}:{port}")]);
+    let before = &compose["services"]["relay"]["depends_on"]["migrate"]["condition"];
+    assert_eq!(before, "service_completed_successfully");
+}
+
+#[test]
+fn the_images_build_has_all_that_cargo_asks_for() {
+    let ignored = read(".dockerignore");
+    let sent: Vec<_> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
+    let members =
+        manifest["workspace"]["members"].as_array().unwrap().iter().map(|member| member.as_str().unwrap());
+    for needed in members.chain(["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "src", "sql", "tests"])
+    {
+        assert!(sent.contains(&needed), "{needed}");
+        assert!(Path::new(ROOT).join(needed).exists(), "{needed}");
+    }
+    let rust = manifest["workspace"]["package"]["rust-version"].as_str().unwrap();
+    assert!(read("Dockerfile").contains(&format!("FROM rust:{rust}-")), "{rust}");
+}

@@ -1,0 +1,79 @@
+//! What the pages of docs/ tell people to type does what they say.
+//!
+//! `sh` blocks are run by bash, `sql` blocks by psql, `toml NAME` blocks become files; a `text` block behind one is what it
+//! prints. `sh background` runs on to the end of the page. `sh elsewhere` cannot be run here: the list is below.
+
+mod links;
+mod moving;
+mod page;
+mod world;
+
+use page::{Block, Kind, read};
+use world::World;
+
+use crate::support::wait::wait_until;
+use std::time::Duration;
+
+/// The pages whose blocks are run, each by a test.
+const PAGES: [&str; 6] = [
+    "getting-started.md",
+    "concepts.md",
+    "logs.md",
+    "operating.md",
+    "migrating-from-a-poller.md",
+    "migrating-from-debezium.md",
+];
+
+/// What cannot be run here, by its first line: packages, systemd, and somebody else's server.
+const ELSEWHERE: [&str; 7] = [
+    "cargo build --release",
+    "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
+    "curl --fail --request PUT http://connect.example:8083/connectors/outbox/stop",
+    "journalctl --unit outbox-relay --priority warning",
+    "sudo apt install ./outbox-relay_0.1.0_amd64.deb",
+    "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
+    "sudo systemctl stop event-poller",
+];
+
+#[test]
+fn what_is_not_run_is_listed() {
+    let blocks: Vec<Block> = PAGES.iter().flat_map(|page| read(page)).collect();
+    let elsewhere = blocks.iter().filter(|block| block.kind == Kind::Elsewhere);
+    let mut first: Vec<&str> = elsewhere.filter_map(|block| block.text.lines().next()).collect();
+    first.sort_unstable();
+    assert_eq!(first, ELSEWHERE);
+}
+
+async fn run(page: &str, world: &mut World) {
+    for block in read(page) {
+        world.run(page, &block).await;
+    }
+}
+
+#[tokio::test]
+async fn getting_started() {
+    let mut world = World::create(&[]).await;
+    // The password counts: in clear, since the arithmetic of SCRAM takes most of a second without optimisation.
+    let hba = world.server.data().join("pg_hba.conf");
+    let rules = std::fs::read_to_string(&hba).unwrap();
+    std::fs::write(&hba, format!("host all outbox_relay 127.0.0.1/32 password\n{rules}")).unwrap();
+    world.server.reload();
+    let refused = world.url("outbox_relay", "postgres");
+    wait_until("a password is asked for", Duration::from_secs(20), async || {
+        let Err(error) = tokio_postgres::connect(&refused, tokio_postgres::NoTls).await else { return false };
+        format!("{error:?}").contains("password")
+    })
+    .await;
+    run("getting-started.md", &mut world).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn concepts_logs_and_operating() {
+    let mut world = World::create(&[]).await;
+    world.with_outbox().await;
+    run("logs.md", &mut world).await;
+    run("concepts.md", &mut world).await;
+    run("operating.md", &mut world).await;
+    world.end().await;
+}

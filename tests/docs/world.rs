@@ -1,0 +1,194 @@
+//! Where the commands of a page are run: a PostgreSQL of its own, so that roles and databases have the names that the page
+//! says; topics of its own on the shared Kafka; a folder with the files that the page writes.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+use super::page::{Block, Kind, fits};
+use crate::support::database::unique;
+use crate::support::postgres_server::PostgresServer;
+use crate::support::topics::Cluster;
+
+/// No command of a page takes longer, in seconds.
+const WITHIN: &str = "60";
+/// As the pages have them; each test has its own.
+const TOPICS: [&str; 3] = ["outbox.event.", "events.", "shop."];
+const TOOLS: [(&str, &str); 2] = [
+    ("kafka-topics.sh", "org.apache.kafka.tools.TopicCommand"),
+    ("kafka-console-consumer.sh", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
+];
+
+pub struct World {
+    pub server: PostgresServer,
+    pub cluster: Cluster,
+    folder: TempDir,
+    /// What stands in the page, and what it is here.
+    names: Vec<(String, String)>,
+    background: Vec<Child>,
+}
+
+impl World {
+    pub async fn create(settings: &[(&str, &str)]) -> Self {
+        let server = PostgresServer::start(settings).await;
+        let cluster = Cluster::shared();
+        let own = unique("docs");
+        let mut names = vec![
+            ("localhost:9092".to_owned(), cluster.bootstrap.clone()),
+            ("@localhost/".to_owned(), format!("@{}/", server.address())),
+        ];
+        names.extend(TOPICS.map(|topics| (topics.to_owned(), format!("{own}.{topics}"))));
+        let folder = tempfile::tempdir().unwrap();
+        let programs = folder.path().join("programs");
+        fs::create_dir(&programs).unwrap();
+        symlink(env!("CARGO_BIN_EXE_outbox-relay"), programs.join("outbox-relay")).unwrap();
+        let lib = std::env::var("OUTBOX_RELAY_TEST_KAFKA_LIB").expect("OUTBOX_RELAY_TEST_KAFKA_LIB is set");
+        for (name, class) in TOOLS {
+            let script =
+                format!("#!/bin/sh\nexec java -XX:TieredStopAtLevel=1 -cp '{lib}/*' {class} \"$@\"\n");
+            fs::write(programs.join(name), script).unwrap();
+            fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::create_dir(folder.path().join("work")).unwrap();
+        Self { server, cluster, folder, names, background: Vec::new() }
+    }
+
+    /// What a text of the page is here.
+    pub fn here(&self, text: &str) -> String {
+        self.names.iter().fold(text.to_owned(), |text, (page, here)| text.replace(page, here))
+    }
+
+    fn as_in_the_page(&self, text: &str) -> String {
+        self.names.iter().fold(text.to_owned(), |text, (page, here)| text.replace(here, page))
+    }
+
+    /// A database of the server.
+    pub fn url(&self, role: &str, database: &str) -> String {
+        format!("postgres://{role}@{}/{database}", self.server.address())
+    }
+
+    fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let (host, port) =
+            self.server.address().split_once(':').map(|(h, p)| (h.to_owned(), p.to_owned())).unwrap();
+        let path = std::env::var("PATH").unwrap();
+        command
+            .current_dir(self.work())
+            .env("PATH", format!("{}:{path}", self.folder.path().join("programs").display()))
+            .envs([("PGHOST", host), ("PGPORT", port)])
+            .envs([("PGUSER", "postgres"), ("PGDATABASE", "app")])
+            .env("OUTBOX_RELAY__ADMIN__LISTEN", "off")
+            .stdin(Stdio::null());
+        for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Does what a block says; it has to succeed, and to print what the page says.
+    pub async fn run(&mut self, page: &str, block: &Block) {
+        let text = self.here(&block.text);
+        let mut command = match &block.kind {
+            Kind::Elsewhere => return,
+            Kind::File(name) => return fs::write(self.work().join(name), text).unwrap(),
+            Kind::Background => return self.start(&text),
+            Kind::Shell => {
+                let mut command = self.command("timeout");
+                command.args([WITHIN, "bash", "-eu", "-o", "pipefail", "-c", &text]);
+                command
+            }
+            Kind::Sql => {
+                let file = self.folder.path().join("block.sql");
+                fs::write(&file, text).unwrap();
+                let mut command = self.command("timeout");
+                command.args([WITHIN, "psql", "-X", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file);
+                command
+            }
+        };
+        let Output { status, stdout, stderr } =
+            tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let [stdout, stderr] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let place = format!("docs/{page}:{}", block.line);
+        assert!(status.success(), "{place}: {status}\n{}\n{stdout}\n{stderr}{}", block.text, self.logs());
+        if let Some(wanted) = &block.prints {
+            let printed = self.as_in_the_page(&stdout);
+            assert!(fits(wanted, &printed), "{place} prints\n{printed}\nand not\n{wanted}\n{stderr}");
+        }
+    }
+
+    /// One command, which runs until the end of the page.
+    fn start(&mut self, text: &str) {
+        assert_eq!(text.lines().count(), 1, "one command: {text}");
+        let log =
+            fs::File::create(self.folder.path().join(format!("{}.log", self.background.len()))).unwrap();
+        let mut command = self.command("bash");
+        command.args(["-c", &format!("exec {text}")]).stdout(log.try_clone().unwrap()).stderr(log);
+        self.background.push(command.spawn().unwrap());
+    }
+
+    fn logs(&self) -> String {
+        let log =
+            |number| fs::read_to_string(self.folder.path().join(format!("{number}.log"))).unwrap_or_default();
+        (0..self.background.len()).map(log).collect()
+    }
+
+    /// Makes a topic with the name that it has in the page.
+    pub async fn create_topic(&self, name: &str, partitions: i32) -> String {
+        let topic = self.here(name);
+        self.cluster.create(&topic, partitions, &[]).await;
+        topic
+    }
+
+    /// What a page takes for granted: a database `app` with an outbox, its roles, and a configuration.
+    pub async fn with_outbox(&mut self) {
+        let text = "psql postgres -c 'CREATE DATABASE app'\n\
+                    printf '[postgres]\\nurl = \"postgres://outbox_relay@localhost/app\"\\n[kafka]\\nbootstrap_servers = \
+                    \"localhost:9092\"\\n' > config.toml\n\
+                    OUTBOX_RELAY__POSTGRES__URL=postgres://postgres@localhost/app outbox-relay migrate --config config.toml\n\
+                    outbox-relay migrate --config config.toml --print-roles | psql -q -v ON_ERROR_STOP=1";
+        let block = Block { line: 0, kind: Kind::Shell, text: text.to_owned(), prints: None };
+        self.run("what a page takes for granted", &block).await;
+    }
+
+    /// The background commands end when they are asked to.
+    pub async fn end(mut self) {
+        for mut child in self.background.drain(..) {
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(&child),
+                rustix::process::Signal::TERM,
+            )
+            .unwrap();
+            let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+            assert!(status.success(), "{status}");
+        }
+        self.delete_topics().await;
+    }
+
+    async fn delete_topics(&self) {
+        use rdkafka::consumer::{BaseConsumer, Consumer};
+        let client: BaseConsumer = self.cluster.client().create().unwrap();
+        let metadata = client.fetch_metadata(None, std::time::Duration::from_secs(20)).unwrap();
+        let own = TOPICS.map(|topics| self.here(topics));
+        for topic in metadata.topics() {
+            if own.iter().any(|own| topic.name().starts_with(own.as_str())) {
+                self.cluster.delete(topic.name()).await;
+            }
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in &mut self.background {
+            // An error means that it has ended already.
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}

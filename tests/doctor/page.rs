@@ -1,0 +1,56 @@
+//! `docs/doctor.md` shows the table that the code goes by. `UPDATE_DOCS=1` writes it anew.
+
+use outbox_relay::doctor::codes::CODES;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/doctor.md");
+const BEGIN: &str = "<!-- rendered from src/doctor/codes.rs";
+const END: &str = "<!-- end -->";
+
+/// Those that no server of the tests can be in.
+const NOT_ON_A_REAL_SERVER: [&str; 1] = ["server-too-old"];
+
+fn rendered() -> String {
+    let mut table = String::from("| Code | Severity | What it means |\n|---|---|---|\n");
+    for code in CODES {
+        table += &format!("| `{}` | {} | {} |\n", code.word, code.severity.word(), code.means);
+    }
+    table
+}
+
+#[test]
+fn the_page_shows_the_codes() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let begin = page.find(BEGIN).expect("the marker of the table");
+    let begin = begin + page[begin..].find('\n').unwrap() + 1;
+    let end = begin + page[begin..].find(END).expect("the end of the table");
+    let wanted = format!("{}{}{}", &page[..begin], rendered(), &page[end..]);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(PAGE, &wanted).unwrap();
+        return;
+    }
+    let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
+    assert!(
+        page == wanted,
+        "docs/doctor.md is not what the code says; UPDATE_DOCS=1 renders it: {differs:#?}"
+    );
+}
+
+/// A code that no test names was never seen.
+#[test]
+fn every_code_is_seen_in_a_test() {
+    let tests = [
+        include_str!("../doctor.rs"),
+        include_str!("bounded.rs"),
+        include_str!("events.rs"),
+        include_str!("pooler.rs"),
+        include_str!("rights.rs"),
+        include_str!("schema.rs"),
+        include_str!("servers.rs"),
+        include_str!("topics.rs"),
+        include_str!("vacuum.rs"),
+    ];
+    for code in CODES.iter().filter(|code| !NOT_ON_A_REAL_SERVER.contains(&code.word)) {
+        let named = format!("\"{}\"", code.word);
+        assert!(tests.iter().any(|test| test.contains(&named)), "no test names {}", code.word);
+    }
+}

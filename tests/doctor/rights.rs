@@ -1,0 +1,66 @@
+//! What the role lacks, and what it may do beyond its work.
+
+use super::{EVENT, Found, World};
+use crate::support::database::run;
+
+#[tokio::test]
+async fn a_missing_right_is_found_and_what_it_hides_is_said() {
+    let world = World::new("doctor_grant").await;
+    let role = &world.role;
+    let revoke = format!("REVOKE SELECT ON app.outbox FROM {role}");
+    world.sql(&revoke).await;
+    world.doctor().has("not-looked-at", "permission denied");
+    world.found_and_mended(&revoke, "grant-missing", "lacks SELECT").await;
+    world.doctor().has_not("not-looked-at");
+    world
+        .found_and_mended(&format!("REVOKE DELETE ON app.outbox FROM {role}"), "grant-missing", "DELETE")
+        .await;
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn rights_beyond_the_relays_are_found_and_taken_back() {
+    let world = World::new("doctor_rights").await;
+    let role = world.role.clone();
+    let found = async |damage: String, code: &str, problem: &str| {
+        world.found_and_mended(&damage, code, problem).await;
+        assert_eq!(world.doctor().codes(), [""; 0], "the relay's own rights are left: {damage}");
+    };
+    found(format!("ALTER ROLE {role} CREATEROLE CREATEDB"), "role-attributes", "CREATEROLE, CREATEDB").await;
+    found(format!("GRANT UPDATE ON app.outbox TO {role}"), "events-changeable", "payload, headers").await;
+    found(
+        format!("GRANT UPDATE (payload) ON app.outbox TO {role}"),
+        "events-changeable",
+        "may change payload",
+    )
+    .await;
+    found(format!("ALTER TABLE app.outbox OWNER TO {role}"), "role-owner", "owns the outbox").await;
+    found(format!("GRANT SELECT ON app.ledger TO {role}"), "other-tables", "may use app.ledger").await;
+    found("GRANT DELETE ON app.aggregate TO PUBLIC".to_owned(), "other-tables", "app.aggregate").await;
+    found(format!("GRANT pg_read_all_data TO {role}"), "other-tables", "app.aggregate, app.ledger").await;
+    let timeout = format!("ALTER ROLE {role} SET idle_session_timeout = '5s'");
+    found(timeout, "role-timeout", "idle_session_timeout is 5s: connections of the relay").await;
+    let timeout = format!("ALTER ROLE {role} SET statement_timeout = '20s'");
+    found(timeout, "role-timeout", "statement_timeout is 20s").await;
+    world.drop().await;
+}
+
+/// The remedy makes a role of a fixed name, which a parallel run on the server may have, so the test gives it another.
+#[tokio::test]
+async fn a_superuser_is_found_and_the_role_that_is_proposed_is_enough() {
+    let world = World::new("doctor_superuser").await;
+    let superuser = world.outbox.relay();
+    let remedy = Found::by(&superuser).has("role-superuser", "is a superuser");
+    let proposed = format!("{}_proposed", world.role);
+    let remedy = remedy.replace("outbox_relay", &proposed);
+    for statement in remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
+        run(&world.outbox.client, statement).await;
+    }
+    world.sql(EVENT).await;
+    let url = world.outbox.database.url().replacen("postgres@", &format!("{proposed}@"), 1);
+    let found = Found::by(&superuser.set("postgres", "url", url));
+    // The topic of the event does not exist, and that is all.
+    assert_eq!(found.codes(), ["topic-missing"], "{:#}", found.json);
+    run(&world.outbox.client, &format!("DROP OWNED BY {proposed}; DROP ROLE {proposed}")).await;
+    world.drop().await;
+}

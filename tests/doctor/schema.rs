@@ -1,0 +1,112 @@
+//! What the check at start sees, the claim's plan, and indexes.
+
+use super::World;
+use crate::commands::Setup;
+use crate::support::outbox::Outbox;
+use crate::support::postgres_server::PostgresServer;
+use crate::support::wait::wait_until;
+use std::time::Duration;
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_damaged_schema_is_found_and_mended_by_the_statement_that_is_named() {
+    let world = World::new("doctor_schema").await;
+    let found = async |damage: &str, code: &str, problem: &str| {
+        world.found_and_mended(damage, code, problem).await;
+    };
+    found("DROP INDEX app.outbox_pending", "pending-index", "is missing").await;
+    found(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.outbox_pending'::regclass",
+        "pending-index",
+        "is not valid",
+    )
+    .await;
+    found("ALTER SEQUENCE app.outbox_id_seq CACHE 10", "sequence", "CACHE 10").await;
+    found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", "lanes", "2 of the 64 lanes").await;
+    found("ALTER TABLE app.outbox_hold DISABLE TRIGGER hold_changed", "hold-count", "disabled").await;
+    found("ALTER TABLE app.outbox DROP COLUMN headers", "column", "is missing").await;
+    found("ALTER TABLE app.outbox SET UNLOGGED", "relation", "crash").await;
+    found("ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY", "row-security", "can hide rows").await;
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn a_schema_that_is_missing_names_the_command_that_makes_it() {
+    let setup = Setup::empty("doctor_empty").await;
+    setup.relay(&["doctor"]).fails(1, &["error    ", "migration", "`outbox-relay migrate --config FILE`"]);
+    setup.relay(&["migrate"]).succeeds();
+    assert!(!setup.relay(&["doctor"]).succeeds().contains("error "));
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_standby_is_found() {
+    let server = PostgresServer::start(&[]).await;
+    let mut outbox = Outbox::create_on(&server, "doctor_standby", 1).await;
+    let standby = server.standby().await;
+    server.wait_until_replayed(&standby).await;
+    outbox.database = outbox.database.on(&standby.url());
+    super::Found::by(&outbox.relay()).has("standby", "cannot be written to");
+    standby.promote().await;
+    super::Found::by(&outbox.relay()).has_not("standby");
+    outbox.drop().await;
+}
+
+/// Another index has the order of the ids, and statistics of a time when all was sent make it look small.
+#[tokio::test]
+async fn a_claim_that_reads_by_another_index_is_found() {
+    let world = World::new("doctor_other_index").await;
+    let damage = "ALTER TABLE app.outbox SET (autovacuum_enabled = off);
+                  INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
+                  SELECT 'order', i::text, 'X', now() FROM generate_series(1, 20000) AS i;
+                  ANALYZE app.outbox;
+                  CREATE INDEX unsent_by_id ON app.outbox (id) WHERE sent_at IS NULL";
+    world.found_and_mended(damage, "claim-plan", "an index scan of unsent_by_id").await;
+    world.drop().await;
+}
+
+/// An index on the lane gives the planner statistics of it. They are of a time when there was one key, so that the lane
+/// seems to tell nothing apart.
+#[tokio::test]
+async fn a_claim_that_reads_by_the_primary_key_is_found() {
+    let world = World::new("doctor_plan").await;
+    let damage = "ALTER TABLE app.outbox SET (autovacuum_enabled = off);
+                  CREATE INDEX by_lane ON app.outbox ((hashtext(aggregate_id) & 63));
+                  INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+                  SELECT 'order', 'one', 'X' FROM generate_series(1, 20000);
+                  ANALYZE app.outbox;
+                  INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+                  SELECT 'order', i::text, 'X' FROM generate_series(1, 20000) AS i";
+    world.found_and_mended(damage, "claim-plan", "an index scan of outbox_pkey").await;
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn indexes_that_serve_nobody_are_found() {
+    let world = World::new("doctor_indexes").await;
+    world
+        .found_and_mended(
+            "CREATE INDEX left_over ON app.outbox (created_at);
+             UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.left_over'::regclass",
+            "index-invalid",
+            "app.left_over is not valid",
+        )
+        .await;
+    let unused = "CREATE INDEX unused ON app.outbox (created_at);
+                  INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+                  SELECT 'order', i::text, 'X' FROM generate_series(1, 2000) AS i";
+    // The server reports what a connection did when it ends, at the latest.
+    let client = world.outbox.database.connect().await;
+    crate::support::database::run(&client, unused).await;
+    drop(client);
+    wait_until("the statistics know the rows", WITHIN, async || {
+        let inserted = "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
+        world.outbox.count(inserted).await >= 2_000
+    })
+    .await;
+    let remedy = world.doctor().has("index-unused", "app.unused");
+    world.mend(&remedy).await;
+    world.doctor().has_not("index-unused");
+    world.drop().await;
+}

@@ -1,0 +1,93 @@
+//! Autovacuum's settings, and what holds vacuum back.
+
+use super::World;
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::postgres_server::{PostgresServer, Shutdown};
+use crate::support::wait::wait_until;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn autovacuum_that_is_off_or_comes_late_is_found() {
+    let world = World::new("doctor_autovacuum").await;
+    let alter = "ALTER TABLE app.outbox SET";
+    let off = format!("{alter} (autovacuum_enabled = off)");
+    world.found_and_mended(&off, "autovacuum-off", "off for this table").await;
+    let late = format!("{alter} (autovacuum_vacuum_threshold = 5000000)");
+    world.found_and_mended(&late, "autovacuum-late", "after 5000000 dead rows").await;
+    // As vacuum would have counted them.
+    let large = "UPDATE pg_class SET reltuples = 100000000 WHERE oid = 'app.outbox'::regclass;
+                 ALTER TABLE app.outbox RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor)";
+    world.found_and_mended(large, "autovacuum-late", "after 20000050 dead rows").await;
+    world.drop().await;
+}
+
+/// Each of them is a transaction that the holder is older than.
+async fn begin_many(client: &Client) {
+    run(client, "SET synchronous_commit = off").await;
+    let sql = "DO $$ BEGIN FOR i IN 1..51000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
+    run(client, sql).await;
+}
+
+#[tokio::test]
+async fn whatever_holds_vacuum_back_for_long_is_found_and_ended() {
+    let server = PostgresServer::start(&[]).await;
+    let world = World::of(Outbox::create_on(&server, "doctor_holders", 1).await).await;
+    let database = &world.outbox.database;
+
+    let report = database.connect().await;
+    run(&report, "SET application_name = 'the report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        .await;
+    world.doctor().has_not("long-transaction");
+    begin_many(&world.outbox.client).await;
+    let remedy = world.doctor().has("long-transaction", "transactions were begun since");
+    world.mend(&remedy).await;
+    wait_until("the report has ended", WITHIN, async || report.is_closed()).await;
+    world.doctor().has_not("long-transaction");
+
+    world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
+    begin_many(&world.outbox.client).await;
+    let remedy = world.doctor().has("prepared-transaction", "transactions were begun since");
+    world.mend(&remedy).await;
+    world.doctor().has_not("prepared-transaction");
+    world.doctor().has_not("autovacuum-off");
+
+    world.sql("ALTER SYSTEM SET autovacuum = off").await;
+    world.sql("SELECT pg_reload_conf()").await;
+    let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
+    wait_until("autovacuum is off", WITHIN, async || world.outbox.count(is_off).await == 1).await;
+    let remedy = world.doctor().has("autovacuum-off", "off for all tables");
+    world.mend(&remedy).await;
+    wait_until("autovacuum is on", WITHIN, async || world.outbox.count(is_off).await == 0).await;
+    world.doctor().has_not("autovacuum-off");
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn the_slot_of_a_standby_that_is_gone_is_found_and_dropped() {
+    let server = PostgresServer::start(&[]).await;
+    let world = World::of(Outbox::create_on(&server, "doctor_slot", 1).await).await;
+    world.sql("SELECT pg_create_physical_replication_slot('gone')").await;
+    let mut standby = server.standby().await;
+    let client = standby.connect().await;
+    for setting in
+        ["primary_slot_name = 'gone'", "hot_standby_feedback = on", "wal_receiver_status_interval = 1"]
+    {
+        run(&client, &format!("ALTER SYSTEM SET {setting}")).await;
+    }
+    run(&client, "SELECT pg_reload_conf()").await;
+    let holds = "SELECT count(*) FROM pg_replication_slots WHERE xmin IS NOT NULL";
+    wait_until("the slot holds vacuum back", WITHIN, async || world.outbox.count(holds).await == 1).await;
+    standby.stop(Shutdown::Crash);
+    begin_many(&world.outbox.client).await;
+    let inactive = "SELECT count(*) FROM pg_replication_slots WHERE NOT active";
+    wait_until("the server knows that it is gone", WITHIN, async || world.outbox.count(inactive).await == 1)
+        .await;
+    let remedy = world.doctor().has("replication-slot", "nobody reads it");
+    world.mend(&remedy).await;
+    world.doctor().has_not("replication-slot");
+    world.drop().await;
+}

@@ -1,0 +1,128 @@
+//! A fault that repeats is one line when it begins and one when it ends.
+
+use std::time::Duration;
+
+use crate::support::database::run;
+use crate::support::kafka_proxy::Proxy;
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// What a person sees at the default level, but for what every start and end says.
+fn lines(relay: &RelayProcess) -> Vec<String> {
+    let log = relay.log();
+    let seen = log.lines().filter(|line| !line.contains(" DEBUG "));
+    let ordinary = |line: &&str| {
+        ["relaying", "metrics and health", "asked to end"].iter().all(|text| !line.contains(text))
+    };
+    seen.filter(ordinary).map(str::to_owned).collect()
+}
+
+/// Each line holds all words of its own.
+fn assert_lines(relay: &RelayProcess, expected: &[&[&str]]) {
+    let lines = lines(relay);
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, words) in lines.iter().zip(expected) {
+        for word in *words {
+            assert!(line.contains(word), "{word:?} is missing in {line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_that_kafka_refuses_one_after_the_other_are_two_lines() {
+    let outbox = Outbox::without_topics("refused_lines").await;
+    let mut relay = outbox.start_relay().await;
+    for batch in 0..3 {
+        // Kafka allows no topic of this name.
+        rows::insert(&outbox, "a b", 10, batch * 10..(batch + 1) * 10, Filling::Nothing).await;
+        let all = (batch + 1) * 10;
+        wait_until("they are dead letters", WITHIN, async || outbox.dead_letters().await == all).await;
+    }
+    assert!(relay.stop().await.success());
+    assert_lines(
+        &relay,
+        &[
+            &[" WARN ", "Kafka can never store this event", "What to do: "],
+            &[" INFO ", "no more events are refused for this reason", "events=30", "seconds="],
+        ],
+    );
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_topic_that_every_worker_finds_missing_is_two_lines() {
+    let mut outbox = Outbox::without_topics("held_lines").await;
+    let mut relay = outbox.start_relay().await;
+    rows::insert(&outbox, "order", 1_000, 0..5_000, Filling::Nothing).await;
+    relay.wait_for_log("events of this topic wait").await;
+    rows::insert(&outbox, "order", 1_000, 5_000..10_000, Filling::Nothing).await;
+    wait_until("it was probed in vain", WITHIN, async || {
+        outbox.count("SELECT count(*) FROM app.outbox_hold WHERE probes > 0").await == 1
+    })
+    .await;
+    outbox.create_topic("order", 3).await;
+    outbox.wait_until_drained(WITHIN).await;
+    assert!(relay.stop().await.success());
+    assert_lines(
+        &relay,
+        &[
+            &[" WARN ", "events of this topic wait", "What to do: "],
+            &[" INFO ", "the topic works again", "seconds="],
+        ],
+    );
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_kafka_that_fails_again_and_again_is_two_lines() {
+    let outbox = Outbox::create("kafka_lines", 3).await;
+    let mut kafka = Proxy::closed();
+    let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
+    let mut relay = relay.start().await;
+    wait_until("it has failed five times", WITHIN, async || {
+        relay.log().matches("Kafka still fails").count() >= 5
+    })
+    .await;
+    kafka.let_through().await;
+    relay.wait_for_log("Kafka works again").await;
+    assert!(relay.stop().await.success());
+    assert_lines(
+        &relay,
+        &[
+            &[" WARN ", "Kafka fails, nothing is lost", "What to do: "],
+            &[" INFO ", "Kafka works again", "failed_attempts=", "seconds="],
+        ],
+    );
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_keeps_locked_is_two_lines() {
+    let outbox = Outbox::create("lock_lines", 3).await;
+    rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
+    let operator = outbox.database.connect().await;
+    run(&operator, "BEGIN; UPDATE app.outbox SET headers = NULL WHERE id = (SELECT min(id) FROM app.outbox)")
+        .await;
+    let mut relay = outbox.start_relay().await;
+    relay.wait_for_log("getting past other sessions' locks fails, nothing is lost").await;
+    let failed = || relay.log().matches("getting past other sessions' locks").count();
+    let before = failed();
+    wait_until("it has failed twice more", WITHIN, async || failed() >= before + 2).await;
+    assert_eq!(outbox.unsent().await, 1);
+    run(&operator, "ROLLBACK").await;
+    outbox.wait_until_drained(WITHIN).await;
+    relay.wait_for_log("getting past other sessions' locks works again").await;
+    assert!(relay.stop().await.success());
+    assert_lines(
+        &relay,
+        &[
+            &[" WARN ", "Somebody else has locked the outbox", "docs/runbook.md"],
+            &[" INFO ", "works again", "failed_attempts=", "seconds="],
+        ],
+    );
+    outbox.drop().await;
+}

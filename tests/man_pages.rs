@@ -1,0 +1,70 @@
+//! The manual pages in `man/` say what the code does. `UPDATE_DOCS=1` writes them anew.
+
+mod commands;
+mod configuration;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/man");
+const MANUAL: &str = "outbox-relay";
+
+/// All pages, by the names of their files.
+fn rendered() -> BTreeMap<String, String> {
+    let mut pages = commands::pages();
+    pages.insert("outbox-relay.toml.5".to_owned(), configuration::page());
+    pages
+}
+
+fn written() -> BTreeMap<String, String> {
+    let files = fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    files.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
+}
+
+fn write(pages: &BTreeMap<String, String>) {
+    fs::create_dir_all(FOLDER).unwrap();
+    for name in written().keys().filter(|name| !pages.contains_key(*name)) {
+        fs::remove_file(Path::new(FOLDER).join(name)).unwrap();
+    }
+    for (name, page) in pages {
+        fs::write(Path::new(FOLDER).join(name), page).unwrap();
+    }
+}
+
+#[test]
+fn the_manual_pages_say_what_the_code_does() {
+    let rendered = rendered();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        write(&rendered);
+    }
+    let written = written();
+    let stale: Vec<_> = rendered.iter().filter(|(name, page)| written.get(*name) != Some(page)).collect();
+    let stale: Vec<_> = stale.iter().map(|(name, _)| *name).collect();
+    let unknown: Vec<_> = written.keys().filter(|name| !rendered.contains_key(*name)).collect();
+    assert!(
+        stale.is_empty() && unknown.is_empty(),
+        "man/ is out of date ({stale:?}, and no longer there: {unknown:?}); write it anew with\n\
+         UPDATE_DOCS=1 cargo test --test integration man_pages"
+    );
+}
+
+#[test]
+fn groff_has_nothing_to_say_about_the_manual_pages() {
+    for name in written().keys() {
+        let page = Path::new(FOLDER).join(name);
+        let output = match Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8"]).arg(&page).output() {
+            Ok(output) => output,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                eprintln!("not run: groff is not installed");
+                return;
+            }
+            Err(error) => panic!("groff: {error}"),
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{name}: {said}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Section 1: a page for each command, and what the command line does not say of itself.
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::MANUAL;
+
+/// What clap_mangen puts before each part that it renders; once a page is enough.
+const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
+
+const EXIT_STATUS: &[(&str, &str)] = &[
+    ("0", "What was asked for is done."),
+    ("1", "It failed, or a check found something."),
+    ("2", "The command line is wrong."),
+    ("69", "Postgres or Kafka cannot be reached. \"run\" without --once waits instead."),
+    ("78", "The configuration, the grants or the schema have to be mended first."),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    (
+        "OUTBOX_RELAY__SECTION__KEY",
+        "Overrides one setting of the configuration file; see outbox-relay.toml(5).",
+    ),
+    ("CREDENTIALS_DIRECTORY", "Where files of secrets are looked up first. systemd sets it."),
+    (
+        "NOTIFY_SOCKET, JOURNAL_STREAM",
+        "Set by systemd: where the state is told, and that the log goes to the journal.",
+    ),
+];
+
+const FILES: &[(&str, &str)] = &[
+    ("/etc/outbox-relay/config.toml", "The configuration of the service outbox-relay."),
+    ("/etc/outbox-relay/NAME.toml", "The configuration of the service outbox-relay@NAME."),
+    ("/etc/outbox-relay/postgres-url", "The URL of the database, which the service reads as a credential."),
+];
+
+/// Every page of section 1, by the name of its file.
+pub fn pages() -> BTreeMap<String, String> {
+    let mut command = outbox_relay::cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = BTreeMap::new();
+    add(&command, &mut pages);
+    pages
+}
+
+fn add(command: &Command, pages: &mut BTreeMap<String, String>) {
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.for_each(|command| add(command, pages));
+    let man = Man::new(command.clone()).manual(MANUAL).source(source());
+    pages.insert(man.get_filename(), page(command, &man));
+}
+
+/// What stands in the foot of each page.
+pub fn source() -> String {
+    format!("outbox-relay {}", env!("CARGO_PKG_VERSION"))
+}
+
+fn page(command: &Command, man: &Man) -> String {
+    let mut page = PREAMBLE.to_owned();
+    let mut add = |part: &str| page.push_str(&part.replace(PREAMBLE, ""));
+    add(&with_empty_date(&render(|to| man.render_title(to))));
+    add(&render(|to| man.render_name_section(to)));
+    add(&render(|to| man.render_synopsis_section(to)));
+    add(&render(|to| man.render_description_section(to)));
+    let said = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let paragraphs: Vec<_> = said.split("\n\n").filter(|paragraph| !paragraph.is_empty()).collect();
+    let begins =
+        |paragraph: &&&str| ["Examples:", "Exit codes:"].iter().any(|word| paragraph.starts_with(word));
+    for paragraph in paragraphs.iter().filter(|paragraph| !begins(paragraph)) {
+        add(&format!(".PP\n{}", Roff::new().text([roman(*paragraph)]).to_roff()));
+    }
+    add(&render(|to| man.render_options_section(to)));
+    if command.has_subcommands() {
+        add(&render(|to| man.render_subcommands_section(to)));
+    }
+    for paragraph in paragraphs.iter().filter(begins) {
+        add(&match paragraph.strip_prefix("Examples:\n") {
+            Some(lines) => verbatim("EXAMPLES", lines),
+            None => section("EXIT STATUS", paragraph.trim_start_matches("Exit codes: ")),
+        });
+    }
+    let top = !command.get_display_name().unwrap_or_default().contains("relay-");
+    if top {
+        add(&list("EXIT STATUS", EXIT_STATUS));
+        add(&list("ENVIRONMENT", ENVIRONMENT));
+        add(&list("FILES", FILES));
+    }
+    let others = "outbox-relay.toml(5), systemctl(1), journalctl(1)";
+    add(&section("SEE ALSO", &if top { others.to_owned() } else { format!("outbox-relay(1), {others}") }));
+    page
+}
+
+/// The crate writes an empty date as nothing, and what stands behind it would become the date.
+pub fn with_empty_date(title: &str) -> String {
+    title.replacen("  ", " \"\" ", 1)
+}
+
+fn render(part: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut bytes = Vec::new();
+    part(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// A heading and a paragraph.
+pub fn section(heading: &str, text: &str) -> String {
+    Roff::new().control("SH", [heading]).text([roman(text)]).to_roff()
+}
+
+/// A heading and lines that stay as they are.
+pub fn verbatim(heading: &str, lines: &str) -> String {
+    let mut roff = Roff::new();
+    roff.control("SH", [heading]).control("nf", []).text([roman(lines)]).control("fi", []);
+    roff.to_roff()
+}
+
+/// A heading, and terms with their meaning.
+pub fn list(heading: &str, terms: &[(&str, &str)]) -> String {
+    let mut roff = Roff::new();
+    roff.control("SH", [heading]);
+    for (term, meaning) in terms {
+        roff.control("TP", []).text([bold(*term)]).text([roman(*meaning)]);
+    }
+    roff.to_roff()
+}

@@ -1,0 +1,105 @@
+//! Section 5: the configuration file, from the catalogue of settings.
+
+use clap_mangen::roff::{Roff, bold, roman};
+use humantime::format_duration;
+use outbox_relay::config::ByteSize;
+use outbox_relay::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+
+use super::MANUAL;
+use super::commands::{list, section, source, verbatim, with_empty_date};
+
+const DESCRIPTION: &[&str] = &[
+    "The configuration of outbox-relay is one file in TOML. A relay needs two settings, url in [postgres] and \
+     bootstrap_servers in [kafka]; all others have defaults. An unknown key is an error, and everything that is wrong \
+     is reported at once: \"outbox-relay check-config\" does it without starting anything.",
+    "Durations are written like \"50ms\", \"10s\", \"1h 30m\" or \"7d\", sizes like \"512KiB\" or \"8MiB\".",
+    "Each setting can be given by the environment instead, which comes before the file: batch_size in [relay] is \
+     OUTBOX_RELAY__RELAY__BATCH_SIZE. Without a file the environment has to give everything.",
+];
+
+const SECRETS: &str = "A secret can be kept in a file of its own: for url, password and each secret property of \
+                       librdkafka there is a setting of the same name that ends in _file. A relative name is looked \
+                       up in $CREDENTIALS_DIRECTORY, which systemd sets for a service with LoadCredential=, then in \
+                       the folder of the configuration file. No secret is ever shown or logged.";
+
+const EXAMPLE: &str = "\
+[postgres]
+url_file = \"postgres-url\"
+
+[kafka]
+bootstrap_servers = \"kafka-1.example:9093,kafka-2.example:9093\"
+
+[kafka.properties]
+\"security.protocol\" = \"sasl_ssl\"
+\"sasl.mechanism\" = \"SCRAM-SHA-512\"
+\"sasl.username\" = \"outbox-relay\"
+\"sasl.password_file\" = \"kafka-password\"
+
+[relay]
+batch_size = 5000";
+
+/// outbox-relay.toml(5).
+pub fn page() -> String {
+    let mut roff = Roff::new();
+    roff.control("TH", ["outbox-relay.toml", "5", "", &source(), MANUAL]);
+    roff.control("SH", ["NAME"]).text([roman("outbox-relay.toml - configuration of outbox-relay")]);
+    roff.control("SH", ["SYNOPSIS"]).text([roman("/etc/outbox-relay/config.toml")]);
+    roff.control("SH", ["DESCRIPTION"]);
+    for paragraph in DESCRIPTION {
+        roff.control("PP", []).text([roman(*paragraph)]);
+    }
+    for (name, about) in SECTIONS {
+        roff.control("SH", [&*format!("[{name}]")]).text([roman(about.replace('\n', " "))]);
+        for setting in SETTINGS.iter().filter(|setting| setting.section == *name) {
+            roff.control("TP", []).text([bold(setting.key), roman(format!(" ({})", takes(setting.kind)))]);
+            roff.text([roman(setting.help.replace('\n', " "))]).control("br", []);
+            roff.text([roman(fallback(setting))]);
+        }
+    }
+    let mut page = with_empty_date(&roff.render());
+    page += &section("SECRETS", SECRETS);
+    page += &verbatim("EXAMPLE", EXAMPLE);
+    let files = [("/usr/share/doc/outbox-relay/config.example.toml", "Every setting, with its default.")];
+    page += &list("FILES", &files);
+    page += &section("SEE ALSO", "outbox-relay(1), outbox-relay-check-config(1)");
+    page
+}
+
+fn takes(kind: Kind) -> String {
+    match kind {
+        Kind::Text => "text".to_owned(),
+        Kind::File => "the name of a file".to_owned(),
+        Kind::Flag => "true or false".to_owned(),
+        Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::Words(words) => format!("a list, of {}", words.join(", ")),
+        Kind::Count(min, max) => format!("a number from {min} to {max}"),
+        Kind::Size(min, max) => {
+            format!("a size from {} to {}", ByteSize::bytes(min), ByteSize::bytes(max))
+        }
+        Kind::Span(min, max) => {
+            format!("a duration from {} to {}", format_duration(min), format_duration(max))
+        }
+        Kind::Properties => "a table".to_owned(),
+    }
+}
+
+fn fallback(setting: &Setting) -> String {
+    match setting.fallback {
+        Fallback::Default("") => "Default: none.".to_owned(),
+        Fallback::Default(value) => format!("Default: {value}."),
+        Fallback::Required(example) => format!("It must be given, for instance {example}."),
+        Fallback::Unset("") => "Not set by default.".to_owned(),
+        Fallback::Unset(example) => format!("Not set by default; for instance {example}."),
+    }
+}
+
+#[test]
+fn the_example_of_the_manual_is_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.toml"), EXAMPLE).unwrap();
+    for (name, secret) in [("postgres-url", "postgres://relay@localhost/app"), ("kafka-password", "secret")] {
+        std::fs::write(folder.path().join(name), secret).unwrap();
+    }
+    let config = outbox_relay::config::load(Some(&folder.path().join("config.toml")), std::iter::empty());
+    assert!(config.unwrap_or_else(|findings| panic!("{findings}")).warnings.is_empty());
+}

@@ -1,0 +1,190 @@
+//! The optional modules: their migrations, and the reaper that keeps their tables small.
+
+use std::time::Duration;
+
+use outbox_relay::postgres::grants::relay_grants;
+use outbox_relay::postgres::migrate::{self, MigrateError, Module, Series, State};
+use outbox_relay::postgres::table::TableName;
+use tokio_postgres::Client;
+
+use crate::commands::Setup;
+use crate::migrate::{catalogue, psql};
+use crate::support::command::Ended;
+use crate::support::database::{Database, run};
+use crate::support::outbox::Outbox;
+use crate::support::wait::wait_until;
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+fn table(name: &str) -> TableName {
+    name.parse().unwrap()
+}
+
+async fn apply(client: &mut Client, table: &TableName, module: Module) -> usize {
+    migrate::apply_series(client, table, Series::Module(module)).await.unwrap().len()
+}
+
+async fn exists(client: &Client, relation: &str) -> bool {
+    client.query_one("SELECT to_regclass($1::text) IS NOT NULL", &[&relation]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_module_is_made_once_for_a_schema_whatever_its_outboxes_are_called() {
+    let database = Database::create("module_once").await;
+    let mut client = database.connect().await;
+    for outbox in ["app.outbox", "app.other"] {
+        migrate::apply(&mut client, &table(outbox)).await.unwrap();
+    }
+    for module in Module::ALL {
+        assert_eq!(apply(&mut client, &table("app.outbox"), module).await, 1, "{module}");
+        assert_eq!(apply(&mut client, &table("app.outbox"), module).await, 0, "{module} a second time");
+        assert_eq!(apply(&mut client, &table("app.other"), module).await, 0, "{module} of the other outbox");
+        assert_eq!(
+            apply(&mut client, &table("second.outbox"), module).await,
+            1,
+            "{module} in another schema"
+        );
+        let states = migrate::module_status(&mut client, &table("app.other"), module).await.unwrap();
+        assert!(matches!(states[..], [migrate::MigrationState { state: State::Applied { .. }, .. }]));
+    }
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn modules_work_under_odd_names_and_are_refused_from_another_text() {
+    let database = Database::create("module_odd").await;
+    let mut client = database.connect().await;
+    for name in [r#""My ""Schema""".outbox"#, r#""it's \ {inbox_reap}".outbox"#] {
+        let outbox = table(name);
+        for module in Module::ALL {
+            assert_eq!(apply(&mut client, &outbox, module).await, 1, "{name}");
+        }
+        let sql = outbox.render(
+            "SELECT {inbox_receive}('a', 'e'), {inbox_reap}('1 s', 1), {once_claim}('k', '1 s'), {once_reap}(1),
+                    {idempotency_reap}('1 s', 1);
+             SELECT {idempotency_begin}('s', 'k', sha256(''), '1 s')",
+        );
+        run(&client, &sql).await;
+    }
+    let changed = table(r#""My ""Schema""".outbox"#);
+    run(&client, &changed.render("UPDATE {pg_outbox_migration} SET checksum = 'x' WHERE module = 'once'"))
+        .await;
+    let error = migrate::apply_series(&mut client, &changed, Series::Module(Module::Once)).await.unwrap_err();
+    assert!(matches!(error, MigrateError::ChecksumDiffers { .. }), "{error}");
+    assert_eq!(apply(&mut client, &changed, Module::Inbox).await, 0, "the others are as they were");
+    database.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn what_print_shows_of_a_module_makes_what_apply_makes() {
+    let (applied, printed) =
+        (Database::create("module_applied").await, Database::create("module_printed").await);
+    let (mut one, two) = (applied.connect().await, printed.connect().await);
+    for module in Module::ALL {
+        apply(&mut one, &table("app.outbox"), module).await;
+        psql(&printed, &migrate::print_module(&table("app.outbox"), module));
+    }
+    let expected = catalogue(&one, "app").await;
+    assert!(expected.len() > 40, "{expected:#?}");
+    assert_eq!(catalogue(&two, "app").await, expected);
+    let mut two = two;
+    for module in Module::ALL {
+        assert_eq!(apply(&mut two, &table("app.outbox"), module).await, 0, "{module}");
+    }
+    applied.drop(&[]).await;
+    printed.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn migrate_makes_the_modules_that_are_asked_for() {
+    let setup = Setup::empty("module_command").await;
+    let dry = setup.relay(&["migrate", "--with", "inbox,once", "--dry-run"]);
+    assert!(dry.succeeds().contains("0001 inbox (module inbox)     would be applied"), "{dry}");
+    assert!(!exists(&setup.client, "app.processed_message").await);
+    let applied = setup.relay(&["migrate", "--with", "inbox,once"]);
+    for line in
+        ["0001 outbox                   applied", "0001 inbox (module inbox)     applied", "(module once)"]
+    {
+        assert!(applied.succeeds().contains(line), "{line}: {applied}");
+    }
+    assert!(setup.relay(&["migrate"]).succeeds().contains("nothing to do"));
+    let status = setup.relay(&["migrate", "--status"]);
+    for line in ["0001 inbox (module inbox)     applied 20", "not there: migrate --with idempotency makes it"]
+    {
+        assert!(status.succeeds().contains(line), "{line}: {status}");
+    }
+    let printed = setup.relay(&["migrate", "--print", "--with", "idempotency"]);
+    assert!(printed.succeeds().contains("CREATE TABLE \"app\".\"outbox\" ("), "{printed}");
+    assert!(printed.succeeds().contains("CREATE TABLE \"app\".\"idempotency_key\" ("), "{printed}");
+    let mut unknown = setup.command(&["migrate", "--with", "mailbox"]);
+    Ended::of(&mut unknown).fails(2, &["mailbox", "inbox, idempotency, once"]);
+    // The relay takes a schema with modules for what it is.
+    setup.relay(&["check-config", "--connect"]).succeeds();
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
+async fn a_database_that_only_consumes_needs_no_outbox() {
+    let setup = Setup::empty("module_only").await;
+    setup.relay(&["migrate", "--only", "inbox"]).succeeds();
+    assert!(exists(&setup.client, "app.processed_message").await);
+    assert!(!exists(&setup.client, "app.outbox").await);
+    assert!(setup.relay(&["migrate", "--only", "inbox"]).succeeds().contains("nothing to do"));
+    let printed = setup.relay(&["migrate", "--print", "--only", "inbox"]);
+    assert!(!printed.succeeds().contains("\"outbox\""), "{printed}");
+    setup.relay(&["migrate", "--only", "inbox", "--with", "once"]).fails(2, &["cannot be used with"]);
+    setup.drop(&[]).await;
+}
+
+/// Old and young rows of each module: 250 and 10.
+const FILL: &str = "
+INSERT INTO app.processed_message
+SELECT 'a', i::text, now() - CASE WHEN i <= 250 THEN interval '2 days' ELSE interval '0' END
+FROM generate_series(1, 260) AS i;
+INSERT INTO app.once_key
+SELECT i::text, now(), now() + CASE WHEN i <= 250 THEN interval '-1 s' ELSE interval '1 day' END
+FROM generate_series(1, 260) AS i;
+INSERT INTO app.idempotency_key (scope, key, fingerprint, created_at, locked_until, finished_at, status)
+SELECT 's', i::text, sha256(''), now() - interval '3 days', now(),
+       now() - CASE WHEN i <= 250 THEN interval '2 days' ELSE interval '0' END, 200
+FROM generate_series(1, 260) AS i;
+INSERT INTO app.idempotency_key (scope, key, fingerprint, created_at, locked_until)
+SELECT 's', 'unfinished ' || i, sha256(''), now() - interval '3 days', now() FROM generate_series(1, 2) AS i";
+
+const LEFT: &str = "
+SELECT (SELECT count(*) FROM app.processed_message) + (SELECT count(*) FROM app.once_key)
+       + (SELECT count(*) FROM app.idempotency_key)";
+
+#[tokio::test]
+async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_finished() {
+    let mut outbox = Outbox::without_topics("module_reap").await;
+    for module in Module::ALL {
+        apply(&mut outbox.client, &table("app.outbox"), module).await;
+    }
+    run(&outbox.client, FILL).await;
+    let (role, _) = outbox.database.connect_as_new_role().await;
+    run(&outbox.client, &relay_grants(&table("app.outbox"), &role)).await;
+    let url = outbox.database.url().replace("postgres@", &format!("{role}@"));
+    let relay = outbox.relay().set("postgres", "url", url).set("reaper", "interval", "1s");
+    let relay = relay.set("reaper", "batch_size", 100).set("reaper", "inbox_retention", "1d");
+    let mut relay = relay.start().await;
+
+    // Without the rights the outbox is reaped all the same, and what is missing is said once.
+    relay.wait_for_log("the reaper of the modules fails").await;
+    relay.wait_for_log("permission denied for table processed_message").await;
+    assert_eq!(outbox.count(LEFT).await, 782);
+    let grant = "GRANT SELECT, DELETE ON app.once_key, app.idempotency_key TO";
+    run(&outbox.client, &format!("{grant} {role}")).await;
+    wait_until("the two are reaped", WITHIN, async || outbox.count(LEFT).await == 282).await;
+    run(&outbox.client, &format!("GRANT SELECT, DELETE ON app.processed_message TO {role}")).await;
+    wait_until("all are reaped", WITHIN, async || outbox.count(LEFT).await == 32).await;
+    relay.wait_for_log("the reaper of the modules works again").await;
+    relay.wait_for_log("are not finished").await;
+    assert_eq!(relay.log().matches("the reaper of the modules fails").count(), 1, "{}", relay.log());
+
+    run(&outbox.client, "DELETE FROM app.idempotency_key WHERE finished_at IS NULL").await;
+    relay.wait_for_log("no request with an idempotency key is unfinished").await;
+    assert_eq!(relay.log().matches("are not finished").count(), 1, "{}", relay.log());
+    drop(relay);
+    outbox.database.drop(&[&role]).await;
+}

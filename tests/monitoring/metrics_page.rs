@@ -1,0 +1,67 @@
+//! `docs/metrics.md` shows the catalogue. `UPDATE_DOCS=1` writes it anew.
+
+use super::{ROOT, read};
+use outbox_relay::admin::metrics::{CATALOGUE, Kind, Metric, Question};
+
+const PAGE: &str = "docs/metrics.md";
+const BEGIN: &str = "<!-- rendered from src/admin/metrics/catalogue.rs: UPDATE_DOCS=1 cargo test --test integration metrics_page -->\n";
+const END: &str = "<!-- end -->";
+
+fn render() -> String {
+    let questions = [
+        (Question::Late, "Are we late?"),
+        (Question::Fast, "How fast?"),
+        (Question::Failed, "What failed?"),
+        (Question::Costs, "What does it cost?"),
+    ];
+    questions.map(|(question, title)| format!("\n## {title}\n\n{}\n", table(question))).concat()
+}
+
+fn table(question: Question) -> String {
+    let mut table = String::from(
+        "| Name | Type | Unit | Labels | What it is | What is bad |\n|---|---|---|---|---|---|\n",
+    );
+    for metric in CATALOGUE.iter().filter(|metric| metric.answers == question) {
+        let Metric { name, kind, labels, help, bad, .. } = metric;
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info => "info",
+        };
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let (unit, labels) = (metric.unit().unwrap_or_default(), labels.join(", "));
+        table +=
+            &format!("| `{name}` | {kind} | {unit} | {labels} | {help} | {bad} |\n").replace("|  |", "| |");
+    }
+    table.replace("|  |", "| |")
+}
+
+#[test]
+fn the_page_shows_the_catalogue() {
+    let page = read(PAGE);
+    let (before, rest) = page.split_once(BEGIN).expect("the page has the marker");
+    let (_, after) = rest.split_once(END).expect("the page has the end marker");
+    let wanted = format!("{before}{BEGIN}{}{END}{after}", render());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(format!("{ROOT}/{PAGE}"), &wanted).unwrap();
+        return;
+    }
+    let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
+    assert!(page == wanted, "{PAGE} is not what the catalogue says; UPDATE_DOCS=1 renders it: {differs:#?}");
+}
+
+#[test]
+fn names_follow_the_conventions_of_prometheus() {
+    for metric in CATALOGUE {
+        let Metric { name, kind, .. } = metric;
+        assert!(name.starts_with("outbox_relay_") || name.starts_with("process_"), "{name}");
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+        assert_eq!(name.ends_with("_info"), *kind == Kind::Info, "{name}");
+        for unit in ["_ms", "_milliseconds", "_kb", "_mb", "_percent", "_count", "_sum", "_bucket"] {
+            assert!(!metric.family().ends_with(unit), "{name}");
+        }
+        assert_eq!(CATALOGUE.iter().filter(|other| other.name == *name).count(), 1, "{name}");
+    }
+}

@@ -1,0 +1,145 @@
+//! A relay on real servers, scraped: what is in the catalogue is there, counts right, and answers the dashboard.
+
+use super::names::{queries, with_variables};
+use super::prometheus::Prometheus;
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+use outbox_relay::admin::metrics::{CATALOGUE, Metric};
+use std::time::Duration;
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// The values of the samples of this name, whatever their labels.
+fn values(text: &str, name: &str) -> Vec<f64> {
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let value = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.rsplit_once("} ")?.1,
+            None => rest.strip_prefix(' ')?,
+        };
+        Some(value.parse().unwrap())
+    });
+    samples.collect()
+}
+
+async fn scrape(relay: &RelayProcess) -> String {
+    let (status, text) = relay.get("/metrics").await.unwrap();
+    assert_eq!(status, 200);
+    text
+}
+
+/// A topic that takes only requests of so many bytes: a producer that makes larger ones is replaced.
+async fn replace_producer(outbox: &mut Outbox, kind: &str, request_bytes: usize) {
+    outbox.create_topic_with(kind, 1, &[("max.message.bytes", &request_bytes.to_string())]).await;
+    rows::insert(outbox, kind, 1, 0..1, Filling::Nothing).await;
+    outbox.wait_until_sent(kind, WITHIN).await;
+}
+
+/// A relay that has met all that the metrics with labels tell of: a topic that is missing, an event that no topic can
+/// take, a producer that had to be replaced, and 1,000 events that flow.
+async fn busy(test: &str) -> (Outbox, RelayProcess) {
+    let mut outbox = Outbox::create(test, 3).await;
+    let relay = outbox.relay().set("admin", "listen", "127.0.0.1:0");
+    let mut relay = relay.set_kafka_property("statistics.interval.ms", "200").start().await;
+    rows::insert(&outbox, "order", 100, 0..1_000, Filling::Nothing).await;
+    rows::insert(&outbox, "missing", 1, 0..1, Filling::Nothing).await;
+    rows::insert(&outbox, "a b", 1, 0..1, Filling::Nothing).await;
+    outbox.wait_until_sent("order", WITHIN).await;
+    replace_producer(&mut outbox, "small", 20_000).await;
+    wait_until("the event without a topic is a dead letter", WITHIN, async || {
+        outbox.dead_letters().await == 1
+    })
+    .await;
+    relay.wait_for_log("events of this topic wait").await;
+    (outbox, relay)
+}
+
+#[tokio::test]
+async fn every_metric_of_the_catalogue_is_in_a_scrape_and_counts() {
+    let (outbox, relay) = busy("scrape").await;
+    let mut text = String::new();
+    wait_until("every metric is there", WITHIN, async || {
+        text = scrape(&relay).await;
+        let is_there =
+            |metric: &Metric| metric.samples().iter().all(|sample| !values(&text, sample).is_empty());
+        CATALOGUE.iter().all(is_there) && values(&text, "outbox_relay_published_total") == [1_001.0]
+    })
+    .await;
+    let mut records = values(&text, "outbox_relay_topic_records_total");
+    records.sort_by(f64::total_cmp);
+    assert_eq!(records, [1.0, 1_000.0], "{text}");
+    assert_eq!(values(&text, "outbox_relay_rejected_total"), [1.0], "{text}");
+    assert_eq!(values(&text, "outbox_relay_topic_held"), [1.0], "{text}");
+    assert_eq!(values(&text, "outbox_relay_ready"), [1.0], "{text}");
+    for positive in [
+        "outbox_relay_latency_seconds_count",
+        "outbox_relay_latency_seconds_sum",
+        "outbox_relay_topic_bytes_total",
+        "outbox_relay_claims_total",
+        "outbox_relay_looks_empty_total",
+        "outbox_relay_workers",
+        "outbox_relay_postgres_transactions_total",
+        "outbox_relay_kafka_requests_total",
+        "outbox_relay_kafka_round_trip_seconds_total",
+        "outbox_relay_kafka_sent_bytes_total",
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+    ] {
+        assert!(values(&text, positive)[0] > 0.0, "{positive}: {text}");
+    }
+    // The rows were inserted a moment ago, by the clock that wrote their created_at.
+    let late = values(&text, "outbox_relay_latency_seconds_sum")[0]
+        / values(&text, "outbox_relay_latency_seconds_count")[0];
+    assert!(late < 10.0, "{late} s: {text}");
+    drop(relay);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn prometheus_takes_a_scrape_and_every_panel_of_the_dashboard_has_an_answer() {
+    let (outbox, relay) = busy("dashboard").await;
+    let prometheus = Prometheus::start(&[relay.address()]).await;
+    wait_until("Prometheus takes what the relay shows", WITHIN, async || {
+        prometheus.query("up{job=\"outbox-relay\"} == 1").await == [1.0]
+    })
+    .await;
+    let mut next = 1_000;
+    for query in queries().iter().filter(|query| !query.starts_with("label_values(")) {
+        let query = with_variables(query);
+        wait_until(&format!("an answer to {query}"), WITHIN, async || {
+            // Rates are of rows that flow.
+            rows::insert(&outbox, "order", 100, next..next + 10, Filling::Nothing).await;
+            next += 10;
+            !prometheus.query(&query).await.is_empty()
+        })
+        .await;
+    }
+    drop(prometheus);
+    drop(relay);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn the_counters_of_the_kafka_client_go_on_when_a_producer_is_replaced() {
+    const NAME: &str = "outbox_relay_kafka_requests_total";
+    let (mut outbox, relay) = busy("client_counters").await;
+    let (mut before, mut replaced) = (0.0, 0.0);
+    for round in 1..=5 {
+        // Each producer counts from its own beginning.
+        replace_producer(&mut outbox, &format!("small-{round}"), 20_000 - 1_000 * round).await;
+        wait_until(&format!("more than {before} requests in round {round}"), WITHIN, async || {
+            let text = scrape(&relay).await;
+            let now = values(&text, NAME).first().copied().unwrap_or_default();
+            assert!(now >= before, "{now} after {before}: {text}");
+            replaced = values(&text, "outbox_relay_sessions_failed_total")[0];
+            std::mem::replace(&mut before, now) < now
+        })
+        .await;
+    }
+    println!("{before} requests over {replaced} producers that were replaced");
+    assert!(replaced >= 6.0, "{replaced}");
+    drop(relay);
+    outbox.drop().await;
+}

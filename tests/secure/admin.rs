@@ -1,0 +1,112 @@
+//! What a client of the admin endpoint can do to a relay: read, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
+
+const WITHIN: Duration = Duration::from_secs(30);
+/// A client that does not finish its request is cut off after 5 s; no connection lasts longer than 10 s.
+const CUT_OFF: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(15);
+const CONNECTIONS_MAX: usize = 16;
+
+async fn connect(relay: &RelayProcess) -> TcpStream {
+    let log = relay.log();
+    let (_, address) = log.split_once("metrics and health at http://").unwrap();
+    TcpStream::connect(address.split('/').next().unwrap()).await.unwrap()
+}
+
+/// All that comes until the relay closes the connection. Being cut off is an end, too.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let read = async {
+        let mut buffer = [0; 4_096];
+        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+            answer.extend_from_slice(&buffer[..count]);
+        }
+    };
+    timeout(WITHIN, read).await.expect("the relay closes the connection");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn ask(relay: &RelayProcess, request: &str) -> String {
+    let mut stream = connect(relay).await;
+    // The relay may have heard enough before all of it is sent.
+    let _ = stream.write_all(request.as_bytes()).await;
+    rest(&mut stream).await
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or("none")
+}
+
+#[tokio::test]
+async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_connections() {
+    let outbox = Outbox::create("admin", 1).await;
+    let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
+    for path in ["/metrics", "/livez", "/readyz"] {
+        let answer = ask(&relay, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+        assert_eq!(status(&answer), "200", "{path}: {answer}");
+        for method in ["POST", "PUT", "DELETE", "PATCH"] {
+            let answer =
+                ask(&relay, &format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}"))
+                    .await;
+            assert_eq!(status(&answer), "405", "{method} {path}: {answer}");
+        }
+    }
+    assert_eq!(status(&ask(&relay, "GET /config HTTP/1.1\r\nhost: x\r\n\r\n").await), "404");
+
+    let large = format!("GET /livez HTTP/1.1\r\nhost: x\r\nx-large: {}\r\n\r\n", "x".repeat(64 * 1_024));
+    let answer = ask(&relay, &large).await;
+    assert!(["431", "none"].contains(&status(&answer)), "{answer}");
+    let fits = format!("GET /livez HTTP/1.1\r\nhost: x\r\nx-large: {}\r\n\r\n", "x".repeat(8 * 1_024));
+    assert_eq!(status(&ask(&relay, &fits).await), "200");
+
+    let begun = Instant::now();
+    let dribbled = dribble(connect(&relay).await).await;
+    println!(
+        "a client that sends a byte now and then is cut off after {:.1?}, {dribbled} bytes",
+        begun.elapsed()
+    );
+    assert!(CUT_OFF.contains(&begun.elapsed()), "{:?}", begun.elapsed());
+
+    // With all connections taken, the next client waits until one of them is cut off.
+    let begun = Instant::now();
+    let mut silent = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        let mut stream = connect(&relay).await;
+        stream.write_all(b"GET /livez").await.unwrap();
+        silent.push(stream);
+    }
+    let answer = ask(&relay, "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    println!("the client after {CONNECTIONS_MAX} silent ones is answered after {:.1?}", begun.elapsed());
+    assert_eq!(status(&answer), "200", "{answer}");
+    assert!(CUT_OFF.contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    drop(silent);
+
+    assert!(relay.stop().await.success());
+    outbox.drop().await;
+}
+
+/// Sends a header byte by byte, for as long as the relay listens; returns how many bytes it took.
+async fn dribble(mut stream: TcpStream) -> usize {
+    let mut sent = 0;
+    for byte in b"GET /livez HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'x')) {
+        let mut buffer = [0; 256];
+        // The pause between two bytes is also the wait for an end.
+        match timeout(Duration::from_millis(200), stream.read(&mut buffer)).await {
+            Ok(Ok(0) | Err(_)) => break,
+            Ok(Ok(_)) => continue, // an answer, before the end
+            Err(_) => {}
+        }
+        if stream.write_all(&[*byte]).await.is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    sent
+}

@@ -1,0 +1,55 @@
+//! Certificates and passwords of Kafka, rotated under running relays.
+
+use std::time::Duration;
+
+use crate::kafka::Secured;
+use crate::postgres::{not_ready, under_load, verdict};
+use crate::support::certificates::authority;
+use crate::support::outbox::Outbox;
+use crate::support::relay::Relay;
+
+const WITHIN: Duration = Duration::from_secs(40);
+
+/// One relay logs in with a password, one with a certificate. The broker restarts with another authority, another
+/// certificate and another password, and the relays' files follow one by one.
+#[tokio::test]
+async fn certificates_and_passwords_of_kafka_are_rotated_under_running_relays() {
+    let mut secured = Secured::start("rotated", &["SASL", "MUTUAL"], WITHIN).await;
+    let mut other = Outbox::on(&secured.kafka.cluster(), "rotated_too").await;
+    other.create_topic("order", 3).await;
+    let admin = |relay: Relay| relay.set("admin", "listen", "127.0.0.1:0");
+    let by_password = admin(secured.by_password("SCRAM-SHA-512")).start().await;
+    let by_certificate = admin(secured.by_certificate(&other)).start().await;
+    let writers = [under_load(&secured.outbox).await, under_load(&other).await];
+    for outbox in [&secured.outbox, &other] {
+        outbox.wait_until_settled(200, WITHIN).await;
+    }
+
+    let password = "SCRAM-SHA-512=[password=a new password]";
+    let user = ["--alter", "--add-config", password, "--entity-type", "users", "--entity-name", "relay"];
+    secured.kafka.run_tool("kafka.admin.ConfigCommand", &user).await;
+    secured.outbox.wait_until_settled(200, WITHIN).await; // connections stay as they are
+    let next = authority("the next authority");
+    secured.files.put("broker.pem", next.server(&["localhost"]).store_pem());
+    secured.files.put("clients.pem", next.cert_pem());
+    secured.kafka.stop().await;
+    secured.kafka.restart().await;
+    for relay in [&by_password, &by_certificate] {
+        not_ready(relay, "name the authority that signed the certificate").await;
+    }
+    secured.files.put("ca.pem", next.cert_pem());
+    not_ready(&by_password, "(authentication)").await;
+    not_ready(&by_certificate, "(tls)").await;
+    secured.files.put("password", "a new password\n");
+    secured.hand_out(&next);
+    for outbox in [&secured.outbox, &other] {
+        let resumed = outbox.wait_until_resumed(WITHIN).await;
+        println!("rows are settled again {resumed:.2?} after the last file was replaced");
+        outbox.wait_until_settled(200, WITHIN).await;
+    }
+    let [one, two] = writers;
+    verdict(&secured.outbox, one, by_password).await;
+    verdict(&other, two, by_certificate).await;
+    other.drop_database().await;
+    secured.outbox.drop_database().await;
+}

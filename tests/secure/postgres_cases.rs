@@ -1,0 +1,156 @@
+//! Every way to log in to Postgres works, and every mistake says what is wrong and what to do.
+
+use crate::postgres::{BY_BOTH, BY_CERTIFICATE, BY_PASSWORD, BY_TRUST, Secured};
+use crate::support::certificates::authority;
+use crate::support::database::run;
+use crate::support::tls_proxy::TlsProxy;
+
+#[tokio::test]
+async fn every_way_to_log_in_to_postgres_works() {
+    let secured = Secured::start("works").await;
+    let (files, signer) = (&secured.files, &secured.authority);
+    for (role, parameters) in [
+        (BY_PASSWORD, ""),
+        (BY_PASSWORD, "&channel_binding=require"),
+        (BY_PASSWORD, "&channel_binding=disable&ssl_max_protocol_version=TLSv1.2&sslsni=0"),
+        (BY_PASSWORD, "&ssl_min_protocol_version=TLSv1.3&target_session_attrs=read-write"),
+        (BY_CERTIFICATE, ""),
+        (BY_BOTH, "&channel_binding=require"),
+    ] {
+        secured.assert_works(&format!("{role} {parameters}"), secured.relay(role, parameters)).await;
+    }
+    let encrypted = files.put("encrypted.key", signer.client(BY_CERTIFICATE).encrypted_key_pem("opens it"));
+    let relay = secured.relay(BY_CERTIFICATE, "&sslpassword=opens%20it").set("postgres", "sslkey", encrypted);
+    // The key is of another certificate.
+    secured
+        .assert_refused("a key of another certificate", relay, &["not the key of the client certificate"])
+        .await;
+    let client = signer.client(BY_CERTIFICATE);
+    files.put("by_certificate.pem", client.cert_pem());
+    let encrypted = files.put("encrypted.key", client.encrypted_key_pem("opens it"));
+    let relay = secured.relay(BY_CERTIFICATE, "&sslpassword=opens%20it").set("postgres", "sslkey", encrypted);
+    secured.assert_works("an encrypted key", relay).await;
+
+    let list = files.put("crl.pem", signer.revocation_list(&[&client]));
+    let relay = secured.relay(BY_PASSWORD, &format!("&sslcrl={list}"));
+    secured.assert_works("a list that revokes somebody else", relay).await;
+    if secured.outbox.count("SELECT current_setting('server_version_num')::bigint").await >= 170_000 {
+        let relay = secured.relay(BY_PASSWORD, "&sslnegotiation=direct&channel_binding=require");
+        secured.assert_works("TLS without asking first", relay).await;
+    }
+    secured.outbox.drop().await;
+}
+
+/// The proxy is a stranger that got itself a certificate for the server's name, and one that even stole the server's own.
+#[tokio::test]
+async fn channel_binding_shows_who_ends_tls_in_between() {
+    let secured = Secured::start("binding").await;
+    let own = secured.authority.server(&["localhost"]);
+    secured.show(&secured.authority, &own);
+    secured.reload().await;
+    let address = secured.server.address();
+    let (transparent, stranger) = (
+        TlsProxy::start(&address, &own).await,
+        TlsProxy::start(&address, &secured.authority.server(&["localhost"])).await,
+    );
+    let by = |proxy: &TlsProxy, parameters: &str| {
+        let place = format!("localhost:{}", proxy.port());
+        let parameters = format!("hostaddr=127.0.0.1&sslmode=verify-full{parameters}");
+        secured.relay_at(&place, BY_PASSWORD, &parameters)
+    };
+    secured.assert_works("the server's own certificate", by(&transparent, "&channel_binding=require")).await;
+    assert!(transparent.heard("SCRAM-SHA-256-PLUS") && transparent.heard("p=tls-server-end-point"));
+    secured.assert_works("without binding", by(&stranger, "&channel_binding=disable")).await;
+    assert!(stranger.heard("SCRAM-SHA-256") && !stranger.heard("SCRAM-SHA-256-PLUS"));
+    for parameters in ["", "&channel_binding=require"] {
+        let said = ["SCRAM channel binding check failed", "ends TLS between the relay and the server"];
+        secured.assert_refused("a stranger in between", by(&stranger, parameters), &said).await;
+    }
+    assert!(stranger.heard("SCRAM-SHA-256-PLUS"));
+    secured.outbox.drop().await;
+}
+
+#[tokio::test]
+async fn each_mistake_with_postgres_says_what_is_wrong_and_what_to_do() {
+    let secured = Secured::start("mistakes").await;
+    let (files, signer) = (&secured.files, &secured.authority);
+    let other = authority("somebody else");
+    let other_ca = files.put("other.pem", other.cert_pem());
+    let refused = async |what: &str, relay, said: &[&str]| secured.assert_refused(what, relay, said).await;
+
+    let relay = secured.relay(BY_PASSWORD, &format!("&sslrootcert={other_ca}"));
+    // The server sends the whole chain.
+    let said =
+        ["self-signed certificate in certificate chain", "name the authority that signed", "sslrootcert"];
+    refused("a wrong authority", relay, &said).await;
+
+    let relay = secured.relay_at(&secured.server.address(), BY_PASSWORD, "sslmode=verify-full");
+    refused(
+        "a wrong host name",
+        relay,
+        &["IP address mismatch", "connect by a name that stands in the certificate"],
+    )
+    .await;
+
+    let wrong = files.put("wrong", "a wrong password");
+    let relay = secured.relay(BY_PASSWORD, "").set("postgres", "password_file", wrong);
+    let said = [
+        "password authentication failed",
+        "its password or client certificate",
+        "read again at each attempt",
+    ];
+    refused("a wrong password", relay, &said).await;
+
+    let relay = secured.relay(BY_PASSWORD, "").unset("postgres", "password_file");
+    refused("no password", relay, &["password missing", "set [postgres] password_file"]).await;
+
+    let relay = secured.relay(BY_BOTH, "").unset("postgres", "sslcert").unset("postgres", "sslkey");
+    let said = ["connection requires a valid client certificate", "sslcert and sslkey"];
+    refused("a missing client certificate", relay, &said).await;
+
+    let stranger = other.client(BY_CERTIFICATE);
+    let (cert, key) =
+        (files.put("stranger.pem", stranger.cert_pem()), files.put("stranger.key", stranger.key_pem()));
+    let stranger = |parameters: &str| {
+        let relay = secured.relay(BY_CERTIFICATE, parameters);
+        relay.set("postgres", "sslcert", cert.as_str()).set("postgres", "sslkey", key.as_str())
+    };
+    let said = ["unknown ca", "issued by an authority that the server trusts"];
+    refused("a client certificate of a stranger", stranger("&ssl_max_protocol_version=TLSv1.2"), &said).await;
+    // In TLS 1.3 the refusal comes behind the handshake, and may be lost when the server closes the connection.
+    refused("the same with TLS 1.3", stranger(""), &["client certificate"]).await;
+
+    let relay = secured.relay_at(&secured.server.address(), BY_PASSWORD, "sslmode=disable");
+    refused("without TLS", relay, &["no encryption", "at sslmode if it says \"no encryption\""]).await;
+
+    let relay = secured.relay(BY_TRUST, "&channel_binding=require");
+    refused("nobody asks for a password", relay, &["server did not use channel binding", "scram-sha-256"])
+        .await;
+
+    let relay = secured
+        .relay(BY_PASSWORD, &format!("&sslcrl={}", files.put("other.crl", other.revocation_list(&[]))));
+    refused(
+        "no list of this authority",
+        relay,
+        &["unable to get certificate CRL", "add the revocation list"],
+    )
+    .await;
+
+    let revoked = signer.server(&["localhost"]);
+    let list = files.put("crl.pem", signer.revocation_list(&[&revoked]));
+    secured.show(signer, &revoked);
+    secured.reload().await;
+    let relay = secured.relay(BY_PASSWORD, &format!("&sslcrl={list}"));
+    refused("a revoked certificate", relay, &["certificate revoked", "have a new certificate issued"]).await;
+
+    secured.show(signer, &signer.expired_server(&["localhost"]));
+    secured.reload().await;
+    let said = ["certificate has expired", "renew the certificate of the server"];
+    refused("an expired certificate", secured.relay(BY_PASSWORD, ""), &said).await;
+
+    run(&secured.outbox.client, "ALTER SYSTEM SET ssl = off").await;
+    secured.reload().await;
+    let said = ["server does not support TLS", "set ssl = on in postgresql.conf"];
+    refused("a server without TLS", secured.relay(BY_PASSWORD, ""), &said).await;
+    secured.outbox.drop().await;
+}

@@ -1,0 +1,182 @@
+//! `outbox-relay status`: what it says of real relays, real outages and real figures.
+
+mod page;
+mod watch;
+
+use serde_json::Value;
+use std::time::Duration;
+
+use crate::commands::nowhere;
+use crate::doctor::{EVENT, World};
+use crate::support::database::run;
+use crate::support::relay::Relay;
+use crate::support::wait::wait_until;
+
+const WITHIN: Duration = Duration::from_secs(30);
+/// An event of an hour ago.
+const OLD: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at)
+                   VALUES ('order', '1', 'Placed', now() - interval '1 hour')";
+
+/// The object of `--json`.
+fn status(relay: &Relay) -> Value {
+    let ended = relay.clone().command(&["status", "--json"]);
+    serde_json::from_str(ended.succeeds()).unwrap_or_else(|error| panic!("{error}: {ended}"))
+}
+
+fn verdict(status: &Value) -> (&str, &str, &str) {
+    let of = |field: &str| status["verdict"][field].as_str().unwrap_or_default();
+    (of("state"), of("why"), of("command"))
+}
+
+/// Relays have the name that `status` asks for: that of its own configuration.
+fn of_relay(relay: &Relay, name: &str) -> Relay {
+    relay.clone().set("postgres", "application_name", name)
+}
+
+#[tokio::test]
+async fn the_first_line_says_whether_events_flow() {
+    let mut world = World::new("status_verdict").await;
+    world.sql(EVENT).await;
+    let alone = status(&world.relay);
+    let (state, why, command) = verdict(&alone);
+    assert_eq!(state, "not-relaying", "{alone:#}");
+    assert_eq!(why, "no relay is connected as \"outbox-relay\", and 1 row waits");
+    assert_eq!(command, "systemctl status outbox-relay");
+    assert!(alone["latency"]["latest_sent_age_seconds"].is_null(), "{alone:#}");
+    assert!(alone["reaper"]["oldest_sent_age_seconds"].is_null(), "{alone:#}");
+
+    world.outbox.create_topic("order", 1).await;
+    let mut relay = world.relay.clone().start().await;
+    world.outbox.wait_until_drained(WITHIN).await;
+    let at_rest = status(&of_relay(&world.relay, &relay.name));
+    assert_eq!(verdict(&at_rest), ("healthy", "no event waits", ""), "{at_rest:#}");
+    let connections = at_rest["relays"]["at_work"].as_array().unwrap();
+    assert!(connections.len() >= 2 && at_rest["relays"]["connections"] == connections.len(), "{at_rest:#}");
+    for connection in connections {
+        assert_eq!(connection["address"], "127.0.0.1", "{at_rest:#}");
+        assert!(
+            ["idle", "working", "publishing"].contains(&connection["doing"].as_str().unwrap()),
+            "{at_rest:#}"
+        );
+    }
+    let text = of_relay(&world.relay, &relay.name).command(&["status"]);
+    assert!(
+        text.succeeds().starts_with("healthy: no event waits\noutbox        app.outbox on PostgreSQL "),
+        "{text}"
+    );
+
+    // A topic that is missing is held: the others flow.
+    world
+        .sql("INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('none', '1', 'X')")
+        .await;
+    wait_until("the topic is held", WITHIN, async || world.outbox.holds().await.len() == 1).await;
+    let held = status(&of_relay(&world.relay, &relay.name));
+    let (state, why, command) = verdict(&held);
+    assert!(why.starts_with("all flows but 1 topic held ("), "{why}");
+    assert!(why.contains("none: unknown-topic)"), "{why}");
+    assert_eq!(state, "behind");
+    assert!(command.starts_with("outbox-relay doctor --config /"), "{command}");
+    assert_eq!(held["backlog"]["first"]["of_held_topics"], 1, "{held:#}");
+    assert_eq!(held["backlog"]["first"]["free"], 0, "{held:#}");
+    assert!(relay.stop().await.success());
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_cannot_reach_kafka_is_not_relaying_and_doctor_is_named() {
+    let world = World::new("status_standstill").await;
+    let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
+    let relay = away.clone().start().await;
+    world.sql(OLD).await;
+    let seen = status(&of_relay(&away, &relay.name));
+    let (state, why, command) = verdict(&seen);
+    assert_eq!(state, "not-relaying", "{seen:#}");
+    assert!(
+        why.starts_with("nothing was sent, and the oldest event that waits for nothing but a relay is 1h"),
+        "{why}"
+    );
+    assert!(command.starts_with("outbox-relay doctor --config /"), "{command}");
+    crate::doctor::Found::by(&away).has("kafka-unreachable", "no broker of");
+    drop(relay);
+    world.drop().await;
+}
+
+/// Whoever holds lanes keeps relays from them.
+#[tokio::test]
+async fn a_claim_that_is_open_is_seen_by_whichever_name() {
+    let world = World::new("status_claim").await;
+    let claim = world.outbox.database.connect_as(&world.role).await;
+    run(
+        &claim,
+        "SET application_name = 'relay-7'; BEGIN; SELECT FROM app.outbox_lane WHERE lane = 3 FOR UPDATE",
+    )
+    .await;
+    let seen = status(&world.relay);
+    let connections = seen["relays"]["at_work"].as_array().unwrap();
+    assert_eq!(connections.len(), 1, "{seen:#}");
+    assert_eq!(connections[0]["application_name"], "relay-7");
+    assert_eq!(connections[0]["doing"], "publishing");
+    run(&claim, "ROLLBACK").await;
+    assert_eq!(status(&world.relay)["relays"]["connections"], 0);
+    drop(claim);
+    world.drop().await;
+}
+
+#[tokio::test]
+async fn latency_is_that_of_the_latest_sent_rows_and_the_reaper_is_measured() {
+    let world = World::new("status_latency").await;
+    // Of 2,000 sent rows, the latest thousand took 2 s; those before took an hour. Behind them, a backlog.
+    world
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at, sent_at)
+             SELECT 'order', i::text, 'X', now() - interval '1 minute' - CASE WHEN i <= 1000 THEN interval '1 hour'
+                                                                             ELSE interval '2 seconds' END,
+                    now() - interval '1 minute'
+             FROM generate_series(1, 2000) AS i;
+             INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+             SELECT 'order', i::text, 'X' FROM generate_series(1, 1500) AS i",
+        )
+        .await;
+    let seen = status(&world.relay);
+    let latency = &seen["latency"];
+    assert_eq!(latency["rows"], 1_000, "{seen:#}");
+    for percentile in ["p50_seconds", "p95_seconds", "p99_seconds", "max_seconds"] {
+        assert_eq!(latency[percentile], 2.0, "{percentile}: {seen:#}");
+    }
+    let latest = latency["latest_sent_age_seconds"].as_f64().unwrap();
+    assert!((60.0..120.0).contains(&latest), "{latest}");
+    assert_eq!(seen["reaper"]["behind"], false, "{seen:#}");
+    let short = world.relay.clone().set("reaper", "retention", "10s").set("reaper", "interval", "1s");
+    assert_eq!(status(&short)["reaper"]["behind"], true);
+    let text = short.command(&["status"]);
+    assert!(
+        text.succeeds().contains("reaper        deletes rows 10s after they were sent; behind: the oldest"),
+        "{text}"
+    );
+
+    let deletes = world.relay.clone().set("outbox", "on_sent", "delete");
+    assert!(status(&deletes)["latency"].is_null());
+    let text = deletes.command(&["status"]);
+    assert!(
+        text.succeeds().contains("latency       not known: rows are deleted when they are sent\n"),
+        "{text}"
+    );
+    world.drop().await;
+}
+
+/// An age that no clock can have, which a writer can make, must not keep anybody from seeing the rest.
+#[tokio::test]
+async fn infinite_times_of_a_writer_do_no_harm() {
+    let world = World::new("status_infinite").await;
+    world
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at, sent_at)
+             VALUES ('order', '1', 'X', '-infinity', now()), ('order', '2', 'X', 'infinity', now()),
+                    ('order', '3', 'X', 'infinity', NULL)",
+        )
+        .await;
+    let seen = status(&world.relay);
+    assert_eq!(seen["backlog"]["rows"], 1, "{seen:#}");
+    assert!(seen["latency"]["max_seconds"].is_null(), "{seen:#}");
+    world.drop().await;
+}

@@ -1,0 +1,88 @@
+//! `docs/status.md` lists the fields of `--json`: each that is there is on the page, and each on the page is there.
+
+use super::{World, status};
+use crate::support::database::run;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const PAGE: &str = include_str!("../../docs/status.md");
+
+/// The paths of all values, `a.b` and `a[].b`, each with the type of its value.
+fn fields(value: &Value, path: &str, found: &mut BTreeMap<String, &'static str>) {
+    let kind = match value {
+        // Another item of the list has to have it, or it is missing in the end.
+        Value::Null => return,
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(list) => {
+            assert!(!list.is_empty(), "{path} is empty, so its fields cannot be compared");
+            list.iter().for_each(|item| fields(item, &format!("{path}[]"), found));
+            "array"
+        }
+        Value::Object(object) => {
+            for (name, value) in object {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                fields(value, &path, found);
+            }
+            "object"
+        }
+    };
+    if !path.is_empty() && !path.ends_with("[]") {
+        found.insert(path.to_owned(), kind);
+    }
+}
+
+/// The rows of the page's table: path and type, without "or null".
+fn documented() -> BTreeMap<String, String> {
+    let (_, fields) = PAGE.split_once("## The JSON object").unwrap();
+    let rows = fields.lines().filter_map(|line| line.strip_prefix("| `"));
+    let row = |line: &str| {
+        let (path, rest) = line.split_once("` | ").unwrap_or_else(|| panic!("{line}"));
+        let kind = rest.split(" | ").next().unwrap().trim_end_matches(" or null");
+        (path.to_owned(), kind.to_owned())
+    };
+    rows.map(row).collect()
+}
+
+#[tokio::test]
+async fn the_page_lists_every_field_with_its_type_and_no_other() {
+    let world = World::new("status_page").await;
+    let others = world.outbox.database.connect().await;
+    run(&others, "SET application_name = 'the report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        .await;
+    let relay = world.outbox.database.connect_as(&world.role).await;
+    run(&relay, "SET application_name = 'outbox-relay'").await;
+    world
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
+             VALUES ('order', '1', 'X', now()), ('order', '2', 'X', NULL);
+             INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('events.held', 'stuck', 'silent');
+             INSERT INTO app.outbox_blocked_key (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
+             VALUES ('order', '9', 9, gen_random_uuid(), 'events.c', 'invalid-headers', 'no object');
+             INSERT INTO app.outbox_pause (topic, aggregate_type, aggregate_id, reason)
+             VALUES ('events.order', NULL, NULL, 'a test'), (NULL, 'order', '3', NULL);
+             INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
+                                                 created_at, topic, reason, error)
+             VALUES (7, gen_random_uuid(), 'order', '1', 'X', now(), 'events.order', 'record-too-large', 'too large')",
+        )
+        .await;
+    run(&world.outbox.client, "VACUUM app.outbox_lane").await;
+    run(&world.outbox.client, "VACUUM app.outbox").await;
+    // Of other roles' transactions, only a superuser sees since when they are open.
+    let seen = status(&world.outbox.relay());
+    let mut found = BTreeMap::new();
+    fields(&seen, "", &mut found);
+    let found: BTreeMap<String, String> =
+        found.into_iter().map(|(path, kind)| (path, kind.to_owned())).collect();
+    let documented = documented();
+    for (path, kind) in &found {
+        assert_eq!(documented.get(path), Some(kind), "{path} is not on the page, or not as it is: {seen:#}");
+    }
+    for path in documented.keys() {
+        assert!(found.contains_key(path), "{path} is on the page, and not there: {seen:#}");
+    }
+    drop((others, relay));
+    world.drop().await;
+}

@@ -1,0 +1,61 @@
+//! The roles of a test's outbox, made by exactly what `outbox-relay migrate --print-roles` prints: what is tested runs with
+//! no more rights than a user's.
+
+use outbox_relay::postgres::roles::{self, RelayRole};
+use outbox_relay::postgres::table::TableName;
+use tokio_postgres::Client;
+
+use super::database::{run, unique};
+
+/// The superuser's URL of a database, for another role.
+pub fn url_of(role: &str, url: &str) -> String {
+    let superuser = "postgres://postgres@";
+    assert!(url.starts_with(superuser), "{url}");
+    url.replacen(superuser, &format!("postgres://{role}@"), 1)
+}
+
+/// The printed ones, and a person on call. They need no password.
+#[derive(Clone, Debug)]
+pub struct Roles(RelayRole);
+
+impl Roles {
+    /// Makes them, for the outbox of this name in the client's database.
+    pub async fn create(client: &Client, table: &TableName) -> Self {
+        let roles = Self(unique("relay").parse().unwrap());
+        run(client, &roles::print(table, &roles.0)).await;
+        let (person, group) = (roles.on_call(), roles.0.operator());
+        run(client, &format!("CREATE ROLE {person} LOGIN IN ROLE {group}")).await;
+        roles
+    }
+
+    /// What the relay connects as.
+    pub fn relay(&self) -> &str {
+        self.0.relay()
+    }
+
+    /// The group of the people on call.
+    pub fn operator(&self) -> String {
+        self.0.operator()
+    }
+
+    /// The group of those who only look.
+    pub fn monitor(&self) -> String {
+        self.0.monitor()
+    }
+
+    /// The group of the applications.
+    pub fn writer(&self) -> String {
+        self.0.writer()
+    }
+
+    /// A member of the operators.
+    pub fn on_call(&self) -> String {
+        format!("{}_on_call", self.0)
+    }
+
+    /// All of them, to be dropped.
+    pub fn names(&self) -> [String; 5] {
+        let Self(role) = self;
+        [self.on_call(), role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]
+    }
+}

@@ -1,0 +1,109 @@
+//! What the binary says of itself: `--version` and `-V`, and the scripts that complete its command line.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::command::{Ended, binary};
+
+/// The build script, since its answer is a part of every binary.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../build.rs"]
+mod build;
+
+const VERSION: &str = concat!("outbox-relay ", env!("CARGO_PKG_VERSION"));
+
+#[test]
+fn the_short_version_is_one_line_and_the_long_one_says_what_is_built_in() {
+    assert_eq!(Ended::of(&mut binary(&["-V"])).succeeds().trim_end(), VERSION);
+    let ended = Ended::of(&mut binary(&["--version"]));
+    let mut lines = ended.succeeds().lines();
+    assert_eq!(lines.next(), Some(VERSION));
+    let said: Vec<(&str, &str)> = lines.map(|line| line.split_at(12)).collect();
+    let says = |name: &str| said.iter().find(|(said, _)| said.trim_end() == name).map(|(_, says)| *says);
+    for (name, holds) in [
+        ("built", env!("CARGO_PKG_RUST_VERSION")),
+        ("built", std::env::consts::ARCH),
+        ("librdkafka", "2."),
+        ("TLS", "OpenSSL "),
+        ("SASL", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
+        ("compression", "gzip, snappy, lz4, zstd"),
+        ("commit", ""),
+    ] {
+        let says = says(name).unwrap_or_else(|| panic!("{name} is missing in {ended}"));
+        assert!(says.contains(holds), "{name}: {says:?} does not hold {holds:?}");
+    }
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let identity =
+        ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"];
+    let output = Command::new("git").arg("-C").arg(folder).args(identity).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_commit_is_that_of_the_checkout_and_of_no_repository_around_it() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(build::commit(folder.path()), None);
+    git(folder.path(), &["init", "--quiet"]);
+    assert_eq!(build::commit(folder.path()), None, "nothing is committed");
+    git(folder.path(), &["commit", "--quiet", "--allow-empty", "--message", "First"]);
+    let commit = build::commit(folder.path()).unwrap();
+    assert_eq!(commit.len(), 12);
+    assert!(git(folder.path(), &["rev-parse", "HEAD"]).starts_with(&commit));
+
+    let unpacked = folder.path().join("vendor/outbox-relay");
+    fs::create_dir_all(&unpacked).unwrap();
+    assert_eq!(build::commit(&unpacked), None);
+
+    let worktree = folder.path().join("worktree");
+    git(folder.path(), &["worktree", "add", "--quiet", worktree.to_str().unwrap()]);
+    assert_eq!(build::commit(&worktree), Some(commit));
+}
+
+/// What bash offers after these words, by the script of the binary.
+fn completed_by_bash(words: &[&str]) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    fs::write(&script, Ended::of(&mut binary(&["completions", "bash"])).succeeds()).unwrap();
+    let ask = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
+               registered=$(complete -p outbox-relay) || exit 1; function=${registered##*-F }; \
+               ${function%% *} outbox-relay \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; \
+               echo \"${COMPREPLY[*]}\"";
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", ask, "bash"]).arg(&script).args(words);
+    match bash.output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("not run: bash is not installed");
+            None
+        }
+        Err(error) => panic!("bash: {error}"),
+        Ok(_) => Some(Ended::of(&mut bash).succeeds().trim_end().to_owned()),
+    }
+}
+
+#[test]
+fn the_script_for_bash_completes_commands_and_options() {
+    for (words, offers) in [
+        (&["outbox-relay", "dead-l"][..], "dead-letters"),
+        (&["outbox-relay", "dead-letters", "req"], "requeue"),
+        (&["outbox-relay", "run", "--onc"], "--once"),
+    ] {
+        let Some(offered) = completed_by_bash(words) else { return };
+        assert_eq!(offered, offers, "{words:?}");
+    }
+}
+
+#[test]
+fn there_is_a_script_for_each_shell_and_it_knows_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ended = Ended::of(&mut binary(&["completions", shell]));
+        for command in outbox_relay::cli::command().get_subcommands() {
+            assert!(ended.succeeds().contains(command.get_name()), "{shell}: {}", command.get_name());
+        }
+    }
+    Ended::of(&mut binary(&["completions", "tcsh"])).fails(2, &["tcsh", "possible values"]);
+}
