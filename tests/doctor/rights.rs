@@ -49,7 +49,7 @@ async fn rights_beyond_the_relays_are_found_and_taken_back() {
 #[tokio::test]
 async fn a_superuser_is_found_and_the_role_that_is_proposed_is_enough() {
     let world = World::new("doctor_superuser").await;
-    let superuser = world.outbox.relay();
+    let superuser = world.outbox.relay().set("postgres", "url", world.outbox.database.url());
     let remedy = Found::by(&superuser).has("role-superuser", "is a superuser");
     let proposed = format!("{}_proposed", world.role);
     let remedy = remedy.replace("outbox_relay", &proposed);

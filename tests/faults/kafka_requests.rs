@@ -83,7 +83,7 @@ async fn answers_that_are_lost_with_their_connection_repeat_nothing() {
     let (counter, mut requests) = (Arc::clone(&lost), 0);
     proxy.act(move |_| {
         requests += 1;
-        if requests % 50 != 0 {
+        if requests % 20 != 0 {
             return Action::Pass;
         }
         counter.fetch_add(1, Ordering::Relaxed);

@@ -333,6 +333,9 @@ fn a_configuration_hides_every_secret_from_debug() {
         ("KAFKA__BOOTSTRAP_SERVERS".to_owned(), "k:9092".to_owned()),
         ("KAFKA__PROPERTIES__SECURITY_PROTOCOL".to_owned(), "sasl_ssl".to_owned()),
         ("KAFKA__PROPERTIES__SASL_MECHANISM".to_owned(), "OAUTHBEARER".to_owned()),
+        ("KAFKA__OAUTH__TOKEN_URL".to_owned(), "https://login.example/token".to_owned()),
+        ("KAFKA__OAUTH__CLIENT_ID".to_owned(), "relay".to_owned()),
+        ("KAFKA__OAUTH__CLIENT_SECRET".to_owned(), KAFKA_PASSWORD.to_owned()),
     ];
     for name in &properties {
         variables.push((

@@ -71,7 +71,7 @@ async fn the_page_lists_every_field_with_its_type_and_no_other() {
     run(&world.outbox.client, "VACUUM app.outbox_lane").await;
     run(&world.outbox.client, "VACUUM app.outbox").await;
     // Of other roles' transactions, only a superuser sees since when they are open.
-    let seen = status(&world.outbox.relay());
+    let seen = status(&world.outbox.relay().set("postgres", "url", world.outbox.database.url()));
     let mut found = BTreeMap::new();
     fields(&seen, "", &mut found);
     let found: BTreeMap<String, String> =
