@@ -296,7 +296,8 @@ async fn a_missing_right_is_named_as_the_grant_to_run_and_nothing_is_done() {
     let before = state(&setup).await;
     // The relay itself reads no dead letter whole, and does nothing that an operator does.
     let look = "SELECT ON \"app\".\"outbox_dead_letter\"";
-    let record = "INSERT (act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic, reason) ON";
+    let record =
+        "INSERT (act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic, reason) ON";
     let insert =
         "INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at) ON";
     let unblock = "DELETE ON \"app\".\"outbox_blocked_key\"";

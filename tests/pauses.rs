@@ -37,11 +37,18 @@ async fn settled_between(outbox: &Outbox, fits: &str, from: SystemTime, to: Syst
 
 /// Two relays under load. While the pause lasts, nothing of it is settled from a second after it was committed on, though
 /// more of it is written; all others go on.
-async fn paused_and_resumed(outbox: &Outbox, relays: &mut [RelayProcess; 2], scope: &[&str], fits: &str, metric: &str) {
+async fn paused_and_resumed(
+    outbox: &Outbox,
+    relays: &mut [RelayProcess; 2],
+    scope: &[&str],
+    fits: &str,
+    metric: &str,
+) {
     let begun: Vec<usize> = relays.iter().map(|relay| says(relay, BEGUN)).collect();
     let flowing = format!("SELECT count(*) FROM app.outbox WHERE ({fits}) AND sent_at IS NOT NULL");
     wait_until("it flows", STALLED, async || outbox.count(&flowing).await > 0).await;
-    let command = |what: &'static str, extra: &[&str]| outbox.operator().command(&[&[what], scope, extra].concat());
+    let command =
+        |what: &'static str, extra: &[&str]| outbox.operator().command(&[&[what], scope, extra].concat());
     let said = command("pause", &["--reason", "a test"]);
     assert!(said.succeeds().ends_with(" paused\n"), "{said}");
     let paused_at = now(outbox).await + Duration::from_secs(1);
@@ -60,8 +67,10 @@ async fn paused_and_resumed(outbox: &Outbox, relays: &mut [RelayProcess; 2], sco
     })
     .await;
     let ended = now(outbox).await;
-    let (of_it, all) =
-        (settled_between(outbox, fits, paused_at, ended).await, settled_between(outbox, "true", paused_at, ended).await);
+    let (of_it, all) = (
+        settled_between(outbox, fits, paused_at, ended).await,
+        settled_between(outbox, "true", paused_at, ended).await,
+    );
     println!("{scope:?}: settled while it was paused: {of_it} of it, {} of others", all - of_it);
     assert_eq!(of_it, 0, "{scope:?}");
     assert_eq!(all > 0, !scope.is_empty(), "others flow: {scope:?}");
@@ -154,7 +163,8 @@ async fn in_a_topic_for_all_types_a_key_is_paused_whatever_the_type() {
     run(&outbox.client, sql).await;
     let mut relay = one_topic().start().await;
     wait_until("the other keys are sent", STALLED, async || outbox.unsent().await <= 20).await;
-    let types = "SELECT count(DISTINCT aggregate_type) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id = 'k1'";
+    let types =
+        "SELECT count(DISTINCT aggregate_type) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id = 'k1'";
     assert_eq!((outbox.unsent().await, outbox.count(types).await), (20, 2));
     // The same in a drain to the end, which says what is left.
     assert!(relay.stop().await.success());
@@ -197,7 +207,11 @@ async fn status_and_history_show_who_paused_what_and_why() {
     assert_eq!(shown(0, "scope"), "everything", "{json}");
     assert_eq!((shown(1, "scope"), shown(1, "topic")), ("topic".into(), "events.order".into()), "{json}");
     assert_eq!((shown(1, "reason"), shown(1, "by")), ("consumers are broken".into(), by.into()), "{json}");
-    assert_eq!((shown(2, "aggregate_type"), shown(2, "key")), ("order".into(), "a-customer".into()), "{json}");
+    assert_eq!(
+        (shown(2, "aggregate_type"), shown(2, "key")),
+        ("order".into(), "a-customer".into()),
+        "{json}"
+    );
 
     let left = setup.relay(&["resume"]);
     assert_eq!(
@@ -210,9 +224,15 @@ async fn status_and_history_show_who_paused_what_and_why() {
     let pause_ids: Vec<_> = acts.iter().map(|act| (act["act"].clone(), act["pause_id"].as_i64())).collect();
     let expected = [("resume", 3), ("resume", 2), ("resume", 1), ("pause", 3), ("pause", 2), ("pause", 1)];
     assert_eq!(pause_ids, expected.map(|(act, id)| (act.into(), Some(id))));
-    assert_eq!((&acts[4]["topic"], &acts[4]["reason"]), (&"events.order".into(), &"consumers are broken".into()));
+    assert_eq!(
+        (&acts[4]["topic"], &acts[4]["reason"]),
+        (&"events.order".into(), &"consumers are broken".into())
+    );
     let history = setup.relay(&["dead-letters", "history"]);
-    assert!(history.succeeds().contains("  pause  pause 3  a key of order  from outbox-relay at "), "{history}");
+    assert!(
+        history.succeeds().contains("  pause  pause 3  a key of order  from outbox-relay at "),
+        "{history}"
+    );
     assert!(!history.stdout.contains("a-customer"), "the key itself is recorded: {history}");
     setup.drop(&[]).await;
 }

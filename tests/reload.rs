@@ -39,7 +39,10 @@ async fn batches_of_1_000(outbox: &Outbox, relay: &RelayProcess, from: i64) -> f
 }
 
 async fn wait_for_reloads(relay: &RelayProcess, times: usize) {
-    wait_until("the configuration is read again", STALLED, async || relay.log().matches(READ).count() == times).await;
+    wait_until("the configuration is read again", STALLED, async || {
+        relay.log().matches(READ).count() == times
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -82,7 +85,8 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
     relay.reload(larger.clone().set("log", "level", "error"));
     let told = |heard: &[String]| heard.iter().filter(|line| *line == "RELOADING=1").count();
     let done = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
-    wait_until("it is read", STALLED, async || told(socket.listen()) == 3 && done(socket.listen()) == 4).await;
+    wait_until("it is read", STALLED, async || told(socket.listen()) == 3 && done(socket.listen()) == 4)
+        .await;
     relay.reload(larger);
     wait_for_reloads(&relay, 3).await;
     outbox.wait_until_drained(STALLED).await;
@@ -96,7 +100,12 @@ async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
     let outbox = Outbox::create("reload_bad", 1).await;
     let mut socket = NotifySocket::bind();
     let mut relay = socket.tell(base(&outbox)).start().await;
-    relay.reload(base(&outbox).set("relay", "batch_size", 0).set("relay", "batch_bites", "1MiB").set("log", "level", "debug"));
+    relay.reload(
+        base(&outbox)
+            .set("relay", "batch_size", 0)
+            .set("relay", "batch_bites", "1MiB")
+            .set("log", "level", "debug"),
+    );
     relay.wait_for_log("the configuration was not read again, nothing has changed").await;
     for part in ["batch_size", "did you mean `batch_bytes`?", "outbox-relay check-config"] {
         assert!(relay.log().contains(part), "{part}: {}", relay.log());
@@ -131,7 +140,8 @@ async fn a_relay_that_waits_for_postgres_takes_up_what_it_reads_before_it_starts
     login("NOLOGIN").await;
     let mut socket = NotifySocket::bind();
     let url = outbox.database.url().replace("postgres@", &format!("{role}:test@"));
-    let config = |rows: i64| base(&outbox).set("postgres", "url", url.clone()).set("relay", "batch_size", rows);
+    let config =
+        |rows: i64| base(&outbox).set("postgres", "url", url.clone()).set("relay", "batch_size", rows);
     let mut relay = socket.tell(config(10)).spawn(&["run"]);
     relay.wait_for_log("Postgres fails").await;
     relay.reload(config(5_000));

@@ -36,10 +36,11 @@ async fn a_relay_that_works_idles_or_waits_for_its_servers_feeds_the_watchdog() 
     let server = url.split('@').nth(1).and_then(|rest| rest.split('/').next()).unwrap();
     let postgres = PostgresProxy::to(server).await;
     let mut socket = NotifySocket::bind();
-    let relay = outbox
-        .relay()
-        .set("kafka", "bootstrap_servers", kafka.address())
-        .set("postgres", "url", postgres.url(&url));
+    let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set(
+        "postgres",
+        "url",
+        postgres.url(&url),
+    );
     let mut relay = watched(&socket, relay);
     socket.wait_for("READY=1").await;
     // A step may take 75 s with the default timeouts; systemd is told, so that it does not take a slow one for none.
@@ -73,7 +74,8 @@ async fn an_idle_relay_that_looks_once_an_hour_feeds_the_watchdog() {
     let mut relay = watched(&socket, relay);
     socket.wait_for("READY=1").await;
     // The pauses between two looks double, from a millisecond on; once they are long, it counts that it waits.
-    wait_until("it is fed while it waits for long", STALLED, async || socket.longest_silence() > PERIOD).await;
+    wait_until("it is fed while it waits for long", STALLED, async || socket.longest_silence() > PERIOD)
+        .await;
     assert!(socket.longest_silence() < Duration::from_secs(15), "{:?}", socket.longest_silence());
     assert!(relay.stop().await.success(), "{}", relay.log());
     outbox.drop().await;

@@ -132,8 +132,7 @@ fn same_database(old: &Config, new: &Config) -> bool {
 /// Only values of secrets differ.
 fn same_cluster(old: &Kafka, new: &Kafka) -> bool {
     let same = |((name, old), (other, new)): ((&String, &Property), (&String, &Property))| {
-        name == other
-            && (old == new || matches!((old, new), (Property::Secret(_), Property::Secret(_))))
+        name == other && (old == new || matches!((old, new), (Property::Secret(_), Property::Secret(_))))
     };
     old.bootstrap_servers == new.bootstrap_servers
         && old.oauth == new.oauth

@@ -48,8 +48,7 @@ FROM {pause}";
 
 const HELD: &str = "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1";
 
-const PAUSES: &str =
-    "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint";
+const PAUSES: &str = "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint";
 
 /// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
 pub struct PostgresHolds {

@@ -31,7 +31,8 @@ WITH ended AS (
 )
 SELECT count(*) FROM ended";
 
-const SAME: &str = "(p.topic, p.aggregate_type, p.aggregate_id) IS NOT DISTINCT FROM ($1::text, $2::text, $3::text)";
+const SAME: &str =
+    "(p.topic, p.aggregate_type, p.aggregate_id) IS NOT DISTINCT FROM ($1::text, $2::text, $3::text)";
 
 /// The oldest pauses, at most $1.
 pub(super) const LIST: &str = "

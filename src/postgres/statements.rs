@@ -389,9 +389,8 @@ impl Waits {
     /// By this template.
     pub(super) fn new(template: &TopicTemplate) -> Waits {
         let of_type = if template.is_constant() { "" } else { OF_TYPE };
-        let filled = |sql: &str| {
-            sql.replace("{of_type}", of_type).replace("{topic_of_row}", &topic_of_row(template))
-        };
+        let filled =
+            |sql: &str| sql.replace("{of_type}", of_type).replace("{topic_of_row}", &topic_of_row(template));
         Waits {
             held: filled("EXISTS (SELECT FROM {hold} b WHERE b.topic = {topic_of_row})"),
             blocked: filled(&format!("NOT ({KEY_NOT_BLOCKED})")),

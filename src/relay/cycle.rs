@@ -201,7 +201,10 @@ async fn publish<C: Claim, P: Publisher>(
     fail_point::reach("read-sent").await;
     let hold_version = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
-        let rows = relay.expected_rows(bytes_left).min(limits.batch_rows.saturating_sub(batch.len())).min(SLICE_ROWS_MAX);
+        let rows = relay
+            .expected_rows(bytes_left)
+            .min(limits.batch_rows.saturating_sub(batch.len()))
+            .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|_| relay.expect_larger_rows())?;

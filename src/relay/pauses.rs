@@ -68,7 +68,9 @@ impl Told {
             let (pause, of) = (begun.id, begun.paused.name());
             let reason = begun.reason.as_deref().unwrap_or("none was given");
             tracing::warn!(
-                pause, of, reason,
+                pause,
+                of,
+                reason,
                 "an operator has paused it: nothing more of it is claimed, all others flow. What to do: when the reason is \
                  gone, `outbox-relay resume`; `outbox-relay status` shows what is paused"
             );

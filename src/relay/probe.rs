@@ -89,7 +89,8 @@ async fn publish_first<P: Publisher, O: Outbox>(
     }
     let partition = partition::of(row.key(), partitions);
     let alone = [row];
-    let judging = timeout(relay.limits().publish_timeout, relay.publisher.judge(&due.topic, partition, &alone));
+    let judging =
+        timeout(relay.limits().publish_timeout, relay.publisher.judge(&due.topic, partition, &alone));
     let (judged, kept) = alive(relay, &mut claim, judging).await;
     let failure = match judged {
         Ok(Judged { failure: None, .. }) => None,

@@ -119,7 +119,11 @@ fn stopping_a_relay_costs_no_duplicate() {
 
 #[test]
 fn other_limits_in_the_middle_of_the_work_cost_no_duplicate() {
-    none_is_duplicated(|seed| Plan { disasters: 6, request_refused: 100, ..strikes(seed, &[Disaster::Reload]) });
+    none_is_duplicated(|seed| Plan {
+        disasters: 6,
+        request_refused: 100,
+        ..strikes(seed, &[Disaster::Reload])
+    });
 }
 
 #[test]

@@ -124,6 +124,7 @@ fn pause_in_line(act: &Act, pause: i64) -> String {
         (None, Some(aggregate_type)) => format!("a key of {}", in_line(aggregate_type, 100)),
         (None, None) => "everything".to_owned(),
     };
-    let reason = act.reason.as_deref().map(|reason| format!("  {}", in_line(reason, 200))).unwrap_or_default();
+    let reason =
+        act.reason.as_deref().map(|reason| format!("  {}", in_line(reason, 200))).unwrap_or_default();
     format!("  pause {pause}  {of}{reason}")
 }

@@ -31,10 +31,9 @@ impl Selector {
     fn scope(&self, config: &Config) -> Result<Scope, Failed> {
         let template = &config.outbox.topic;
         match (&self.topic, self.key.as_deref()) {
-            (None, Some([aggregate_type, aggregate_id])) => Ok(Scope::Key {
-                aggregate_type: aggregate_type.clone(),
-                aggregate_id: aggregate_id.clone(),
-            }),
+            (None, Some([aggregate_type, aggregate_id])) => {
+                Ok(Scope::Key { aggregate_type: aggregate_type.clone(), aggregate_id: aggregate_id.clone() })
+            }
             (None, _) => Ok(Scope::Everything),
             (Some(topic), _) => {
                 let rest = topic.strip_prefix(template.prefix());

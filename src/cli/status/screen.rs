@@ -123,7 +123,13 @@ impl Report {
         for pause in &self.paused {
             let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, TEXT_SHOWN)));
             let reason = reason.unwrap_or_default();
-            writeln!(f, "  {}  by {} since {}{reason}", pause.name, in_line(&pause.by, TEXT_SHOWN), pause.since)?;
+            writeln!(
+                f,
+                "  {}  by {} since {}{reason}",
+                pause.name,
+                in_line(&pause.by, TEXT_SHOWN),
+                pause.since
+            )?;
         }
         writeln!(f, "      what to do: when the reason is gone, `outbox-relay resume`")
     }

@@ -59,7 +59,8 @@ fn every_setting_is_compared_and_the_manual_says_when_it_takes_effect() {
         let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
         let known = COMPARED.iter().find(|(section, name, ..)| (*section, *name) == (setting.section, key));
         let (section, key, effect, differs) = known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
-        let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey"].contains(key) || *section == "kafka.oauth";
+        let unchanged =
+            ["url", "bootstrap_servers", "sslcert", "sslkey"].contains(key) || *section == "kafka.oauth";
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
             Effect::Now => "| at once |",
@@ -67,7 +68,10 @@ fn every_setting_is_compared_and_the_manual_says_when_it_takes_effect() {
             Effect::Restart => "| after a restart |",
         };
         let row = OPERATING.lines().find(|line| line.starts_with(row)).unwrap();
-        assert!(row.contains(&format!("`[{section}]")) && row.contains(&format!("`{key}`")), "[{section}] {key}: {row}");
+        assert!(
+            row.contains(&format!("`[{section}]")) && row.contains(&format!("`{key}`")),
+            "[{section}] {key}: {row}"
+        );
     }
 }
 
@@ -85,7 +89,9 @@ fn what_is_taken_up_is_what_takes_effect_without_a_restart() {
 
 #[test]
 fn a_password_for_another_server_is_not_sent_to_this_one() {
-    let running = with("[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n'sasl.password' = 'old'\n");
+    let running = with(
+        "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n'sasl.password' = 'old'\n",
+    );
     let running = running.load().unwrap();
     let text = "[postgres]\nurl = 'postgres://relay@elsewhere/app'\npassword = 'new'\n[kafka]\nbootstrap_servers = 'k2:9092'\n\
                 [kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n'sasl.password' = 'new'\n";

@@ -15,7 +15,8 @@ impl Server {
     pub fn pending(&self, reader: u64, lanes: &[Lane], low: impl Fn(usize) -> i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
         let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
-        let remembered = self.world.breaks(Sabotage::PausesRemembered).then(|| self.remembered_pauses(&state));
+        let remembered =
+            self.world.breaks(Sabotage::PausesRemembered).then(|| self.remembered_pauses(&state));
         let paused = remembered.as_ref().unwrap_or(&state.tables.paused);
         let waits = |event: &SimEvent| paused.iter().any(|scope| scope.covers(event));
         let mut found: Vec<(usize, SimEvent)> = Vec::new();

@@ -1,11 +1,11 @@
 //! From what the database said to the report.
 
 use super::{
-    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Paused, Rates, Reaper,
-    Reason, Relays, Report, Size,
+    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Paused, Rates,
+    Reaper, Reason, Relays, Report, Size,
 };
-use crate::cli::{blocked_keys, pauses};
 use crate::cli::status::verdict::Verdict;
+use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
 use crate::postgres::pauses::{PausedScope, Scope};
 use crate::postgres::status::{
