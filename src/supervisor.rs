@@ -165,7 +165,7 @@ pub async fn run(
             config.relay.takeover_timeout,
             facts.server_version_num,
         );
-        let work = worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new());
+        let work = Box::pin(worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new()));
         cycle.spawn_local(async {
             work.await;
             "a worker"

@@ -39,7 +39,7 @@ impl Reloading {
     /// Waits for SIGHUP.
     pub async fn asked(&mut self) {
         if self.hangups.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
