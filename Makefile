@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint deny benches instructions package package-rpm package-test package-rpm-test services down
+.PHONY: help demo test simulate model chaos bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -34,6 +34,9 @@ lint: ## formatting, clippy and documentation, warnings denied
 
 deny: ## licences, bans, sources and advisories of the dependencies, by cargo-deny
 	@scripts/deny
+
+fuzz: ## search for inputs that break what reads foreign text, with cargo-fuzz (FUZZ_TARGET=headers FUZZ_SECONDS=60)
+	@$(if $(FUZZ_SECONDS),FUZZ_SECONDS=$(FUZZ_SECONDS)) scripts/fuzz $(FUZZ_TARGET)
 
 benches: ## nanoseconds per row of each part of the per-row path (PART=session)
 	@cargo bench --locked --package per-row-path -- $(if $(PART),"$(PART)")
