@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test services down
+.PHONY: help demo test simulate model chaos bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -55,6 +55,9 @@ package-test: ## install, run, upgrade and remove the package in a Debian of its
 
 package-rpm-test: ## look into the rpm, install, upgrade and remove it in a folder (as root; seconds)
 	@scripts/package-rpm-test
+
+reproducible: ## build the tarball of this commit twice, in two places, and compare (two release builds)
+	@scripts/reproducible
 
 services: ## start the test servers and leave them running
 	@scripts/prerequisites
