@@ -165,7 +165,10 @@ fn tell(examined: &Examined, findings: &mut Findings) {
     match (errors, warnings) {
         (0, 0) => say("doctor", "finds nothing"),
         _ => {
-            say("doctor", &format!("errors {errors}, warnings {warnings}: outbox-relay doctor explains them"))
+            say(
+                "doctor",
+                &format!("errors {errors}, warnings {warnings}: outbox-relay doctor explains them"),
+            );
         }
     }
 }
