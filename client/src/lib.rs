@@ -107,7 +107,7 @@ mod call;
 pub mod idempotency;
 #[cfg(all(feature = "inbox", feature = "_driver"))]
 pub mod inbox;
-#[cfg(all(feature = "_modules", feature = "_driver"))]
+#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
 mod invalid_text;
 #[cfg(all(feature = "once", feature = "_driver"))]
 pub mod once;
@@ -144,7 +144,7 @@ pub use driver::OutboxClient;
 pub use driver::OutboxTransaction;
 #[cfg(feature = "_driver")]
 pub use error::PostgresError;
-#[cfg(all(feature = "_modules", feature = "_driver"))]
+#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
 pub use invalid_text::InvalidText;
 #[cfg(feature = "_driver")]
 pub use outbox::{Outbox, enqueue, enqueue_many};

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use sqlx::Error;
+use sqlx::error::DatabaseError;
 
 use super::postgres::{PostgresError, Said, Says, Unsaid};
 
@@ -14,7 +15,7 @@ impl Says for Error {
     fn said(&self) -> Said {
         let answer = self.as_database_error();
         Said {
-            sqlstate: answer.and_then(|answer| answer.code()).map(Cow::into_owned),
+            sqlstate: answer.and_then(DatabaseError::code).map(Cow::into_owned),
             message: answer.map_or_else(|| self.to_string(), |answer| answer.message().to_owned()),
             constraint: answer.and_then(|answer| answer.constraint()).map(str::to_owned),
             unsaid: match self {
