@@ -45,11 +45,12 @@ impl<'a> Statement<'a> {
 }
 
 impl QueryFragment<Pg> for Statement<'_> {
-    /// diesel numbers the parameters itself, in the order in which they come.
+    /// diesel numbers the parameters itself, in the order in which they come: what it writes is the text as it was,
+    /// even if such a text is first met in a table's name.
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let mut rest = self.sql;
         for (value, position) in self.values.iter().zip(1..) {
-            let Some((before, after)) = split_at_parameter(rest, position) else {
+            let Some((before, after)) = rest.split_once(&format!("${position}")) else {
                 return Err(DieselError::QueryBuilderError("a parameter is missing".into()));
             };
             out.push_sql(before);
@@ -67,14 +68,6 @@ impl QueryFragment<Pg> for Statement<'_> {
         out.push_sql(rest);
         Ok(())
     }
-}
-
-/// What stands before `$position` and behind it. A name in quotes may hold such a text too.
-fn split_at_parameter(sql: &str, position: usize) -> Option<(&str, &str)> {
-    let parameter = format!("${position}");
-    let is_quoted = |at: &usize| sql[..*at].matches('"').count() % 2 == 1;
-    let at = sql.match_indices(&parameter).map(|(at, _)| at).find(|at| !is_quoted(at))?;
-    Some((&sql[..at], &sql[at + parameter.len()..]))
 }
 
 impl Query for Statement<'_> {
