@@ -107,6 +107,7 @@ mod diesel_async {
 
 #[cfg(feature = "sea-orm")]
 mod sea_orm {
+    mod backends;
     contract!(sea_orm::DatabaseConnection);
 }
 
