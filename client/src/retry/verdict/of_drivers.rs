@@ -66,7 +66,7 @@ impl Classify for diesel::result::Error {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "sqlx", feature = "diesel-async")))]
 mod tests {
     use super::*;
 
