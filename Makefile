@@ -1,11 +1,11 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint benches instructions package package-test services down
+.PHONY: help demo test simulate model chaos chaos-payments bench lint benches instructions package package-test services down
 
 help: ## list these targets
 	@echo "make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  %-12s %s\n' "$$name" "$$text"; done
+		printf '  %-14s %s\n' "$$name" "$$text"; done
 
 demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
@@ -18,6 +18,9 @@ simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
 
 chaos: ## random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos
+
+chaos-payments: ## random faults on all of examples/payments, checked by SQL (MINUTES=5, SEED=n)
+	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
 bench: ## measure the relay beside Debezium, write docs/benchmarks.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
