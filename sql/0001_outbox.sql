@@ -65,24 +65,43 @@ CREATE TABLE {blocked_key} (
 -- By a hash: what makes an event too large may be its key.
 CREATE INDEX ON {blocked_key} (hashtext(aggregate_id));
 
--- What operators did to dead letters and blocked keys, recorded in the transaction of the act. No payload, no key. It is
--- not reaped: an act on an event outlives the event.
+-- What operators have paused: a topic, a key, or, if neither is named, everything. The events wait here in the outbox
+-- until they are resumed, all others flow. What was claimed before the pause is finished.
+CREATE TABLE {pause} (
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topic          text,
+    aggregate_type text,                                                      -- of the key
+    aggregate_id   text,
+    reason         text,                                                      -- in the words of the operator
+    role           text        NOT NULL DEFAULT current_user,
+    paused_at      timestamptz NOT NULL DEFAULT now(),
+    CHECK (topic IS NULL OR aggregate_id IS NULL),
+    CHECK ((aggregate_type IS NULL) = (aggregate_id IS NULL))
+);
+-- Each claim asks whether everything is paused, which topics are, and whether any key is.
+CREATE INDEX ON {pause} (topic) WHERE aggregate_id IS NULL;
+CREATE INDEX ON {pause} (hashtext(aggregate_id)) WHERE aggregate_id IS NOT NULL;
+
+-- What operators did to dead letters and blocked keys, and what they paused and resumed, recorded in the transaction of
+-- the act. No payload, no key. It is not reaped: an act on an event outlives the event.
 CREATE TABLE {act} (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at             timestamptz NOT NULL DEFAULT now(),
     role           text        NOT NULL DEFAULT current_user,
     application    text        NOT NULL DEFAULT current_setting('application_name'),
     address        inet                 DEFAULT inet_client_addr(),           -- NULL: over a socket; a pooler shows its own
-    act            text        NOT NULL,                                      -- requeue, discard, retry, dead-letter, lift
+    act            text        NOT NULL,                                      -- requeue, discard, retry, dead-letter, lift; pause, resume
     dead_letter_id bigint,                                                    -- NULL if the event is none
-    outbox_id      bigint      NOT NULL,                                      -- the row that Kafka refused
-    event_id       uuid        NOT NULL,
-    aggregate_type text        NOT NULL,
-    topic          text        NOT NULL,
-    reason         text        NOT NULL                                       -- for which it was refused
+    outbox_id      bigint,                                                    -- the row that Kafka refused; NULL in the last two acts
+    event_id       uuid,                                                      -- NULL in the last two acts
+    pause_id       bigint,                                                    -- NULL in the other acts
+    aggregate_type text,                                                      -- of the event, or of the key that is paused
+    topic          text,                                                      -- of the event, or the one that is paused
+    reason         text,                                                      -- for which it was refused, or paused
+    CHECK (pause_id IS NOT NULL OR num_nulls(outbox_id, event_id, aggregate_type, topic, reason) = 0)
 );
 
--- Counts the changes of the set of holds and blocked keys. The claim reads it in the snapshot in which it reads the rows.
+-- Counts the changes of the set of holds, blocked keys and pauses. The claim reads it in the snapshot in which it reads the rows.
 CREATE TABLE {hold_version} (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     version   bigint  NOT NULL DEFAULT 0
@@ -104,6 +123,8 @@ REVOKE ALL ON FUNCTION {hold_changed}() FROM PUBLIC;
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic ON {hold}
     FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF aggregate_type, aggregate_id ON {blocked_key}
+    FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
+CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic, aggregate_type, aggregate_id ON {pause}
     FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
 
 -- Inserts an event from any language: SELECT {enqueue}('order', '42', 'OrderPlaced', '{"total": 12}').

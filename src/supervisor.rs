@@ -5,7 +5,8 @@ use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::check::{self, CheckError, Facts, FaultKind};
 use crate::postgres::claim::PostgresOutbox;
-use crate::postgres::connect::Database;
+use crate::postgres::connect::{Database, connect_within};
+use crate::postgres::fault::ANSWER_TIMEOUT;
 use crate::postgres::grants::Right;
 use crate::postgres::holds::PostgresHolds;
 use crate::postgres::lookout::PostgresLookout;
@@ -16,14 +17,17 @@ use crate::relay::failure::Failure;
 use crate::relay::marks::Marks;
 use crate::relay::prober::{self, Holds, Waiting};
 use crate::relay::publisher::Publisher;
+use crate::relay::reaper::Pace;
 use crate::relay::scout::Scout;
 use crate::relay::stats::Stats;
 use crate::relay::{Limits, Relay, reaper, worker};
 use deadpool_postgres::Object;
 use std::cell::RefCell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
@@ -45,7 +49,7 @@ pub enum Until {
 pub enum End {
     /// It was asked to, and everything in flight is settled.
     Asked,
-    /// Nothing is left but the rows of held topics and blocked keys.
+    /// Nothing is left but the rows of held topics and blocked keys, and what is paused.
     Drained(Waiting),
     /// It was asked to, and something in flight was not settled in time.
     TooLate,
@@ -67,7 +71,7 @@ pub enum StartError {
 }
 
 /// How many connections to Postgres a relay needs: a worker each, the scout, two for the prober, the reaper, and one to
-/// spare.
+/// look what waits.
 pub fn connections(config: &Config) -> usize {
     config.relay.workers + 5
 }
@@ -115,7 +119,14 @@ pub fn check_kafka(config: &Config) -> Result<(), Failure> {
     KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.check_settings()
 }
 
-/// Relays until the end. `asked` completes when the relay is asked to end.
+/// No step of the scout or of a worker takes longer: a connection that is made at the last moment, and an answer that
+/// comes so; or a wait for Kafka, which is interrupted to keep the claim alive.
+pub fn longest_step(config: &Config) -> Duration {
+    (connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
+}
+
+/// Relays until the end. `asked` completes when the relay is asked to end. What comes by `reloads` is the same
+/// configuration but for what [`Config::reloaded`] takes from another one.
 pub async fn run(
     config: &Config,
     database: Database,
@@ -123,6 +134,7 @@ pub async fn run(
     stats: Arc<Stats>,
     until: Until,
     asked: impl Future<Output = ()>,
+    mut reloads: watch::Receiver<Config>,
 ) -> End {
     let relay = match relay(config, Arc::clone(&stats)) {
         Ok(relay) => Rc::new(relay),
@@ -153,7 +165,7 @@ pub async fn run(
             config.relay.takeover_timeout,
             facts.server_version_num,
         );
-        let work = worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new());
+        let work = Box::pin(worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new()));
         cycle.spawn_local(async {
             work.await;
             "a worker"
@@ -175,18 +187,24 @@ pub async fn run(
         gate.await;
         "the prober of Kafka"
     });
-    let holds = PostgresHolds::new(database.clone(), Rc::clone(&statements), table.clone());
+    let holds = || PostgresHolds::new(database.clone(), Rc::clone(&statements), table.clone());
+    let watching = prober::watch_holds(Rc::clone(&relay), holds());
+    background.spawn_local(async {
+        watching.await;
+        "the watch over what waits"
+    });
     let probes = PostgresOutbox::new(
         database.clone(),
         Rc::clone(&statements),
         config.relay.takeover_timeout,
         facts.server_version_num,
     );
-    let holds = prober::keep_holds(Rc::clone(&relay), holds, probes);
+    let probing = prober::keep_holds(Rc::clone(&relay), holds(), probes);
     background.spawn_local(async {
-        holds.await;
+        probing.await;
         "the prober of held topics"
     });
+    let (set_pace, paces) = watch::channel(pace(config));
     if config.reaper.enabled && until == Until::Asked {
         let reaper = PostgresReaper::new(
             database.clone(),
@@ -196,28 +214,32 @@ pub async fn run(
         );
         let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper);
         let reapers = Reapers::new(reaper, modules);
-        let reaping = reaper::keep_reaping(reapers, config.reaper.interval, Arc::clone(&stats));
+        let reaping = reaper::keep_reaping(reapers, paces, Arc::clone(&stats));
         background.spawn_local(async {
             reaping.await;
             "the reaper"
         });
     }
 
-    let broken = tokio::select! {
-        () = asked => None,
-        Some(task) = background.join_next() => Some(task.unwrap_or("a task")),
-        Some(task) = cycle.join_next() => match until {
-            Until::Drained => None,
-            Until::Asked => Some(task.unwrap_or("a task")),
-        },
+    let mut asked = pin!(asked);
+    let broken = loop {
+        tokio::select! {
+            () = &mut asked => break None,
+            Some(task) = background.join_next() => break Some(task.unwrap_or("a task")),
+            Some(task) = cycle.join_next() => break match until {
+                Until::Drained => None,
+                Until::Asked => Some(task.unwrap_or("a task")),
+            },
+            Ok(()) = reloads.changed() => apply(&reloads.borrow_and_update(), &relay, &database, &set_pace),
+        }
     };
     stats.stop();
     relay.board.stop();
     if let Some(task) = broken {
         return End::Broken(task);
     }
-    let finished =
-        timeout(config.relay.shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
+    let shutdown_timeout = reloads.borrow().relay.shutdown_timeout;
+    let finished = timeout(shutdown_timeout, async { while cycle.join_next().await.is_some() {} }).await;
     relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
@@ -225,6 +247,24 @@ pub async fn run(
         (Ok(()), Until::Drained) => {
             drained_end(&relay, &drained, PostgresHolds::new(database, statements, table)).await
         }
+    }
+}
+
+/// A reload, in the middle of the work: what is under way goes on as it began.
+fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
+    database.reconfigure(&config.postgres);
+    relay.publisher.reconfigure(&config.kafka, &config.relay);
+    relay.set_limits(limits(config));
+    set_pace.send_replace(pace(config));
+}
+
+fn pace(config: &Config) -> Pace {
+    Pace {
+        interval: config.reaper.interval,
+        retention: config.reaper.retention,
+        inbox_retention: config.reaper.inbox_retention,
+        idempotency_retention: config.reaper.idempotency_retention,
+        batch_rows: config.reaper.batch_size,
     }
 }
 

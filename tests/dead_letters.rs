@@ -183,7 +183,7 @@ async fn the_json_has_the_documented_fields() {
     let act = &lines(setup.relay(&["dead-letters", "history", "--json"]).succeeds())[0];
     let expected = json!({
         "id": 1, "at": act["at"], "role": setup.roles().on_call(), "application": "outbox-relay", "address": "127.0.0.1",
-        "act": "requeue", "dead_letter_id": 1, "outbox_id": 100, "event_id": format!("{EVENT}1"),
+        "act": "requeue", "dead_letter_id": 1, "outbox_id": 100, "event_id": format!("{EVENT}1"), "pause_id": null,
         "aggregate_type": "order", "topic": "events.order", "reason": "record-too-large",
     });
     assert_eq!(*act, expected);
@@ -296,7 +296,8 @@ async fn a_missing_right_is_named_as_the_grant_to_run_and_nothing_is_done() {
     let before = state(&setup).await;
     // The relay itself reads no dead letter whole, and does nothing that an operator does.
     let look = "SELECT ON \"app\".\"outbox_dead_letter\"";
-    let record = "INSERT (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason) ON";
+    let record =
+        "INSERT (act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic, reason) ON";
     let insert =
         "INSERT (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at) ON";
     let unblock = "DELETE ON \"app\".\"outbox_blocked_key\"";

@@ -15,10 +15,11 @@ use crate::support::wait::wait_until;
 use std::time::Duration;
 
 /// The pages whose blocks are run, each by a test.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "getting-started.md",
     "concepts.md",
     "logs.md",
+    "operating.md",
     "migrating-from-a-poller.md",
     "migrating-from-debezium.md",
 ];
@@ -68,10 +69,11 @@ async fn getting_started() {
 }
 
 #[tokio::test]
-async fn concepts_and_logs() {
+async fn concepts_logs_and_operating() {
     let mut world = World::create(&[]).await;
     world.with_outbox().await;
     run("logs.md", &mut world).await;
     run("concepts.md", &mut world).await;
+    run("operating.md", &mut world).await;
     world.end().await;
 }

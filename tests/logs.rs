@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::command::binary;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
-use crate::support::relay::RelayProcess;
+use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -39,6 +39,16 @@ async fn let_events_wait(outbox: &mut Outbox) {
         .await;
 }
 
+/// A pause, and its end, and a configuration that is read again.
+async fn steer(outbox: &Outbox, config: Relay, relay: &mut RelayProcess) {
+    outbox.operator().command(&["pause"]).succeeds();
+    relay.wait_for_log("an operator has paused it").await;
+    outbox.operator().command(&["resume"]).succeeds();
+    relay.wait_for_log("the events that waited flow again").await;
+    relay.reload(config);
+    relay.wait_for_log("the configuration was read again").await;
+}
+
 /// An outage: the role may not log in, until this is called again with `LOGIN`.
 async fn outage(outbox: &Outbox, login: &str) {
     let role = outbox.roles.relay();
@@ -59,8 +69,10 @@ async fn every_json_line_has_the_keys_and_fields_that_the_page_lists() {
     for level in ["info", "trace"] {
         let mut outbox = Outbox::create(&format!("json_{level}"), 1).await;
         let relay = outbox.relay().set("log", "format", "json").set("log", "level", level);
-        let mut relay = relay.start().await;
+        let mut running = relay.clone().start().await;
         let_events_wait(&mut outbox).await;
+        steer(&outbox, relay, &mut running).await;
+        let mut relay = running;
         outage(&outbox, "NOLOGIN").await;
         relay.wait_for_log("Postgres fails").await;
         outage(&outbox, "LOGIN").await;

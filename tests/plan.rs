@@ -19,6 +19,11 @@ const FEW: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_t
 const HOLDS: &str = "INSERT INTO app.outbox_hold (topic, reason, error)
                      SELECT 'events.held-' || n, 'unknown-topic', '' FROM generate_series(1, 1000) AS n";
 
+const PAUSES: &str = "INSERT INTO app.outbox_pause (topic, aggregate_type, aggregate_id)
+                      SELECT CASE WHEN n % 2 = 0 THEN 'events.paused-' || n END, CASE WHEN n % 2 = 1 THEN 'order' END,
+                             CASE WHEN n % 2 = 1 THEN 'paused-' || n END
+                      FROM generate_series(1, 1000) AS n";
+
 /// What the table went through, and when statistics were taken.
 const HISTORIES: &[(&str, &[&str])] = &[
     ("nothing, never analysed", &[]),
@@ -32,6 +37,8 @@ const HISTORIES: &[(&str, &[&str])] = &[
     ("analysed when unsent, all sent since", &[UNSENT, "ANALYZE", "UPDATE app.outbox SET sent_at = now()"]),
     ("a thousand held topics", &[HOLDS, UNSENT, "ANALYZE"]),
     ("a thousand held topics since the last statistics", &[UNSENT, "ANALYZE", HOLDS]),
+    ("a thousand pauses", &[PAUSES, UNSENT, "ANALYZE"]),
+    ("a thousand pauses since the last statistics", &[UNSENT, "ANALYZE", PAUSES]),
 ];
 
 const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";

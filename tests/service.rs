@@ -1,12 +1,11 @@
 //! The relay as a service: what it tells systemd, how it ends, and with which exit code.
 
 use rustix::process::Signal;
-use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 use crate::support::database::{Database, run};
 use crate::support::kafka_proxy::Proxy;
+use crate::support::notify_socket::NotifySocket;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
@@ -14,44 +13,6 @@ use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
-
-/// What systemd listens on.
-#[derive(Debug)]
-struct NotifySocket {
-    folder: TempDir,
-    socket: UnixDatagram,
-    heard: Vec<String>,
-}
-
-impl NotifySocket {
-    fn bind() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        Self { folder, socket, heard: Vec::new() }
-    }
-
-    fn tell(&self, relay: Relay) -> Relay {
-        relay.set_environment("NOTIFY_SOCKET", self.folder.path().join("notify"))
-    }
-
-    /// Takes in what has come, line by line.
-    fn listen(&mut self) -> &[String] {
-        let mut datagram = [0; 8_192];
-        while let Ok(length) = self.socket.recv(&mut datagram) {
-            let text = std::str::from_utf8(&datagram[..length]).unwrap();
-            self.heard.extend(text.lines().map(str::to_owned));
-        }
-        &self.heard
-    }
-
-    async fn wait_for(&mut self, line: &str) {
-        wait_until(&format!("systemd is told {line:?}"), HEARD_WITHIN, async || {
-            self.listen().iter().any(|heard| heard.starts_with(line))
-        })
-        .await;
-    }
-}
 
 #[tokio::test]
 async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() {

@@ -95,6 +95,7 @@ impl Metrics {
         register(into, TOPIC_HELD, stats.topics_held.clone());
         register(into, HOLDS, stats.holds.clone());
         register(into, BLOCKED_KEYS, stats.blocked_keys.clone());
+        register(into, PAUSED, stats.paused.clone());
         register(into, DEAD_LETTERS, stats.dead_letters.clone());
         register(into, REJECTED, stats.rejected.clone());
         register(into, SESSIONS_FAILED, stats.sessions_failed.clone());

@@ -8,10 +8,25 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+/// What is logged, to be changed while the program runs.
+pub struct Filter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>);
+
+impl Filter {
+    /// Logs at this level from now on, in the syntax of `[log] level`.
+    pub fn set(&self, level: &str) -> anyhow::Result<()> {
+        (self.0)(filter(level)?)?;
+        // Libraries that log by the crate `log` ask it first whether anybody listens.
+        if let Ok(level) = LevelFilter::current().to_string().parse() {
+            log::set_max_level(level);
+        }
+        Ok(())
+    }
+}
 
 /// Begins to log.
-pub fn init(log: &Log) -> Result<(), Failed> {
+pub fn init(log: &Log) -> Result<Filter, Failed> {
     let filter = filter(&log.level)
         .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
     let under_systemd = std::env::var_os("JOURNAL_STREAM").is_some() && !std::io::stderr().is_terminal();
@@ -23,8 +38,9 @@ pub fn init(log: &Log) -> Result<(), Failed> {
     };
     // The filter stands beside the layer, not on it: with one on it, `tracing::enabled!` that says no swallows the next
     // event of its thread.
+    let (filter, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry().with(layer).with(filter).init();
-    Ok(())
+    Ok(Filter(Box::new(move |filter| handle.reload(filter))))
 }
 
 /// What these say of a connection that ended, a line each, the relay says in one.

@@ -14,7 +14,9 @@ mod one_shot;
 mod operator;
 mod output;
 pub mod panic;
+pub mod pauses;
 pub mod reap;
+mod reload;
 pub mod run;
 mod selection;
 pub mod status;
@@ -56,6 +58,10 @@ enum Command {
     DeadLetters(dead_letters::DeadLetters),
     /// Look at the keys whose events wait behind a refused one, and decide what becomes of it.
     BlockedKeys(blocked_keys::BlockedKeys),
+    /// Keep everything, a topic or a key from being published, until `resume`.
+    Pause(pauses::Pause),
+    /// Let flow what `pause` has stopped.
+    Resume(pauses::Resume),
     /// Delete the rows that were sent longer ago than the configured retention.
     Reap(reap::Reap),
     /// Print a script that completes the command line in a shell.
@@ -113,6 +119,8 @@ pub fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(),
         Command::DeadLetters(dead_letters) => dead_letters.run(),
         Command::BlockedKeys(blocked_keys) => blocked_keys.run(),
+        Command::Pause(pause) => pause.run(),
+        Command::Resume(resume) => resume.run(),
         Command::Reap(reap) => reap.run(),
         Command::Completions(completions) => completions.run(),
     };

@@ -1,6 +1,7 @@
 //! `outbox-relay run`: the daemon.
 
 use super::exit::Failed;
+use super::reload::Reloading;
 use super::{ConfigFile, block_on, log, systemd};
 use crate::admin::Listening;
 use crate::config::Config;
@@ -11,10 +12,11 @@ use crate::relay::stats::Stats;
 use crate::supervisor::{self, End, StartError, Until};
 use clap::Args;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// What a superuser is, and what to do instead.
 pub(super) const MORE_THAN_NEEDED: &str = "who can read and change everything: make a role of its own with `outbox-relay \
@@ -29,8 +31,11 @@ If Postgres or Kafka is away it waits, and goes on by itself.
 SIGTERM or SIGINT: claims nothing more, finishes what is in flight, settles, and exits 0 within [relay] \
 shutdown_timeout. A second signal ends it at once.
 
+SIGHUP reads the configuration again, checks it, and takes up limits, intervals, secrets and the log's level at once; what \
+needs a restart is named in the log. A file that cannot be used changes nothing, and the log says why.
+
 With [admin] listen (127.0.0.1:9187 unless set otherwise) it serves /metrics, /livez and /readyz. Under systemd it tells \
-when it is ready, what it waits for, and that it stops.
+when it is ready, what it waits for, and that it stops; and it feeds the watchdog, as long as the cycle goes on.
 
 Examples:
   outbox-relay run --config /etc/outbox-relay/config.toml
@@ -54,23 +59,28 @@ impl Run {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        log::init(&config.log)?;
+        let filter = log::init(&config.log)?;
         let signals = if self.while_stdin_is_open { Signals::or_end_of_stdin } else { Signals::new };
-        block_on(relay(config, self.once, signals))?
+        block_on(async {
+            let signals = signals()?;
+            let reloading = Reloading::new(self.config.path(), config, filter)?;
+            relay(reloading, self.once, signals).await
+        })?
     }
 }
 
-async fn relay(config: Config, once: bool, signals: fn() -> Result<Signals, Failed>) -> Result<(), Failed> {
-    let mut signals = signals()?;
+async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Result<(), Failed> {
+    let config = reloading.config().clone();
     supervisor::check_kafka(&config).map_err(|failure| {
         Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
     })?;
     let stats = Arc::new(Stats::new());
     let serving = open_admin(&config, once, &stats).await?;
     tokio::select! {
-        done = start(&config, once, &stats, &mut signals) => done,
+        done = start(&mut reloading, once, &stats, &mut signals) => done,
         never = serving => match never {},
         never = systemd::keep_status(&stats) => match never {},
+        never = systemd::feed_watchdog(&stats, supervisor::longest_step(&config)) => match never {},
     }
 }
 
@@ -100,17 +110,32 @@ async fn open_admin(
     })
 }
 
-async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Signals) -> Result<(), Failed> {
-    let database = Database::new(&config.postgres, supervisor::connections(config), Arc::clone(stats))
+async fn start(
+    reloading: &mut Reloading,
+    once: bool,
+    stats: &Arc<Stats>,
+    signals: &mut Signals,
+) -> Result<(), Failed> {
+    let config = reloading.config().clone();
+    let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
-    let facts = tokio::select! {
-        facts = wait_for_schema(config, &database, once, stats) => facts?,
-        () = signals.next() => {
-            stats.stop();
-            systemd::stopping(stats, Duration::ZERO);
-            return Ok(());
+    let mut waiting = pin!(wait_for_schema(&config, &database, once, stats));
+    let facts = loop {
+        tokio::select! {
+            facts = &mut waiting => break facts?,
+            () = signals.next() => {
+                stats.stop();
+                systemd::stopping(stats, Duration::ZERO);
+                return Ok(());
+            }
+            () = reloading.asked() => {
+                if let Some(config) = reloading.reload(stats, false).await {
+                    database.reconfigure(&config.postgres);
+                }
+            }
         }
     };
+    let config = reloading.config().clone();
     if facts.is_superuser {
         tracing::warn!("the relay connects as a superuser, {MORE_THAN_NEEDED}");
     }
@@ -122,20 +147,30 @@ async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Si
     let until = if once { Until::Drained } else { Until::Asked };
     let (ask, asked) = oneshot::channel::<()>();
     let asked = async { _ = asked.await };
-    let mut relaying = Box::pin(supervisor::run(config, database, &facts, Arc::clone(stats), until, asked));
-    let end = tokio::select! {
-        end = &mut relaying => end,
-        () = signals.next() => {
-            stats.stop();
-            systemd::stopping(stats, config.relay.shutdown_timeout);
-            tracing::info!("asked to end: finishing what is in flight");
-            _ = ask.send(());
-            tokio::select! {
-                end = &mut relaying => end,
-                () = signals.next() => {
-                    tracing::warn!("asked again: ending at once, what is in flight may be sent again");
-                    std::process::exit(1);
+    let (configs, reloads) = watch::channel(config.clone());
+    let relaying =
+        supervisor::run(&config, database.clone(), &facts, Arc::clone(stats), until, asked, reloads);
+    let mut relaying = Box::pin(relaying);
+    let end = loop {
+        tokio::select! {
+            end = &mut relaying => break end,
+            () = reloading.asked() => {
+                if let Some(config) = reloading.reload(stats, true).await {
+                    configs.send_replace(config);
                 }
+            }
+            () = signals.next() => {
+                stats.stop();
+                systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
+                tracing::info!("asked to end: finishing what is in flight");
+                _ = ask.send(());
+                break tokio::select! {
+                    end = &mut relaying => end,
+                    () = signals.next() => {
+                        tracing::warn!("asked again: ending at once, what is in flight may be sent again");
+                        std::process::exit(1);
+                    }
+                };
             }
         }
     };
@@ -144,10 +179,12 @@ async fn start(config: &Config, once: bool, stats: &Arc<Stats>, signals: &mut Si
 
 fn ended(end: End) -> Result<(), Failed> {
     match end {
-        End::Asked | End::Drained(Waiting { topics: 0, keys: 0, .. }) => Ok(()),
-        End::Drained(Waiting { topics, keys, .. }) => {
+        End::Asked => Ok(()),
+        End::Drained(waiting) if waiting.is_empty() => Ok(()),
+        End::Drained(Waiting { topics, keys, paused, .. }) => {
+            let pauses = paused.total();
             eprintln!(
-                "everything is published but the events of {topics} held topics and {keys} blocked keys; \
+                "everything is published but the events of {topics} held topics, {keys} blocked keys and {pauses} pauses; \
                  `outbox-relay status` names them"
             );
             Ok(())

@@ -3,6 +3,10 @@
 //! - A relay that waits for Postgres is still starting. It asks for more time before each attempt, and each request
 //!   counts from its own message.
 //! - READY when the schema is checked: from then on rows flow whenever both sides answer, which the status says.
+//! - RELOADING, with the time, when the configuration is read again, and READY behind it: so the unit may be of the type
+//!   notify or, from systemd 253 on, notify-reload.
+//! - WATCHDOG when the scout and every busy worker have taken a step since the last one: a relay that waits for Postgres
+//!   or Kafka takes steps, one that hangs does not.
 //! - STOPPING asks for as long as the drain may take: the unit's TimeoutStopSec may be less, if only shutdown_timeout
 //!   was raised.
 
@@ -25,6 +29,36 @@ pub fn waiting() {
 /// The start is over.
 pub fn ready(stats: &Stats) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status(stats))]);
+}
+
+/// The configuration is read again; [`ready`] ends it.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!("systemd is not told of the reload: {error}"),
+    }
+}
+
+/// Feeds the watchdog, if the unit has one. If it is shorter than what two steps may take with this configuration, systemd
+/// is told a longer one.
+pub async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible {
+    let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
+        return std::future::pending().await;
+    };
+    let least = longest_step.saturating_mul(2);
+    if period < least {
+        tracing::info!(
+            "WatchdogSec of the unit is {period:?}; with these timeouts a step may take {longest_step:?}, so systemd is \
+             told {least:?}"
+        );
+        notify(&[NotifyState::WatchdogUsec(microseconds(least))]);
+    }
+    loop {
+        stats.progress.by_all().await;
+        notify(&[NotifyState::Watchdog]);
+        // Not more often than it is of use.
+        tokio::time::sleep(period / 8).await;
+    }
 }
 
 /// The end begins, and takes no longer than this for what is in flight.
@@ -52,7 +86,8 @@ pub async fn keep_status(stats: &Stats) -> Infallible {
 
 /// One line: a line break would begin another assignment.
 fn status(stats: &Stats) -> String {
-    stats.not_ready().unwrap_or_else(|| "relaying".to_owned())
+    let relaying = if stats.is_paused() { "paused: `outbox-relay resume` ends it" } else { "relaying" };
+    stats.not_ready().unwrap_or_else(|| relaying.to_owned())
 }
 
 fn notify(states: &[NotifyState<'_>]) {

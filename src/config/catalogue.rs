@@ -372,7 +372,8 @@ pub const SETTINGS: &[Setting] = &[
         ("log", "level"),
         Text,
         Default("info"),
-        "off, error, warn, info, debug or trace, for all or for parts: \"info,outbox_relay::kafka=debug\".",
+        "off, error, warn, info, debug or trace, for all or for parts: \"info,outbox_relay::kafka=debug\". SIGHUP changes\n\
+         it in a running relay, as it does most limits and intervals; docs/operating.md has the list.",
     ),
     public(
         ("log", "format"),

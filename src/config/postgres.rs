@@ -26,7 +26,7 @@ pub struct Postgres {
     /// The name in `pg_stat_activity`; `None` leaves it to the URL.
     pub application_name: Option<String>,
     /// What the keys of the file say about TLS; comes before the URL.
-    tls: TlsKeys,
+    pub(super) tls: TlsKeys,
     lookup: Lookup,
 }
 
@@ -76,6 +76,11 @@ impl Postgres {
             let messages: Vec<_> = problems.into_iter().map(|problem| problem.message).collect();
             ConnectionError::Invalid(messages.join("; "))
         })
+    }
+
+    /// These settings with the password of others, and with what their keys say about TLS.
+    pub(super) fn with_secrets_of(&self, other: &Postgres) -> Postgres {
+        Postgres { password: other.password.clone(), tls: other.tls.clone(), ..self.clone() }
     }
 
     fn connect_to(&self, url: &Secret, password: Option<&Secret>) -> Result<Connection, Vec<Problem>> {

@@ -114,7 +114,7 @@ impl TlsMode {
 }
 
 /// The parameters of TLS, as one source gives them. The last six can only stand in the URL.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsKeys {
     pub(super) mode: Option<TlsMode>,
     pub(super) root_cert: Option<String>,

@@ -18,6 +18,7 @@ use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, Producer as _};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,11 +38,11 @@ const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A Kafka cluster.
 pub struct KafkaCluster {
-    settings: config::Kafka,
+    settings: RefCell<config::Kafka>,
     /// With SASL OAUTHBEARER.
     tokens: Option<Arc<Tokens>>,
-    batch_rows: usize,
-    batch_bytes: usize,
+    batch_rows: Cell<usize>,
+    batch_bytes: Cell<usize>,
     limits: Rc<Limits>,
     optional_headers: Rc<[OptionalHeader]>,
     complaints: Arc<Complaints>,
@@ -57,16 +58,16 @@ impl KafkaCluster {
         relay: &config::Relay,
     ) -> Result<KafkaCluster, Failure> {
         let mut cluster = KafkaCluster {
-            settings: kafka.clone(),
+            settings: RefCell::new(kafka.clone()),
             tokens: kafka.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))),
-            batch_rows: relay.batch_size,
-            batch_bytes: relay.batch_bytes.as_usize(),
+            batch_rows: Cell::new(relay.batch_size),
+            batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
             limits: Rc::new(Limits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
             complaints: Arc::default(),
             statistics: None,
         };
-        let config = client_config(&cluster.settings)?;
+        let config = client_config(kafka)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
         // The client library's administrator cannot log in with a token.
         let asks_with = kafka.oauth.is_none().then_some(config);
@@ -78,6 +79,19 @@ impl KafkaCluster {
     pub fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
         self.statistics = Some(Arc::new(Statistics::new(stats)));
         self
+    }
+
+    /// What is opened from now on has these settings, with the secrets as they are now. Those on which what is known of the
+    /// cluster rests have to be the same: brokers, the plain properties, and where tokens come from.
+    pub fn reconfigure(&self, kafka: &config::Kafka, relay: &config::Relay) {
+        self.settings.replace(kafka.clone());
+        self.batch_rows.set(relay.batch_size);
+        self.batch_bytes.set(relay.batch_bytes.as_usize());
+        match client_config(kafka) {
+            Ok(config) => self.limits.reconfigure(config),
+            // A file was there a moment ago; a session that finds it missing says so.
+            Err(failure) => tracing::debug!("{failure}"),
+        }
     }
 
     /// The largest record that may be sent, in bytes.
@@ -99,7 +113,7 @@ impl KafkaCluster {
     /// An idempotent producer. What the guarantees rest on comes after the user's properties, which
     /// [`super::properties`] has checked already.
     fn producer_config(&self) -> Result<(ClientConfig, usize), Failure> {
-        let mut config = client_config(&self.settings)?;
+        let mut config = client_config(&self.settings.borrow())?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
             if config.get(name).is_none()
                 && !(name == "linger.ms" && config.get("queue.buffering.max.ms").is_some())
@@ -121,8 +135,8 @@ impl KafkaCluster {
         config.set("partitioner", "murmur2_random");
         config.set("topic.metadata.propagation.max.ms", "3000");
         // The queue holds a batch twice over, so that it is never full.
-        config.set("queue.buffering.max.messages", (2 * self.batch_rows).max(10_000).to_string());
-        let kilobytes = (4 * (self.batch_bytes + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
+        config.set("queue.buffering.max.messages", (2 * self.batch_rows.get()).max(10_000).to_string());
+        let kilobytes = (4 * (self.batch_bytes.get() + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
         config.set("queue.buffering.max.kbytes", kilobytes.min(2_097_151).to_string());
         Ok((config, batch_bytes))
     }
@@ -199,11 +213,11 @@ impl Publisher for KafkaCluster {
         let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
                 "no broker of {} answers: {}",
-                self.settings.bootstrap_servers,
+                self.settings.borrow().bootstrap_servers,
                 reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
             ))
         });
-        let config = client_config(&self.settings)?;
+        let config = client_config(&self.settings.borrow())?;
         let error = failure.error.clone();
         let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
         Err(Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure })

@@ -3,8 +3,9 @@
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,14 +20,31 @@ pub struct Limits {
     /// librdkafka's `message.max.bytes`: no larger record is taken.
     pub record_bytes_max: usize,
     /// `None` if the brokers cannot be asked.
-    config: Option<ClientConfig>,
-    admin: OnceCell<Option<AdminClient<DefaultClientContext>>>,
+    config: RefCell<Option<ClientConfig>>,
+    /// Made when it is first needed, and anew after a change of the configuration.
+    admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
     known: RefCell<HashMap<String, (usize, Instant)>>,
 }
 
 impl Limits {
     pub(super) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> Limits {
-        Limits { record_bytes_max, config, admin: OnceCell::new(), known: RefCell::new(HashMap::new()) }
+        Limits {
+            record_bytes_max,
+            config: RefCell::new(config),
+            admin: RefCell::new(None),
+            known: RefCell::new(HashMap::new()),
+        }
+    }
+
+    /// Asks by this configuration from now on, if it asks at all: the secrets may be other ones.
+    pub(super) fn reconfigure(&self, config: ClientConfig) {
+        if let Some(asks_with) = self.config.borrow_mut().as_mut() {
+            *asks_with = config;
+        }
+        if let Some(admin) = self.admin.take() {
+            // Its end waits for its threads.
+            tokio::task::spawn_blocking(move || drop(admin));
+        }
     }
 
     /// The topic's limit, asked of this broker and remembered. Without the right to ask (DescribeConfigs), Kafka's default.
@@ -56,7 +74,14 @@ impl Limits {
     }
 
     async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
-        let admin = self.admin.get_or_init(|| self.config.as_ref()?.create().ok()).as_ref()?;
+        let known = self.admin.borrow().clone();
+        let admin = match known {
+            Some(admin) => admin,
+            None => {
+                let admin = Arc::new(self.config.borrow().as_ref()?.create().ok()?);
+                Arc::clone(self.admin.borrow_mut().insert(admin))
+            }
+        };
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;

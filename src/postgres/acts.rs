@@ -1,4 +1,5 @@
-//! What operators did to dead letters and blocked keys. Each act is recorded by the statement that does it.
+//! What operators did to dead letters and blocked keys, and what they paused and resumed. Each act is recorded by the
+//! statement that does it.
 
 use super::connect::Database;
 use super::table::TableName;
@@ -11,7 +12,8 @@ use uuid::Uuid;
 
 /// Newest first, below an id.
 const HISTORY: &str = "
-SELECT id, at, role, application, host(address), act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason
+SELECT id, at, role, application, host(address), act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic,
+       reason
 FROM {act}
 WHERE id < $1::bigint AND ($2::uuid IS NULL OR event_id = $2)
 ORDER BY id DESC
@@ -28,7 +30,7 @@ pub struct Acted {
     pub last: i64,
 }
 
-/// One act on one event.
+/// One act, on one event or one pause.
 #[derive(Clone, Debug)]
 pub struct Act {
     /// Its number.
@@ -41,20 +43,22 @@ pub struct Act {
     pub application: String,
     /// Where it came from; `None` for a socket.
     pub address: Option<String>,
-    /// requeue, discard, retry, dead-letter or lift.
+    /// requeue, discard, retry, dead-letter or lift; pause or resume.
     pub act: String,
     /// The dead letter, if the event was or became one.
     pub dead_letter_id: Option<i64>,
-    /// The row that Kafka refused.
-    pub outbox_id: i64,
-    /// The event.
-    pub event_id: Uuid,
-    /// Its aggregate type.
-    pub aggregate_type: String,
-    /// The topic that it was meant for.
-    pub topic: String,
-    /// Why it was refused.
-    pub reason: String,
+    /// The row that Kafka refused; `None` for a pause.
+    pub outbox_id: Option<i64>,
+    /// The event; `None` for a pause.
+    pub event_id: Option<Uuid>,
+    /// The pause that began or ended, if that was the act.
+    pub pause_id: Option<i64>,
+    /// The event's aggregate type, or that of the key that was paused.
+    pub aggregate_type: Option<String>,
+    /// The topic that the event was meant for, or that was paused.
+    pub topic: Option<String>,
+    /// Why the event was refused, or, in the words of the operator, why it was paused.
+    pub reason: Option<String>,
 }
 
 /// The acts on one outbox.
@@ -90,9 +94,10 @@ fn act(row: &Row) -> Act {
         dead_letter_id: row.get(6),
         outbox_id: row.get(7),
         event_id: row.get(8),
-        aggregate_type: row.get(9),
-        topic: row.get(10),
-        reason: row.get(11),
+        pause_id: row.get(9),
+        aggregate_type: row.get(10),
+        topic: row.get(11),
+        reason: row.get(12),
     }
 }
 

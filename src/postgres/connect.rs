@@ -30,7 +30,8 @@ const CONNECTING: &str = "connecting to Postgres";
 /// The way to the database.
 #[derive(Clone)]
 pub struct Database {
-    settings: config::Postgres,
+    settings: Arc<Mutex<config::Postgres>>,
+    prepares: bool,
     latest: Latest,
     stats: Arc<Stats>,
     pool: Pool,
@@ -53,10 +54,11 @@ impl Database {
             .max_size(connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_WAIT))
-            .create_timeout(Some(CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)))
+            .create_timeout(Some(connect_within(settings)))
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
-        Ok(Database { settings: settings.clone(), latest, stats, pool })
+        let (settings, prepares) = (Arc::new(Mutex::new(settings.clone())), settings.prepared_statements);
+        Ok(Database { settings, prepares, latest, stats, pool })
     }
 
     /// A connection, a new one if none is free.
@@ -74,6 +76,11 @@ impl Database {
         })
     }
 
+    /// Connects with these settings from now on; they have to lead to the same database. What is connected stays.
+    pub fn reconfigure(&self, settings: &config::Postgres) {
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
+    }
+
     /// A transaction is about to begin.
     pub(super) fn count_transaction(&self) {
         self.stats.postgres_transactions.inc();
@@ -81,12 +88,13 @@ impl Database {
 
     /// Whether statements may be prepared.
     pub fn prepares(&self) -> bool {
-        self.settings.prepared_statements
+        self.prepares
     }
 
     fn read_settings(&self) -> Result<(), Fault> {
         let unusable = |error: &dyn std::error::Error| unavailable(CONNECTING, chain(error));
-        let mut connection = self.settings.connection().map_err(|error| unusable(&error))?;
+        let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut connection = settings.connection().map_err(|error| unusable(&error))?;
         if connection.config.get_connect_timeout().is_none() {
             connection.config.connect_timeout(CONNECT_TIMEOUT);
         }
@@ -94,6 +102,11 @@ impl Database {
         *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.config, tls));
         Ok(())
     }
+}
+
+/// A connection is made, or not, within this time.
+pub fn connect_within(settings: &config::Postgres) -> Duration {
+    CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
 }
 
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);

@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 /// A statement of the relay takes no longer than this, by the server's clock.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest wait for an answer: longer than the server's own limit, so that it is the server that says why.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Waits for an answer of the server, and not for ever.
 pub async fn answer<T>(

@@ -47,7 +47,7 @@ const OF_REQUEUED: &[&str] =
 
 /// Not the role, the time, the application and the address: nobody records an act as somebody else's.
 const OF_ACT: &[&str] =
-    &["act", "dead_letter_id", "outbox_id", "event_id", "aggregate_type", "topic", "reason"];
+    &["act", "dead_letter_id", "outbox_id", "event_id", "pause_id", "aggregate_type", "topic", "reason"];
 
 const BURY: Right = of(
     "INSERT",
@@ -95,6 +95,7 @@ pub(crate) const RELAY_RIGHTS: &[Right] = &[
         "{blocked_key}",
         &["aggregate_type", "aggregate_id", "outbox_id", "event_id", "topic", "reason", "error"],
     ),
+    right("SELECT", "{pause}"),
     right("SELECT", "{hold_version}"), // its trigger function counts with its owner's rights
     right("SELECT", "{migration}"),
 ];
@@ -104,6 +105,7 @@ pub(crate) const STATUS_RIGHTS: &[Right] = &[
     of("SELECT", "{outbox}", ABOUT_ROW),
     right("SELECT", "{hold}"),
     right("SELECT", "{blocked_key}"),
+    right("SELECT", "{pause}"),
     of("SELECT", "{dead_letter}", ABOUT_DEAD_LETTER),
 ];
 
@@ -121,6 +123,17 @@ pub(crate) const REQUEUE_RIGHTS: &[Right] = &[
 /// What `dead-letters discard` needs.
 pub(crate) const DISCARD_RIGHTS: &[Right] =
     &[right("SELECT", "{dead_letter}"), right("DELETE", "{dead_letter}"), RECORD_ACT];
+
+/// What `pause` needs. Not who and when: nobody pauses as somebody else.
+pub(crate) const PAUSE_RIGHTS: &[Right] = &[
+    right("SELECT", "{pause}"),
+    of("INSERT", "{pause}", &["topic", "aggregate_type", "aggregate_id", "reason"]),
+    RECORD_ACT,
+];
+
+/// What `resume` needs.
+pub(crate) const RESUME_RIGHTS: &[Right] =
+    &[right("SELECT", "{pause}"), right("DELETE", "{pause}"), RECORD_ACT];
 
 /// What `dead-letters history` needs.
 pub(crate) const HISTORY_RIGHTS: &[Right] = &[right("SELECT", "{act}")];
@@ -204,7 +217,7 @@ pub fn relay_grants(table: &TableName, role: &str) -> String {
     grants(table, role, &[RELAY_RIGHTS])
 }
 
-/// The GRANT statements, one a line, for a role that works on dead letters, blocked keys and old rows, and looks.
+/// The GRANT statements, one a line, for a role that works on dead letters, blocked keys, pauses and old rows, and looks.
 pub fn operator_grants(table: &TableName, role: &str) -> String {
     let lists = [
         CHECK_RIGHTS,
@@ -216,6 +229,8 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
         BLOCK_RIGHTS,
         RETRY_RIGHTS,
         UNBLOCK_RIGHTS,
+        PAUSE_RIGHTS,
+        RESUME_RIGHTS,
         REAP_RIGHTS,
         BY_HAND_RIGHTS,
     ];

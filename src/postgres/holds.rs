@@ -1,4 +1,4 @@
-//! Held topics, as rows in the database: every relay sees the same ones.
+//! Held topics and pauses, as rows in the database: every relay sees the same ones.
 
 use super::connect::Database;
 use super::statements::Statements;
@@ -6,6 +6,7 @@ use super::table::TableName;
 use super::transaction::{Params, ShortTransaction};
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
+use crate::relay::pauses::{Counts, PAUSES_NAMED_MAX, Pause, Paused};
 use crate::relay::prober::{Due, Holds, Waiting, Witness};
 use crate::relay::reason::REJECTS_EVERYTHING;
 use crate::relay::stats::TOPICS_NAMED_MAX;
@@ -14,10 +15,18 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// Hands the topic to one relay for 10 s: should it die while it probes, another one takes over then. A probe may take
-/// longer; the lane's lock keeps the others away from its row.
+/// longer; the lane's lock keeps the others away from its row. A topic that is paused stays as it is: its rows may not be
+/// sent, and without a row nothing is found out.
 const DUE: &str = "
 UPDATE {hold} SET probe_at = now() + interval '10 seconds', probes = probes + 1
-WHERE topic = (SELECT topic FROM {hold} WHERE probe_at <= now() ORDER BY probe_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+WHERE topic = (
+    SELECT h.topic
+    FROM {hold} h
+    WHERE h.probe_at <= now() AND NOT EXISTS (
+        SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = h.topic))
+    ORDER BY h.probe_at
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED)
 RETURNING topic, reason";
 
 const LIFT: &str = "DELETE FROM {hold} WHERE topic = $1";
@@ -32,10 +41,14 @@ WHERE topic = $1";
 const AGAIN: &str =
     "UPDATE {hold} SET probe_at = now() + interval '1 second', probes = probes - 1 WHERE topic = $1";
 
-const COUNT: &str = "SELECT (SELECT count(*) FROM {hold}), (SELECT count(*) FROM {blocked_key}),
-       (SELECT max(version) FROM {hold_version})";
+const COUNT: &str = "
+SELECT (SELECT count(*) FROM {hold}), (SELECT count(*) FROM {blocked_key}), (SELECT max(version) FROM {hold_version}),
+       count(*) - count(topic) - count(aggregate_id), count(topic), count(aggregate_id)
+FROM {pause}";
 
 const HELD: &str = "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1";
+
+const PAUSES: &str = "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint";
 
 /// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
 pub struct PostgresHolds {
@@ -65,10 +78,20 @@ impl PostgresHolds {
 impl Holds for PostgresHolds {
     async fn count(&mut self) -> Result<Waiting, Fault> {
         let rows = self.query("counting held topics", COUNT, &[]).await?;
-        Ok(rows
-            .first()
-            .map(|row| Waiting { topics: row.get(0), keys: row.get(1), hold_version: row.get(2) })
-            .unwrap_or_default())
+        let paused = |row: &Row| Counts { everything: row.get(3), topics: row.get(4), keys: row.get(5) };
+        let waiting = |row: &Row| Waiting {
+            topics: row.get(0),
+            keys: row.get(1),
+            paused: paused(row),
+            hold_version: row.get(2),
+        };
+        Ok(rows.first().map(waiting).unwrap_or_default())
+    }
+
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+        let most = PAUSES_NAMED_MAX as i64;
+        let rows = self.query("naming pauses", PAUSES, &[(&most, Type::INT8)]).await?;
+        Ok(rows.iter().map(pause).collect())
     }
 
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
@@ -122,4 +145,13 @@ impl Holds for PostgresHolds {
         self.handed_out = None;
         Ok(())
     }
+}
+
+fn pause(row: &Row) -> Pause {
+    let paused = match (row.get(1), row.get(2)) {
+        (Some(topic), _) => Paused::Topic(topic),
+        (None, Some(aggregate_type)) => Paused::KeyOf(aggregate_type),
+        (None, None) => Paused::Everything,
+    };
+    Pause { id: row.get(0), paused, reason: row.get(3) }
 }

@@ -19,6 +19,7 @@ pub mod holds;
 pub mod lookout;
 pub mod migrate;
 mod open;
+pub mod pauses;
 pub mod payload;
 pub mod pooler;
 mod reading;

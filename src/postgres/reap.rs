@@ -7,7 +7,7 @@ use super::connect::Database;
 use super::table::TableName;
 use super::transaction::ShortTransaction;
 use crate::relay::failure::Fault;
-use crate::relay::reaper::{Reap, Reaped};
+use crate::relay::reaper::{Pace, Reap, Reaped};
 use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -121,7 +121,8 @@ impl PostgresReaper {
 }
 
 impl Reap for PostgresReaper {
-    async fn reap_once(&mut self) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault> {
+        (self.retention, self.batch_rows) = (pace.retention, pace.batch_rows);
         let slice = self.reap_slice().await?;
         // The first slice with sent rows, but without an old one, is where the young ones begin: the next round begins
         // anew. A slice of unsent rows only says nothing: they may be those of a held topic, with old rows behind.

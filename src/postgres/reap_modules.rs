@@ -8,7 +8,7 @@ use super::transaction::ShortTransaction;
 use crate::config;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::outage::Outage;
-use crate::relay::reaper::{Reap, Reaped};
+use crate::relay::reaper::{Pace, Reap, Reaped};
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::types::{ToSql, Type};
@@ -89,6 +89,13 @@ impl ModulesReaper {
             tried: "",
             reported: 0,
         }
+    }
+
+    /// The next round goes by this.
+    fn set_pace(&mut self, pace: Pace) {
+        self.all[0].retention = pace.inbox_retention;
+        self.all[1].retention = pace.idempotency_retention;
+        self.batch_rows = i32::try_from(pace.batch_rows).unwrap_or(i32::MAX);
     }
 
     /// Deletes one batch of one module. A round begins with a look which of them are there. A module that fails is left
@@ -176,9 +183,10 @@ impl Reapers {
 }
 
 impl Reap for Reapers {
-    async fn reap_once(&mut self) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault> {
         if !self.at_modules {
-            let Reaped { rows, more } = self.outbox.reap_once().await?;
+            self.modules.set_pace(pace);
+            let Reaped { rows, more } = self.outbox.reap_once(pace).await?;
             self.at_modules = !more;
             return Ok(Reaped { rows, more: true });
         }

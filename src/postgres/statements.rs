@@ -40,28 +40,51 @@ FROM {lane}
 WHERE lane = ANY($1::smallint[])
 FOR UPDATE SKIP LOCKED";
 
-/// Which unsent rows may be read: above the mark, not of a held topic, and not of a blocked key. A mark is valid only
-/// for the set of holds and blocked keys under which it was raised, so the version decides in the same snapshot. The
-/// held topics are an array that is read once; NOT EXISTS for each row costs five times as much.
+/// Which unsent rows may be read: above the mark, not of a topic that is held or paused, and not of a key that is blocked
+/// or paused. A mark is valid only for the set of holds, blocked keys and pauses under which it was raised, so the version
+/// decides in the same snapshot. If everything is paused, there is no row above what is asked for: so the index is not read,
+/// and no node of the plan looks at each row for it. The topics are an array that is read once; NOT EXISTS for each row
+/// costs five times as much.
 const PENDING: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
-    AND o.id > CASE WHEN v.version = $3::bigint THEN l.low ELSE -9223372036854775808 END
+    AND o.id > CASE WHEN {all_paused} THEN 9223372036854775807
+                    WHEN v.version = $3::bigint THEN l.low
+                    ELSE -9223372036854775808 END
     AND {not_held}
     AND {not_blocked}";
 
-/// Which row a held topic is probed with: the first unsent one of the key that row $7 belongs to.
+/// Which row a held topic is probed with: the first unsent one of the key that row $7 belongs to. None if it is paused.
 const FIRST_OF_KEY: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
     AND o.id > l.low AND $3::bigint IS NOT NULL
     AND {of_key_of_row}
+    AND {not_paused}
     AND {not_blocked}";
 
-/// Whether the key of this row is blocked. That none is, is asked once.
-pub(super) const NOT_BLOCKED: &str = "(NOT EXISTS (SELECT FROM {blocked_key}) OR NOT EXISTS (
+/// Everything is paused. It names no row, so the server asks it once for all lanes.
+const ALL_PAUSED: &str = "EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL)";
+
+/// The topic of this row, or everything, is not paused.
+const NOT_PAUSED: &str = "NOT EXISTS (
+        SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = {topic_of_row}))";
+
+/// The key of this row is not paused.
+const KEY_NOT_PAUSED: &str = "NOT EXISTS (
+        SELECT FROM {pause} b
+        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type})";
+
+/// The key of this row is not blocked.
+const KEY_NOT_BLOCKED: &str = "NOT EXISTS (
         SELECT FROM {blocked_key} b
-        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type}))";
+        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{of_type})";
+
+/// Whether the key of this row is neither blocked nor paused. That none is, is asked once.
+const NOT_BLOCKED: &str = "(NOT EXISTS (
+        SELECT 1 FROM {blocked_key} UNION ALL SELECT 1 FROM {pause} WHERE aggregate_id IS NOT NULL)
+    OR {key_not_blocked}
+    AND {key_not_paused})";
 
 /// Reads the lanes one after the other, of each at most its share. The LEFT JOIN gives the version even if no row is
 /// pending.
@@ -279,10 +302,13 @@ impl Statements {
         template: &TopicTemplate,
         record_bytes_max: i32,
     ) -> Statements {
+        let of_type = if template.is_constant() { "" } else { OF_TYPE };
         let render = |sql: &str| {
             let sql = sql
                 .replace("{pending}", PENDING)
                 .replace("{first_of_key}", FIRST_OF_KEY)
+                .replace("{all_paused}", ALL_PAUSED)
+                .replace("{not_paused}", NOT_PAUSED)
                 .replace("{not_held}", &not_held(template))
                 .replace("{too_large}", TOO_LARGE)
                 .replace("{headers_read}", HEADERS_READ)
@@ -290,9 +316,12 @@ impl Statements {
                 .replace("{headers_large}", HEADERS_LARGE)
                 .replace("{headers_length}", HEADERS_LENGTH)
                 .replace("{not_blocked}", NOT_BLOCKED)
-                .replace("{of_type}", of_type(template))
+                .replace("{key_not_blocked}", KEY_NOT_BLOCKED)
+                .replace("{key_not_paused}", KEY_NOT_PAUSED)
+                .replace("{of_type}", of_type)
                 .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
-                .replace("{of_topic}", &of_topic(template))
+                .replace("{of_topic}", "{topic_of_row} = $1::text")
+                .replace("{topic_of_row}", &topic_of_row(template))
                 .replace("{length}", &payload.length_sql("o.payload"))
                 .replace("{payload_bytes}", &payload.bytes_sql("payload"))
                 .replace("{headers}", "headers")
@@ -346,31 +375,58 @@ const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WH
 const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
         = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $7::bigint)";
 
-/// What [`NOT_BLOCKED`] asks beside the key.
-pub(super) fn of_type(template: &TopicTemplate) -> &'static str {
-    if template.is_constant() { "" } else { OF_TYPE }
+/// What an unsent row `o` waits for, as conditions of SQL, with the names of the tables still to be filled in.
+pub(super) struct Waits {
+    /// Its topic is held.
+    pub(super) held: String,
+    /// Its key is blocked.
+    pub(super) blocked: String,
+    /// Everything, its topic or its key is paused.
+    pub(super) paused: String,
 }
 
-/// The rows of topic $1.
-fn of_topic(template: &TopicTemplate) -> String {
-    let literal = super::table::quote_literal;
-    if template.is_constant() {
-        return format!("$1::text = {}", literal(template.prefix()));
+impl Waits {
+    /// By this template.
+    pub(super) fn new(template: &TopicTemplate) -> Waits {
+        let of_type = if template.is_constant() { "" } else { OF_TYPE };
+        let filled =
+            |sql: &str| sql.replace("{of_type}", of_type).replace("{topic_of_row}", &topic_of_row(template));
+        Waits {
+            held: filled("EXISTS (SELECT FROM {hold} b WHERE b.topic = {topic_of_row})"),
+            blocked: filled(&format!("NOT ({KEY_NOT_BLOCKED})")),
+            paused: filled(&format!("NOT ({NOT_PAUSED} AND {KEY_NOT_PAUSED})")),
+        }
     }
-    format!("{} || o.aggregate_type || {} = $1::text", literal(template.prefix()), literal(template.suffix()))
 }
 
-/// The rows whose topic is not held. Holds name topics; the template turns around into the aggregate types of these.
-pub(super) fn not_held(template: &TopicTemplate) -> String {
+fn topic_of_row(template: &TopicTemplate) -> String {
     let literal = super::table::quote_literal;
     if template.is_constant() {
-        return format!("NOT EXISTS (SELECT FROM {{hold}} WHERE topic = {})", literal(template.prefix()));
+        return literal(template.prefix());
+    }
+    format!("{} || o.aggregate_type || {}", literal(template.prefix()), literal(template.suffix()))
+}
+
+/// The topics whose rows wait.
+const WAITING_TOPICS: &str = "(
+            SELECT topic FROM {hold} UNION ALL SELECT topic FROM {pause} WHERE topic IS NOT NULL AND aggregate_id IS NULL
+        ) AS waiting";
+
+/// The rows whose topic is neither held nor paused. Holds and pauses name topics; the template turns around into the
+/// aggregate types of these.
+fn not_held(template: &TopicTemplate) -> String {
+    let literal = super::table::quote_literal;
+    if template.is_constant() {
+        return format!(
+            "NOT EXISTS (SELECT 1 FROM {WAITING_TOPICS} WHERE topic = {})",
+            literal(template.prefix())
+        );
     }
     let (prefix, suffix) = (template.prefix(), template.suffix());
     format!(
         "o.aggregate_type <> ALL (ARRAY(
         SELECT substr(topic, {from}, greatest(length(topic) - {around}, 0))
-        FROM {{hold}}
+        FROM {WAITING_TOPICS}
         WHERE length(topic) >= {around} AND starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))",
         from = prefix.chars().count() + 1,
         around = prefix.chars().count() + suffix.chars().count(),

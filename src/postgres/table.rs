@@ -10,12 +10,13 @@ use std::str::FromStr;
 const IDENTIFIER_BYTES_MAX: usize = 63;
 
 /// What derives its name from the outbox table: the placeholder in SQL text, and the suffix of the name.
-const DERIVED: [(&str, &str); 10] = [
+const DERIVED: [(&str, &str); 11] = [
     ("outbox", ""),
     ("lane", "_lane"),
     ("dead_letter", "_dead_letter"),
     ("hold", "_hold"),
     ("blocked_key", "_blocked_key"),
+    ("pause", "_pause"),
     ("act", "_act"),
     ("hold_version", "_hold_version"),
     ("hold_changed", "_hold_changed"),
@@ -148,12 +149,17 @@ impl TableName {
         self.derived("_blocked_key")
     }
 
+    /// The table of what operators have paused, quoted.
+    pub fn pause(&self) -> String {
+        self.derived("_pause")
+    }
+
     /// The table of what operators did, quoted.
     pub fn act(&self) -> String {
         self.derived("_act")
     }
 
-    /// The table that counts changes of the holds and blocked keys, quoted.
+    /// The table that counts changes of the holds, blocked keys and pauses, quoted.
     pub fn hold_version(&self) -> String {
         self.derived("_hold_version")
     }

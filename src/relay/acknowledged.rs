@@ -3,10 +3,11 @@
 //! It is the whole recovery path. Whatever made a settlement fail, a claim that reads such a row again settles it
 //! without publishing it. The row is recognised by id *and* event_id: after a failover ids are issued again.
 //!
-//! A row of a topic that is held by now is not read, though it is unsent: an entry outlives a claim that does not read its
-//! row, unless that claim saw the same set of holds as the one that published it, or none at all.
+//! A row that is held, blocked or paused by now is not read, though it is unsent: an entry outlives a claim that does not
+//! read its row, unless that claim saw the same set of holds as the one that published it, or none at all.
 //!
-//! Bounded: a lane's rows are claimed again before anything behind them, so each lane holds at most one batch here.
+//! Bounded: a lane's rows are claimed again before anything behind them, so each lane holds at most one batch here, and one
+//! more for each change of the set of holds that a failed settlement fell together with, until nothing is held any more.
 
 use super::batch::Reach;
 use super::event::Event;

@@ -67,7 +67,7 @@ pub async fn run<O: Outbox, P: Publisher>(
 ) -> Result<Cycle, Fault> {
     // What is read along of a lane that turns out to be somebody else's is thrown away.
     let apart = relay.board.has_more(lanes) || relay.board.was_elsewhere(lanes);
-    let rows_max = if apart { relay.limits.batch_rows } else { prompt_rows(relay) };
+    let rows_max = if apart { relay.limits().batch_rows } else { prompt_rows(relay) };
     let ahead = (!apart).then(|| Ask::new(relay, lanes, rows_max));
     let mut claim = outbox.claim(lanes, ahead.as_ref().map(|ask| &ask.read)).await?;
     if claim.lanes().is_empty() {
@@ -82,7 +82,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         Some(ask) if ask.start.epoch() == relay.marks.borrow().epoch() => ask.only(lanes, &owned),
         _ => Ask::new(relay, &owned, rows_max),
     };
-    let deadline = Instant::now() + relay.limits.publish_timeout;
+    let deadline = Instant::now() + relay.limits().publish_timeout;
 
     let mut session_now = match session.take() {
         Some(session) => session,
@@ -92,7 +92,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         },
     };
     session_now.begin(&relay.refusals);
-    let mut batch = Batch::new(relay.limits.on_rejected);
+    let mut batch = Batch::new(relay.limits().on_rejected);
     let mut published = publish(relay, &mut session_now, &mut claim, &ask, &mut batch, deadline).await;
     if published.is_err() {
         // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
@@ -173,7 +173,7 @@ impl Ask {
 
 /// How many rows to read at once where no backlog is known of.
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
-    let limits = &relay.limits;
+    let limits = relay.limits();
     relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
@@ -192,7 +192,8 @@ async fn publish<C: Claim, P: Publisher>(
     batch: &mut Batch<C::Event>,
     deadline: Instant,
 ) -> Result<i64, Fault> {
-    let limits = &relay.limits;
+    // One set of them for the whole batch, whatever a reload does meanwhile.
+    let limits = relay.limits();
     batch.ask(&ask.read.shares);
     if !ask.sent {
         claim.read(&ask.read).await?;
@@ -200,7 +201,10 @@ async fn publish<C: Claim, P: Publisher>(
     fail_point::reach("read-sent").await;
     let hold_version = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
-        let rows = relay.expected_rows(bytes_left).min(limits.batch_rows - batch.len()).min(SLICE_ROWS_MAX);
+        let rows = relay
+            .expected_rows(bytes_left)
+            .min(limits.batch_rows.saturating_sub(batch.len()))
+            .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
@@ -245,7 +249,7 @@ async fn hear<E: Event, P: Publisher>(
     deadline: Instant,
 ) {
     let begun = Instant::now();
-    let patience = relay.limits.publish_timeout / STUCK_SHARE;
+    let patience = relay.limits().publish_timeout / STUCK_SHARE;
     let mut look_at = begun + patience;
     while look_at < deadline {
         if timeout_at(look_at, session.finish(batch)).await.is_ok() {
@@ -286,7 +290,7 @@ async fn by<C: Claim, P: Publisher>(
 }
 
 fn overdue<P>(relay: &Relay<P>) -> Failure {
-    let waited = relay.limits.publish_timeout;
+    let waited = relay.limits().publish_timeout;
     Failure::unknown(format!("Kafka has not acknowledged everything within publish_timeout ({waited:?})"))
 }
 
@@ -301,7 +305,7 @@ pub(super) async fn alive<C: Claim, P: Publisher, T>(
     let mut kept = Ok(());
     loop {
         let beat = async {
-            sleep(relay.limits.takeover_timeout / 3).await;
+            sleep(relay.limits().takeover_timeout / 3).await;
             claim.keep_alive().await
         };
         tokio::select! {

@@ -113,13 +113,14 @@ fn innocent<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: 
 fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
     let refused = relay.refusals.refused(topic, row.event_id(), too_large);
-    refused > relay.limits.rejections_before_hold as usize
+    refused > relay.limits().rejections_before_hold as usize
 }
 
 fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
     let error = format!(
         "more than {} events were refused one after the other, each of them alone: {}",
-        relay.limits.rejections_before_hold, failure.error
+        relay.limits().rejections_before_hold,
+        failure.error
     );
     REJECTS_EVERYTHING.rejection(error)
 }

@@ -27,8 +27,10 @@ pub mod marks;
 pub mod outage;
 pub mod outbox;
 pub mod partition;
+pub mod pauses;
 pub mod probe;
 pub mod prober;
+pub mod progress;
 pub mod publisher;
 pub mod reaper;
 pub mod reason;
@@ -69,8 +71,10 @@ pub struct Relay<P> {
     pub publisher: P,
     /// From `aggregate_type` to topic.
     pub template: TopicTemplate,
-    /// What bounds a batch and its waits.
-    pub limits: Limits,
+    /// What bounds a batch and its waits; a reload changes it.
+    limits: Cell<Limits>,
+    /// How often the sessions were to be renewed.
+    renewals: Cell<u64>,
     /// Which lanes have work.
     pub board: Board,
     /// Whether Kafka answers.
@@ -104,7 +108,7 @@ pub struct Relay<P> {
 }
 
 /// What bounds a batch and its waits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Rows a batch.
     pub batch_rows: usize,
@@ -134,7 +138,8 @@ impl<P> Relay<P> {
         Relay {
             publisher,
             template,
-            limits,
+            limits: Cell::new(limits),
+            renewals: Cell::new(0),
             board: Board::new(),
             gate: Gate::new(),
             marks,
@@ -151,6 +156,24 @@ impl<P> Relay<P> {
             heard_at: Cell::new(None),
             nothing_held_at: Cell::new(None),
         }
+    }
+
+    /// What bounds a batch and its waits now.
+    pub fn limits(&self) -> Limits {
+        self.limits.get()
+    }
+
+    /// From now on these bounds hold; a batch under way may still keep to those before. Sessions are renewed, since the
+    /// queue of a producer is made for the batches of its time.
+    pub fn set_limits(&self, limits: Limits) {
+        self.limits.set(limits);
+        self.renew_sessions();
+    }
+
+    /// Each worker replaces its session before its next cycle: nothing of it is in flight then. A new one is made with
+    /// the settings and the secrets of its time.
+    pub fn renew_sessions(&self) {
+        self.renewals.set(self.renewals.get() + 1);
     }
 
     /// Postgres failed this party. One that fails anybody is not ready.
@@ -175,7 +198,7 @@ impl<P> Relay<P> {
 
     /// A slice did not come through: perhaps it was too much for the network, so that the next one is smaller.
     fn expect_larger_rows(&self) {
-        self.row_bytes.set(self.row_bytes.get().saturating_mul(4).min(self.limits.batch_bytes));
+        self.row_bytes.set(self.row_bytes.get().saturating_mul(4).min(self.limits().batch_bytes));
     }
 
     /// Takes in what a slice says beside its rows.

@@ -40,7 +40,7 @@ pub async fn probe<P: Publisher, H: Holds, O: Outbox>(
         Err(failure) => return Ok(Probe::Fails(failure)),
     };
     let Some(witness) = holds.witness(due).await? else { return Ok(Probe::Works) };
-    if timeout(relay.limits.publish_timeout, relay.board.reserve(witness.lane)).await.is_err() {
+    if timeout(relay.limits().publish_timeout, relay.board.reserve(witness.lane)).await.is_err() {
         relay.board.forgo(witness.lane);
         return Ok(Probe::Unknown);
     }
@@ -89,7 +89,8 @@ async fn publish_first<P: Publisher, O: Outbox>(
     }
     let partition = partition::of(row.key(), partitions);
     let alone = [row];
-    let judging = timeout(relay.limits.publish_timeout, relay.publisher.judge(&due.topic, partition, &alone));
+    let judging =
+        timeout(relay.limits().publish_timeout, relay.publisher.judge(&due.topic, partition, &alone));
     let (judged, kept) = alive(relay, &mut claim, judging).await;
     let failure = match judged {
         Ok(Judged { failure: None, .. }) => None,

@@ -6,6 +6,7 @@ use super::failure::{Failure, FailureKind, Fault, FaultKind};
 use super::lane::Lane;
 use super::outage::Outage;
 use super::outbox::Outbox;
+use super::pauses::{Counts, Pause, Told};
 use super::probe::{Probe, probe};
 use super::publisher::Publisher;
 use super::reason::remedy;
@@ -25,11 +26,13 @@ const HOLDS_EVERY: Duration = Duration::from_millis(500);
 /// The holds, which are rows in the database: all relays agree on them.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Holds {
-    /// How many topics are held, and how many keys blocked.
+    /// How many topics are held, how many keys blocked, and how much is paused.
     async fn count(&mut self) -> Result<Waiting, Fault>;
+    /// Some of the pauses, for people.
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
     /// Some of the held topics, with the reasons, for people.
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
-    /// A topic whose time for a probe has come, if there is one. No other relay gets it meanwhile.
+    /// A topic whose time for a probe has come, and that is not paused, if there is one. No other relay gets it meanwhile.
     async fn due(&mut self) -> Result<Option<Due>, Fault>;
     /// A row to probe it with; `None` if no row waits for it.
     async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault>;
@@ -48,8 +51,17 @@ pub struct Waiting {
     pub topics: i64,
     /// Blocked keys.
     pub keys: i64,
+    /// What operators have paused.
+    pub paused: Counts,
     /// The version of this set.
     pub hold_version: i64,
+}
+
+impl Waiting {
+    /// No row has to wait.
+    pub fn is_empty(&self) -> bool {
+        self.topics + self.keys + self.paused.total() == 0
+    }
 }
 
 /// A held topic that is to be probed.
@@ -117,34 +129,23 @@ fn advice(failure: &Failure) -> String {
     )
 }
 
-/// Probes held topics when their time has come.
-pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
-    let outage = Outage::new("probing held topics");
+/// Looks what waits, for metrics and the log: while Kafka is away, or a probe takes long, too.
+pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
+    let outage = Outage::new("looking for what waits");
+    let mut told = Told::default();
     loop {
-        relay.gate.opened().await;
-        fail_point::reach("probing-holds").await;
-        match probe_due(&relay, &mut holds, &mut outbox).await {
-            Ok(_) => outage.worked(0),
-            // The scout meets that too, and says it.
-            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
-            Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
-        }
+        note(&outage, look(&relay, &mut holds, &mut told).await);
         sleep(HOLDS_EVERY).await;
     }
 }
 
-/// Probes every held topic whose time has come, once. Returns how many were lifted.
-pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
-    relay: &Relay<P>,
-    holds: &mut H,
-    outbox: &mut O,
-) -> Result<usize, Fault> {
-    let mut lifted = 0;
+async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> Result<(), Fault> {
     let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
     relay.stats.blocked_keys.set(waiting.keys);
-    relay.nothing_held_at.set((waiting.topics + waiting.keys == 0).then_some(waiting.hold_version));
+    relay.stats.count_pauses(waiting.paused);
+    relay.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
@@ -152,14 +153,45 @@ pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
             say_lifted(&topic, Some(lasted));
         }
     }
-    if waiting.topics == 0 {
-        return Ok(0);
+    if told.is_older_than(waiting.hold_version) {
+        let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
+        told.tell(waiting.hold_version, pauses);
     }
+    Ok(())
+}
+
+fn note(outage: &Outage, done: Result<(), Fault>) {
+    match done {
+        Ok(()) => outage.worked(0),
+        // The scout meets that too, and says it.
+        Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
+        Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
+    }
+}
+
+/// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
+pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
+    let outage = Outage::new("probing held topics");
+    loop {
+        relay.gate.opened().await;
+        fail_point::reach("probing-holds").await;
+        if relay.stats.held_topics.get() > 0 {
+            note(&outage, probe_due(&relay, &mut holds, &mut outbox).await);
+        }
+        sleep(HOLDS_EVERY).await;
+    }
+}
+
+/// Probes every held topic whose time has come, once.
+async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
+    relay: &Relay<P>,
+    holds: &mut H,
+    outbox: &mut O,
+) -> Result<(), Fault> {
     while let Some(due) = holds.due().await? {
         match probe(relay, holds, outbox, &due).await? {
             Probe::Works => {
                 holds.lift(&due.topic).await?;
-                lifted += 1;
                 say_lifted(&due.topic, relay.holding.ends(&due.topic));
             }
             Probe::Fails(failure) => {
@@ -169,7 +201,7 @@ pub async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
             Probe::Unknown => holds.again(&due.topic).await?,
         }
     }
-    Ok(lifted)
+    Ok(())
 }
 
 fn say_lifted(topic: &str, lasted: Option<Duration>) {

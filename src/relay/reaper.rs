@@ -6,13 +6,29 @@ use super::stats::Stats;
 use super::worker::POSTGRES_ADVICE;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::sleep;
+
+/// How long sent rows are kept, and how the others are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// From one round to the next.
+    pub interval: Duration,
+    /// Sent longer ago than this is old.
+    pub retention: Duration,
+    /// So old are the inbox's marks that go.
+    pub inbox_retention: Duration,
+    /// So old are the finished requests that go.
+    pub idempotency_retention: Duration,
+    /// At most so many rows a transaction.
+    pub batch_rows: usize,
+}
 
 /// The reaper's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Reap {
     /// Deletes one batch.
-    async fn reap_once(&mut self) -> Result<Reaped, Fault>;
+    async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault>;
 }
 
 /// What one batch did.
@@ -24,11 +40,12 @@ pub struct Reaped {
     pub more: bool,
 }
 
-/// Reaps every `interval`, until everything old is gone.
-pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<Stats>) {
+/// Reaps every `interval`, until everything old is gone. Another pace holds at once.
+pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>, stats: Arc<Stats>) {
     let outage = Outage::new("the reaper");
     loop {
-        let reaped = reap.reap_once().await;
+        let pace = *paces.borrow_and_update();
+        let reaped = reap.reap_once(pace).await;
         stats.reaper_batches.inc();
         stats.reaper_faults.inc_by(reaped.is_err().into());
         match reaped {
@@ -44,6 +61,9 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, interval: Duration, stats: Arc<S
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }
-        sleep(interval).await;
+        tokio::select! {
+            () = sleep(pace.interval) => {}
+            Ok(()) = paces.changed() => {}
+        }
     }
 }

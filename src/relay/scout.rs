@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
+/// However long the wait between two looks is: that the scout waits is no reason to take it for dead.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
 const SWEEP_SHARE: u32 = 50;
@@ -136,7 +138,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            let patience = self.relay.limits.publish_timeout;
+            let patience = self.relay.limits().publish_timeout;
             tokio::select! {
                 biased;
                 () = self.relay.gate.opened() => {}
@@ -292,7 +294,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.interval = if self.relay.board.take_progress() {
             POLL_FIRST
         } else {
-            (self.interval * 2).min(self.relay.limits.poll_interval)
+            (self.interval * 2).min(self.relay.limits().poll_interval)
         };
         let begun = Instant::now();
         // While every worker is busy there is nothing to ask, but the fence goes on.
@@ -304,6 +306,14 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             } => {}
             () = sleep(FENCE_EVERY), if !self.relay.board.has_free_worker() => {}
             () = self.relay.board.stopped() => {}
+            () = self.beat() => {}
+        }
+    }
+
+    async fn beat(&self) {
+        loop {
+            sleep(BEAT_EVERY).await;
+            self.relay.stats.beat();
         }
     }
 }

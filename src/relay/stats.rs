@@ -3,6 +3,8 @@
 pub mod client;
 pub mod labels;
 
+use super::pauses::Counts;
+use super::progress::Progress;
 use client::ClientStats;
 use labels::{Named, PerLabel};
 use prometheus_client::metrics::counter::Counter;
@@ -88,12 +90,16 @@ pub struct Stats {
     pub topics_held: PerLabel<Gauge>,
     /// Keys whose rows wait until somebody decides.
     pub blocked_keys: Gauge,
+    /// How many pauses there are: of everything, of a topic, of a key.
+    pub paused: PerLabel<Gauge>,
     /// Acknowledged rows whose settlement is not confirmed.
     pub unsettled: Gauge,
     /// Seconds since the oldest unsent row was inserted, by the database's clock.
     pub oldest_seconds: Gauge<f64, AtomicU64>,
     /// Unsent rows: exact up to 10,000, above that the span of their ids.
     pub backlog: Gauge,
+    /// The steps of the scout and the workers.
+    pub progress: Progress,
     started: Instant,
     scout_beat_ms: AtomicI64,
     measured_ms: AtomicI64,
@@ -103,7 +109,7 @@ pub struct Stats {
 impl Stats {
     /// Nothing has happened.
     pub fn new() -> Stats {
-        Stats {
+        let stats = Stats {
             published: Counter::default(),
             recovered: Counter::default(),
             dead_letters: Counter::default(),
@@ -138,14 +144,31 @@ impl Stats {
             held_topics: Gauge::default(),
             topics_held: PerLabel::default(),
             blocked_keys: Gauge::default(),
+            paused: PerLabel::default(),
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),
             backlog: Gauge::default(),
+            progress: Progress::new(),
             started: Instant::now(),
             scout_beat_ms: AtomicI64::new(0),
             measured_ms: AtomicI64::new(0),
             stopping: AtomicBool::new(false),
+        };
+        stats.count_pauses(Counts::default());
+        stats
+    }
+
+    /// There are so many pauses.
+    pub fn count_pauses(&self, counts: Counts) {
+        let Counts { everything, topics, keys } = counts;
+        for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
+            self.paused.get_or_create(&vec![("scope", scope.to_owned())]).set(pauses);
         }
+    }
+
+    /// Everything is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.get_or_create(&vec![("scope", "everything".to_owned())]).get() > 0
     }
 
     /// These topics are held, with these reasons.
@@ -178,6 +201,7 @@ impl Stats {
     /// The cycle made progress: the scout came round.
     pub fn beat(&self) {
         self.scout_beat_ms.store(self.age_ms(), Ordering::Relaxed);
+        self.progress.scouted();
     }
 
     /// How long ago the scout last came round.

@@ -25,6 +25,7 @@ pub async fn work<O: Outbox, P: Publisher>(
     random: fastrand::Rng,
 ) {
     let mut session: Option<Session<P::Producer>> = None;
+    let mut renewals = relay.renewals.get();
     let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
     relay.stats.workers.inc();
     while let Some(lanes) = relay.board.take().await {
@@ -33,13 +34,20 @@ pub async fn work<O: Outbox, P: Publisher>(
             wait_for_gate(&relay).await;
             continue;
         }
+        let now = relay.renewals.get();
+        if std::mem::replace(&mut renewals, now) != now
+            && let Some(session) = session.take()
+        {
+            session.abandon();
+        }
         let begun = Instant::now();
         // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
         // is, goes round instead of waiting for it too.
         let skip_locked = relay.acknowledged.borrow().has_any_of(&lanes);
         relay.stats.workers_busy.inc();
         relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
-        let done = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked).await;
+        let cycle = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked);
+        let done = relay.stats.progress.of(number, cycle).await;
         relay.stats.lanes_in_hand.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);

@@ -4,7 +4,7 @@ use super::Setup;
 use crate::support::database::run;
 use outbox_relay::postgres::grants::{operator_grants, relay_grants};
 
-const COMMANDS: [&[&str]; 8] = [
+const COMMANDS: [&[&str]; 10] = [
     &["run"],
     &["run", "--once"],
     &["status"],
@@ -13,6 +13,8 @@ const COMMANDS: [&[&str]; 8] = [
     &["dead-letters", "list"],
     &["dead-letters", "requeue", "--all"],
     &["blocked-keys", "retry", "--all"],
+    &["pause"],
+    &["resume"],
 ];
 
 fn all_fail(setup: &Setup, said: &[&str]) {

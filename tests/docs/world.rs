@@ -149,7 +149,7 @@ impl World {
     pub async fn with_outbox(&mut self) {
         let text = "psql postgres -c 'CREATE DATABASE app'\n\
                     printf '[postgres]\\nurl = \"postgres://outbox_relay@localhost/app\"\\n[kafka]\\nbootstrap_servers = \
-                    \"localhost:9092\"\\n' > config.toml\n\
+                    \"localhost:9092\"\\n[outbox]\\ntopic = \"events.{aggregate_type}\"\\n' > config.toml\n\
                     OUTBOX_RELAY__POSTGRES__URL=postgres://postgres@localhost/app outbox-relay migrate --config config.toml\n\
                     outbox-relay migrate --config config.toml --print-roles | psql -q -v ON_ERROR_STOP=1";
         let block = Block { line: 0, kind: Kind::Shell, text: text.to_owned(), prints: None };

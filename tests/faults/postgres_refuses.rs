@@ -130,6 +130,29 @@ async fn a_password_that_was_rotated_is_read_again() {
 }
 
 #[tokio::test]
+async fn a_password_in_the_configuration_is_taken_up_by_a_reload() {
+    let server = PostgresServer::start(&[]).await;
+    let setup = Setup::of(Outbox::create_on(&server, "reloaded", 3).await).await;
+    let role = setup.role.clone();
+    let hba = server.data().join("pg_hba.conf");
+    let rules = std::fs::read_to_string(&hba).unwrap();
+    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
+    server.reload();
+    // The url's own password is wrong: the key comes before it.
+    let url = setup.url("none");
+    let with = |password: &str| {
+        world::relay(&setup.outbox).set("postgres", "url", url.clone()).set("postgres", "password", password)
+    };
+    let relay = with("first").start().await;
+    run(&setup.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'second'")).await;
+    setup.terminate().await;
+    setup.wait_until_not_ready(&relay, "password authentication failed").await;
+    relay.reload(with("second"));
+    let begun = Instant::now();
+    setup.assert_resumed(relay, "password reloaded", begun).await;
+}
+
+#[tokio::test]
 async fn a_server_without_a_free_connection_is_waited_for() {
     let server = PostgresServer::start(&[("max_connections", "24")]).await;
     let setup = Setup::of(Outbox::create_on(&server, "too_many", 3).await).await;

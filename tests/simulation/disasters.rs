@@ -36,6 +36,7 @@ impl Scene<'_> {
             Disaster::Kill => doom(Doom::Killed),
             Disaster::HostLost => doom(Doom::HostLost),
             Disaster::Stop => relay.stop(),
+            Disaster::Reload => relay.reload(),
             Disaster::FreezeShort => doom(Doom::Frozen(any_time(TAKEOVER))),
             Disaster::FreezeLong => doom(Doom::Frozen(TAKEOVER + any_time(PUBLISH_TIMEOUT))),
             Disaster::CutFromPostgres => {

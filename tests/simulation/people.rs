@@ -4,7 +4,7 @@ use super::event::SimEvent;
 use super::kafka::broker::Broker;
 use super::plan::Sabotage;
 use super::postgres::server::{OpenTransaction, Server};
-use super::postgres::{Change, Row};
+use super::postgres::{Change, Row, Scope};
 use super::world::World;
 use std::rc::Rc;
 use tokio::sync::Mutex;
@@ -39,11 +39,12 @@ impl People {
             });
         }
         type Act = fn(Rc<People>) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
-        let acts: [(u32, Act); 4] = [
+        let acts: [(u32, Act); 5] = [
             (plan.row_locks, |people| Box::pin(async move { people.lock_a_row().await })),
             (plan.put_backs, |people| Box::pin(async move { people.put_back().await })),
             (plan.holds_by_hand, |people| Box::pin(async move { people.hold_a_topic().await })),
             (plan.requeues, |people| Box::pin(async move { people.requeue().await })),
+            (plan.pauses, |people| Box::pin(async move { people.pause().await })),
         ];
         for (times, act) in acts {
             for _ in 0..times {
@@ -143,6 +144,31 @@ impl People {
         if self.server.held(Some(topic)).is_some() {
             self.server.commit_at_once(&[Change::Lift(topic)], true);
         }
+    }
+
+    /// An operator pauses something, and resumes it later.
+    async fn pause(&self) {
+        self.some_time().await;
+        let topic = self.world.below(self.world.plan.topics as u64) as u8;
+        let key = self.world.below(self.world.plan.keys) as u8;
+        let scope = match self.world.below(3) {
+            0 => Scope::Everything,
+            1 => Scope::Topic(topic),
+            _ => Scope::Key(topic, key),
+        };
+        if !self.server.paused().contains(&scope) {
+            self.server.commit_at_once(&[Change::Pause(scope)], true);
+        }
+        self.world.pass(3_000).await;
+        if self.server.paused().contains(&scope) {
+            self.server.commit_at_once(&[Change::Resume(scope)], true);
+        }
+    }
+
+    /// In the end nothing is paused: a failover may have lost that it was resumed.
+    pub fn resume_all(&self) {
+        let resumed: Vec<Change> = self.server.paused().into_iter().map(Change::Resume).collect();
+        self.server.commit_at_once(&resumed, true);
     }
 
     /// An operator mends what was wrong with a row, and lets its key go on.

@@ -47,11 +47,12 @@ pub struct Plan {
     pub request_answer_lost: u32,
     /// A request is refused although nothing is wrong with it, for good: the producer cannot go on.
     pub session_fatal: u32,
-    /// Somebody locks rows for a while; put-backs, holds by hand and requeues, so many each.
+    /// Somebody locks rows for a while; put-backs, holds by hand, requeues and pauses, so many each.
     pub row_locks: u32,
     pub put_backs: u32,
     pub holds_by_hand: u32,
     pub requeues: u32,
+    pub pauses: u32,
     /// How many disasters strike, and which kinds of them.
     pub disasters: u32,
     pub kinds: &'static [Disaster],
@@ -67,6 +68,8 @@ pub enum Disaster {
     HostLost,
     /// SIGTERM: it finishes what is in flight.
     Stop,
+    /// SIGHUP: other limits hold from now on.
+    Reload,
     FreezeShort,
     FreezeLong,
     CutFromPostgres,
@@ -97,6 +100,7 @@ pub const ALL: &[Disaster] = &[
     D::Kill,
     D::HostLost,
     D::Stop,
+    D::Reload,
     D::FreezeShort,
     D::FreezeLong,
     D::CutFromPostgres,
@@ -134,6 +138,10 @@ pub enum Sabotage {
     MarkKeptOverFailover,
     /// Marks stay when a hold ends.
     MarkKeptOverHold,
+    /// The read goes by the pauses of a second ago, as a relay that remembers them would.
+    PausesRemembered,
+    /// A held topic is probed although it is paused.
+    ProbedThoughPaused,
     /// Rows are reported as stored when they are handed over.
     SettledBeforeAcknowledged,
     /// The acknowledged set knows a row by its id alone.
@@ -194,6 +202,7 @@ pub const CALM: Plan = Plan {
     put_backs: 0,
     holds_by_hand: 0,
     requeues: 0,
+    pauses: 0,
     disasters: 0,
     kinds: &[],
     sabotage: None,
@@ -246,6 +255,7 @@ impl Plan {
             put_backs: perhaps(2),
             holds_by_hand: perhaps(1),
             requeues: perhaps(2),
+            pauses: perhaps(2),
             disasters: random.u32(0..=3),
             kinds: ALL,
             ..if seed.is_multiple_of(3) { Plan::busy(seed) } else { Plan::calm(seed) }

@@ -1,5 +1,6 @@
 //! A relay as a process: it can be killed or frozen before any poll of any of its tasks, that is at every await.
 
+use super::postgres::server::TAKEOVER;
 use super::world::{World, add};
 use std::cell::Cell;
 use std::pin::Pin;
@@ -8,6 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+/// After a freeze the next short one waits until Postgres has heard of it again: two short ones must not make a long one.
+const HEARD_AGAIN: Duration = Duration::from_millis(1_500);
 
 /// One life of one relay.
 pub struct Process {
@@ -18,6 +22,8 @@ pub struct Process {
     /// Wakes the one who buries it.
     pub died: Notify,
     frozen_until: Cell<Instant>,
+    /// It was frozen before.
+    was_frozen: Cell<bool>,
     postgres_cut_until: Cell<Instant>,
     kafka_cut_until: Cell<Instant>,
     doom: Cell<Option<(u64, Doom)>>,
@@ -44,6 +50,7 @@ impl Process {
             dead: Cell::new(false),
             died: Notify::new(),
             frozen_until: Cell::new(now),
+            was_frozen: Cell::new(false),
             postgres_cut_until: Cell::new(now),
             kafka_cut_until: Cell::new(now),
             doom: Cell::new(None),
@@ -102,12 +109,19 @@ impl Process {
         if steps > 0 {
             return self.doom.set(Some((steps - 1, doom)));
         }
+        let frozen_again = self.was_frozen.get() && matches!(doom, Doom::Frozen(time) if time <= TAKEOVER);
+        if frozen_again && self.frozen_until.get() + HEARD_AGAIN > Instant::now() {
+            return;
+        }
         self.doom.set(None);
         self.world.note("relay is", (self.number, doom));
         add(&self.world.count.interruptions, 1);
         let now = Instant::now();
         match doom {
-            Doom::Frozen(time) => self.frozen_until.set(now + time),
+            Doom::Frozen(time) => {
+                self.frozen_until.set(now + time);
+                self.was_frozen.set(true);
+            }
             Doom::Killed | Doom::HostLost => {
                 if matches!(doom, Doom::HostLost) {
                     self.postgres_cut_until.set(now + Duration::from_secs(3_600));

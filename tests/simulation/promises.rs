@@ -2,9 +2,10 @@
 
 use super::event::SimEvent;
 use super::plan::Plan;
+use super::postgres::Scope;
 use super::world::{World, add};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,6 +20,12 @@ struct State {
     events: Vec<Known>,
     /// Identities in the order of their commits, for each topic and key.
     orders: BTreeMap<(u8, u8), Vec<u32>>,
+    /// Counts pauses and reads, in the order in which they happen.
+    moment: u64,
+    /// What is paused, and since which moment.
+    pauses: Vec<(Scope, u64)>,
+    /// When a relay, by its number, has last read an event.
+    reads: HashMap<(usize, u32), u64>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -88,9 +95,41 @@ impl Promises {
     pub fn failed_over(&self) {
         let mut state = self.state.borrow_mut();
         state.orders.clear();
+        state.pauses.clear();
         for known in &mut state.events {
             known.lost |= known.committed;
             known.committed = false;
+        }
+    }
+
+    /// Somebody has paused this.
+    pub fn paused(&self, scope: Scope) {
+        let mut state = self.state.borrow_mut();
+        state.moment += 1;
+        let moment = state.moment;
+        state.pauses.push((scope, moment));
+    }
+
+    /// Somebody has resumed it.
+    pub fn resumed(&self, scope: Scope) {
+        self.state.borrow_mut().pauses.retain(|(paused, _)| *paused != scope);
+    }
+
+    /// A claim of this relay has read these events.
+    pub fn read(&self, relay: usize, events: &[SimEvent]) {
+        let mut state = self.state.borrow_mut();
+        state.moment += 1;
+        let moment = state.moment;
+        state.reads.extend(events.iter().map(|event| ((relay, event.identity), moment)));
+    }
+
+    /// A relay hands an event over to be published: what is paused only if it had been read before.
+    pub fn handed_over(&self, relay: usize, event: &SimEvent) {
+        let state = self.state.borrow();
+        let read = state.reads.get(&(relay, event.identity)).copied().unwrap_or(u64::MAX);
+        let since = state.pauses.iter().find(|(scope, since)| scope.covers(event) && *since < read);
+        if let Some((scope, _)) = since {
+            self.world.violate(|| format!("{event:?} was claimed after {scope:?} was paused, and published"));
         }
     }
 

@@ -9,6 +9,7 @@ use super::process::Process;
 use super::world::{World, add};
 use outbox_relay::relay::batch::OnRejected;
 use outbox_relay::relay::marks::Marks;
+use outbox_relay::relay::reaper::Pace;
 use outbox_relay::relay::scout::Scout;
 use outbox_relay::relay::stats::Stats;
 use outbox_relay::relay::{Limits, Relay, prober, reaper, worker};
@@ -17,7 +18,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 /// So long Kafka may take for a batch.
@@ -56,14 +57,33 @@ impl Slot {
         self.stop.notify_one();
     }
 
+    /// SIGHUP, with other limits; never larger ones than the schedule's.
+    pub fn reload(&self) {
+        let life = self.life.borrow();
+        let Some(life) = life.as_ref() else { return };
+        let plan = &self.world.plan;
+        let some = |most: usize| self.world.below(most as u64) as usize + 1;
+        let limits = Limits {
+            batch_rows: some(plan.batch_rows),
+            batch_bytes: some(plan.batch_bytes),
+            poll_interval: self.world.up_to(1_000) + Duration::from_millis(1),
+            publish_timeout: PUBLISH_TIMEOUT / some(2) as u32,
+            ..life.relay.limits()
+        };
+        self.world.note("has other limits: relay", (self.number, limits.batch_rows, limits.batch_bytes));
+        life.relay.set_limits(limits);
+    }
+
     /// What a relay keeps in memory is bounded.
     pub fn check_memory(&self) {
         let life = self.life.borrow();
         let Some(life) = life.as_ref() else { return };
         let acknowledged = life.relay.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
-        // A batch for each lane, and a row that each held topic was probed with.
-        if rows > plan.batch_rows * plan.lanes as usize + plan.topics {
+        // A batch for each lane, and a row that each held topic was probed with. Of what was acknowledged just before a pause
+        // begins or ends, nobody knows whether it is settled or waits, until nothing waits any more.
+        let batches = (1 + 2 * plan.pauses as usize) * plan.lanes as usize;
+        if rows > plan.batch_rows * batches + plan.topics {
             self.world.violate(|| format!("relay {} remembers {rows} acknowledged rows", self.number));
         }
     }
@@ -133,13 +153,23 @@ impl Slot {
         let scout = Scout::new(Rc::clone(&relay), connection(), world.fork());
         working.spawn_local(process.task(scout.scout()));
         background.spawn_local(process.task(prober::keep_gate(Rc::clone(&relay), world.fork())));
+        background.spawn_local(process.task(prober::watch_holds(Rc::clone(&relay), connection())));
         background.spawn_local(process.task(prober::keep_holds(
             Rc::clone(&relay),
             connection(),
             connection(),
         )));
         if plan.retention.is_some() {
-            background.spawn_local(process.task(reaper::keep_reaping(connection(), REAPS_EVERY, stats)));
+            // The model knows its retention itself.
+            let pace = Pace {
+                interval: REAPS_EVERY,
+                retention: Duration::ZERO,
+                inbox_retention: Duration::ZERO,
+                idempotency_retention: Duration::ZERO,
+                batch_rows: 0,
+            };
+            let paces = watch::channel(pace).1;
+            background.spawn_local(process.task(reaper::keep_reaping(connection(), paces, stats)));
         }
         world.note("starts: relay", self.number);
         add(&world.count.starts, 1);

@@ -83,13 +83,14 @@ async fn until_violated(world: &World) {
 async fn live(scene: &Scene<'_>) {
     let (world, plan) = (scene.world, &scene.world.plan);
     let people = People::new(world, scene.broker, scene.server);
-    let mut people = people.start();
+    let mut acting = people.start();
     world.set_stormy(true);
     for _ in 0..plan.disasters {
         world.pass(plan.writing.as_millis() as u64).await;
         scene.strike(plan.kinds[world.below(plan.kinds.len() as u64) as usize]).await;
     }
-    while people.join_next().await.is_some() {}
+    while acting.join_next().await.is_some() {}
+    people.resume_all();
     world.set_stormy(false);
     scene.broker.mend();
     let begun = Instant::now();

@@ -27,6 +27,7 @@ const ORDER: &str = "was published before";
 const SETTLED: &str = "was settled, and Kafka has not acknowledged it";
 const DUPLICATES: &str = "are excused";
 const REAPED: &str = "was reaped before it was sent";
+const PAUSED: &str = "paused, and published";
 const INNOCENT: &str = "was rejected, and nothing is wrong with it";
 
 /// Transactions that take long, beside others.
@@ -118,6 +119,22 @@ fn a_mark_that_outlives_a_hold() {
         150,
         ORDER,
     );
+}
+
+#[test]
+fn a_mark_that_outlives_a_pause() {
+    must_be_caught(Sabotage::MarkKeptOverHold, |seed| Plan { pauses: 5, ..Plan::calm(seed) }, 150, ORDER);
+}
+
+#[test]
+fn pauses_that_a_relay_remembers() {
+    must_be_caught(Sabotage::PausesRemembered, |seed| Plan { pauses: 5, ..Plan::calm(seed) }, 20, PAUSED);
+}
+
+#[test]
+fn a_probe_of_what_is_paused() {
+    let plan = |seed| Plan { pauses: 6, ..topics_that_come_and_go(seed) };
+    must_be_caught(Sabotage::ProbedThoughPaused, plan, 100, PAUSED);
 }
 
 #[test]

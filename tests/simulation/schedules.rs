@@ -43,6 +43,32 @@ fn holds_that_come_and_go_while_claims_are_open_hide_no_row() {
 }
 
 #[test]
+fn what_is_paused_is_claimed_by_nobody_and_flows_in_order_once_it_is_resumed() {
+    let plan = |seed| Plan { pauses: 6, request_refused: 100, answer_slow: 50, ..Plan::calm(seed) };
+    let outcome = explore(plan, 500);
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters");
+}
+
+/// What was acknowledged and not settled before a pause is recognised after it.
+#[test]
+fn with_one_relay_pauses_while_connections_break_cost_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        relays: 1,
+        postgres_breaks: 40,
+        commit_answer_lost: 200,
+        pauses: 6,
+        ..Plan::busy(seed)
+    });
+}
+
+#[test]
+fn pauses_among_holds_blocked_keys_and_failovers_lose_and_reorder_nothing() {
+    const KINDS: &[Disaster] = &[Disaster::FailsOver, Disaster::TopicDenied, Disaster::FreezeLong];
+    let plan = |seed| Plan { pauses: 6, holds_by_hand: 2, poison: 60, requeues: 2, ..strikes(seed, KINDS) };
+    explore(plan, 500);
+}
+
+#[test]
 fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
     let plan = |seed| Plan {
         workers: 2,
@@ -89,6 +115,15 @@ fn judging_while_kafka_fails_keeps_the_order() {
 #[test]
 fn stopping_a_relay_costs_no_duplicate() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::Stop]));
+}
+
+#[test]
+fn other_limits_in_the_middle_of_the_work_cost_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        disasters: 6,
+        request_refused: 100,
+        ..strikes(seed, &[Disaster::Reload])
+    });
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub mod database;
 pub mod kafka_proxy;
 pub mod kafka_server;
 pub mod kafka_wire;
+pub mod notify_socket;
 pub mod outbox;
 pub mod pgbouncer;
 pub mod postgres_proxy;

@@ -209,6 +209,25 @@ impl RelayProcess {
         kilobytes * 1_024
     }
 
+    /// Puts another configuration into its file, and sends SIGHUP.
+    pub fn reload(&self, relay: Relay) {
+        let named = relay.set("postgres", "application_name", self.name.clone());
+        self.reload_text(&toml::to_string(&named.config).unwrap());
+    }
+
+    /// The same with any text.
+    pub fn reload_text(&self, text: &str) {
+        std::fs::write(self.folder.path().join("relay.toml"), text).unwrap();
+        self.signal(Signal::HUP);
+    }
+
+    /// The value of a metric, as `/metrics` shows it: by its name, with its labels. Needs `[admin] listen`.
+    pub async fn metric(&self, name: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics").await.unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        Some(value.parse().unwrap())
+    }
+
     /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
     pub async fn not_ready(&self) -> Option<String> {
         self.try_readiness().await.unwrap()

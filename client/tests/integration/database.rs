@@ -115,6 +115,7 @@ fn migration(schema: &str) -> String {
         ("{dead_letter}", "outbox_dead_letter"),
         ("{hold}", "outbox_hold"),
         ("{blocked_key}", "outbox_blocked_key"),
+        ("{pause}", "outbox_pause"),
         ("{act}", "outbox_act"),
         ("{hold_version}", "outbox_hold_version"),
         ("{hold_changed}", "outbox_hold_changed"),

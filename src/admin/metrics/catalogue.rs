@@ -175,6 +175,9 @@ catalogue! {
         BLOCKED_KEYS = Gauge "outbox_relay_blocked_keys" [],
             "Keys whose first event Kafka rejected under on_rejected = block-key, and whose events wait",
             "above 0: somebody has to decide";
+        PAUSED = Gauge "outbox_relay_paused" ["scope"],
+            "Pauses that operators have begun and not ended: of everything, of a topic, of a key; status names them",
+            "above 0 for longer than anybody meant: events wait until somebody resumes";
         DEAD_LETTERS = Counter "outbox_relay_dead_letters_total" [],
             "Rows that were moved to the dead letters",
             "an increase: events did not reach their consumers";

@@ -10,17 +10,19 @@ use clap::Args;
 use serde::Serialize;
 use uuid::Uuid;
 
-/// List what was done to dead letters and blocked keys, and by whom, newest first.
+/// List what was done to dead letters and blocked keys, what was paused and resumed, and by whom, newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The acts: requeue and discard of `dead-letters`; retry and dead-letter of `blocked-keys`; lift, a block whose event was \
-gone. A line: when, the role, the act, the dead letter, the outbox row that Kafka refused, the event_id, the topic, the \
-reason of the refusal, and the application_name and address of the connection.
+gone; pause and resume. A line: when, the role, the act, the dead letter, the outbox row that Kafka refused, the \
+event_id, the topic, the reason of the refusal, and the application_name and address of the connection; of a pause its \
+number, whose events waited, and the reason that was given. The key itself is not recorded.
 
 Each act is recorded in its own transaction, and the record outlives a discarded dead letter. Nothing deletes it.
 
 Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
-event_id, aggregate_type, topic, reason.
+event_id, pause_id, aggregate_type, topic, reason. A pause has no outbox_id and no event_id, and of aggregate_type and topic \
+what it is about; all others have no pause_id.
 
 Examples:
   outbox-relay dead-letters history --config config.toml
@@ -48,11 +50,12 @@ struct Line<'a> {
     address: Option<&'a str>,
     act: &'a str,
     dead_letter_id: Option<i64>,
-    outbox_id: i64,
-    event_id: String,
-    aggregate_type: &'a str,
-    topic: &'a str,
-    reason: &'a str,
+    outbox_id: Option<i64>,
+    event_id: Option<String>,
+    pause_id: Option<i64>,
+    aggregate_type: Option<&'a str>,
+    topic: Option<&'a str>,
+    reason: Option<&'a str>,
 }
 
 impl History {
@@ -81,25 +84,47 @@ fn line(act: &Act) -> Line<'_> {
         act: &act.act,
         dead_letter_id: act.dead_letter_id,
         outbox_id: act.outbox_id,
-        event_id: act.event_id.to_string(),
-        aggregate_type: &act.aggregate_type,
-        topic: &act.topic,
-        reason: &act.reason,
+        event_id: act.event_id.map(|id| id.to_string()),
+        pause_id: act.pause_id,
+        aggregate_type: act.aggregate_type.as_deref(),
+        topic: act.topic.as_deref(),
+        reason: act.reason.as_deref(),
     }
 }
 
 fn describe(act: &Act) -> String {
-    let letter = act.dead_letter_id.map(|id| format!("  dead letter {id}")).unwrap_or_default();
+    let about = match act.pause_id {
+        Some(pause) => pause_in_line(act, pause),
+        None => event_in_line(act),
+    };
     format!(
-        "{at}  {role}  {what}{letter}  outbox row {row}  event {event}  {topic}  {reason}  from {application} at {address}",
+        "{at}  {role}  {what}{about}  from {application} at {address}",
         at = time(act.at),
         role = in_line(&act.role, 63),
         what = in_line(&act.act, 20),
-        row = act.outbox_id,
-        event = act.event_id,
-        topic = in_line(&act.topic, 249),
-        reason = in_line(&act.reason, 100),
         application = in_line(&act.application, 63),
         address = act.address.as_deref().unwrap_or("a socket"),
     )
+}
+
+fn event_in_line(act: &Act) -> String {
+    let letter = act.dead_letter_id.map(|id| format!("  dead letter {id}")).unwrap_or_default();
+    format!(
+        "{letter}  outbox row {row}  event {event}  {topic}  {reason}",
+        row = act.outbox_id.unwrap_or_default(),
+        event = act.event_id.unwrap_or_default(),
+        topic = in_line(act.topic.as_deref().unwrap_or_default(), 249),
+        reason = in_line(act.reason.as_deref().unwrap_or_default(), 100),
+    )
+}
+
+fn pause_in_line(act: &Act, pause: i64) -> String {
+    let of = match (&act.topic, &act.aggregate_type) {
+        (Some(topic), _) => format!("topic {}", in_line(topic, 249)),
+        (None, Some(aggregate_type)) => format!("a key of {}", in_line(aggregate_type, 100)),
+        (None, None) => "everything".to_owned(),
+    };
+    let reason =
+        act.reason.as_deref().map(|reason| format!("  {}", in_line(reason, 200))).unwrap_or_default();
+    format!("  pause {pause}  {of}{reason}")
 }

@@ -18,7 +18,7 @@ use crate::supervisor::{self, End, StartError, Until};
 use anyhow::{Context, anyhow};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{interval, sleep};
 
 /// The relay has to reach Postgres and the broker within this time.
@@ -126,7 +126,8 @@ async fn relay_while(
 ) -> anyhow::Result<()> {
     let (done, asked) = oneshot::channel::<()>();
     let asked = async { _ = asked.await };
-    let relay = supervisor::run(config, database, facts, Arc::clone(stats), Until::Asked, asked);
+    let (_configs, reloads) = watch::channel(config.clone());
+    let relay = supervisor::run(config, database, facts, Arc::clone(stats), Until::Asked, asked, reloads);
     let mut relay = Box::pin(relay);
     tokio::select! {
         end = &mut relay => return Err(anyhow!("the relay ended by itself: {end:?}")),

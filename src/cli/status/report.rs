@@ -20,6 +20,7 @@ pub(super) struct Report {
     pub(super) latency: Option<Latency>,
     pub(super) held_topics: Vec<Held>,
     pub(super) blocked_keys: BlockedKeys,
+    pub(super) paused: Vec<Paused>,
     pub(super) dead_letters: DeadLetters,
     pub(super) relays: Relays,
     pub(super) reaper: Reaper,
@@ -40,6 +41,7 @@ pub(super) struct Backlog {
 #[derive(Debug, Serialize)]
 pub(super) struct First {
     pub(super) rows: i64,
+    pub(super) paused: i64,
     pub(super) of_held_topics: i64,
     pub(super) of_blocked_keys: i64,
     pub(super) free: i64,
@@ -93,6 +95,22 @@ pub(super) struct Blocked {
     pub(super) reason: String,
     pub(super) remedy: &'static str,
     pub(super) since: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Paused {
+    pub(super) id: i64,
+    /// everything, topic or key.
+    pub(super) scope: &'static str,
+    pub(super) topic: Option<String>,
+    pub(super) aggregate_type: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) by: String,
+    pub(super) since: String,
+    /// For people.
+    #[serde(skip)]
+    pub(super) name: String,
 }
 
 #[derive(Debug, Serialize)]

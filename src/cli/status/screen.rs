@@ -27,6 +27,7 @@ impl fmt::Display for Report {
         self.fmt_backlog(f)?;
         self.fmt_flow(f)?;
         self.fmt_relays(f)?;
+        self.fmt_paused(f)?;
         self.fmt_held(f)?;
         self.fmt_blocked(f)?;
         self.fmt_dead_letters(f)?;
@@ -45,8 +46,8 @@ impl Report {
         if first.rows > first.free {
             writeln!(
                 f,
-                "              of the first {}, {} wait for a held topic, {} for a blocked key, {} for a relay",
-                first.rows, first.of_held_topics, first.of_blocked_keys, first.free
+                "              of the first {}, {} are paused, {} wait for a held topic, {} for a blocked key, {} for a relay",
+                first.rows, first.paused, first.of_held_topics, first.of_blocked_keys, first.free
             )?;
         }
         Ok(())
@@ -112,6 +113,25 @@ impl Report {
             writeln!(f, "  {name} at {address}: {}", what_they_do(&connections))?;
         }
         Ok(())
+    }
+
+    fn fmt_paused(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.paused.is_empty() {
+            return writeln!(f, "paused        nothing");
+        }
+        writeln!(f, "paused        {} by operators; the events wait, all others flow", self.paused.len())?;
+        for pause in &self.paused {
+            let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, TEXT_SHOWN)));
+            let reason = reason.unwrap_or_default();
+            writeln!(
+                f,
+                "  {}  by {} since {}{reason}",
+                pause.name,
+                in_line(&pause.by, TEXT_SHOWN),
+                pause.since
+            )?;
+        }
+        writeln!(f, "      what to do: when the reason is gone, `outbox-relay resume`")
     }
 
     fn fmt_held(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

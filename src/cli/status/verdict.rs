@@ -2,6 +2,8 @@
 
 use super::report::Rates;
 use super::units::{counted, span, thousands};
+use crate::cli::output::in_line;
+use crate::postgres::pauses::Scope;
 use crate::postgres::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
 use serde::Serialize;
 use std::time::Duration;
@@ -63,6 +65,12 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
             command: Some("systemctl status outbox-relay".to_owned()),
         };
     }
+    if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
+        let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, 100)));
+        let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
+        let why = format!("everything is paused, by {by}{reason}{}", waiting(status));
+        return tell(State::NotRelaying, why, "outbox-relay resume");
+    }
     if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that waits for nothing but a relay is {} old", span(age));
         if moves(status, circumstances.rates) {
@@ -87,6 +95,10 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
     if status.blocked_keys > 0 {
         let why = format!("all flows but {} blocked", counted(status.blocked_keys.unsigned_abs(), "key"));
         return tell(State::Behind, why, "outbox-relay blocked-keys list");
+    }
+    if !status.paused.is_empty() {
+        let why = format!("all flows but what operators have paused ({}); see below", status.paused.len());
+        return tell(State::Behind, why, "outbox-relay dead-letters history");
     }
     healthy(status, config)
 }

@@ -8,6 +8,7 @@ mod kafka;
 mod libpq;
 mod manual;
 mod oauth;
+mod reload;
 mod secrets;
 
 use std::path::PathBuf;

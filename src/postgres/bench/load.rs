@@ -135,7 +135,7 @@ pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> 
     let client = database.get().await?;
     let sql = table.render(
         "BEGIN; SET LOCAL lock_timeout = '10s'; TRUNCATE {outbox} RESTART IDENTITY; DELETE FROM {dead_letter};
-         DELETE FROM {hold}; DELETE FROM {blocked_key}; COMMIT",
+         DELETE FROM {hold}; DELETE FROM {blocked_key}; DELETE FROM {pause}; COMMIT",
     );
     finish(client, DOING, async |client| client.batch_execute(&sql).await).await
 }

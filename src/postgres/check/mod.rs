@@ -74,7 +74,7 @@ pub(crate) async fn check_for(
         faults.extend(index::faults(client, table, outbox).await?);
         faults.extend(sequence::faults(client, table, outbox).await?);
     }
-    for counted in ["{hold}", "{blocked_key}"] {
+    for counted in ["{hold}", "{blocked_key}", "{pause}"] {
         if let Some(relation) = relations.oid(counted) {
             faults.extend(rows::trigger_faults(client, table, counted, relation).await?);
         }

@@ -8,12 +8,13 @@ use crate::postgres::grants::{Right, schema_grant};
 use crate::postgres::table::TableName;
 
 /// Every table that the relay or an operator reads or writes, as a placeholder.
-const RELATIONS: [&str; 8] = [
+const RELATIONS: [&str; 9] = [
     "{outbox}",
     "{lane}",
     "{dead_letter}",
     "{hold}",
     "{blocked_key}",
+    "{pause}",
     "{act}",
     "{hold_version}",
     "{migration}",

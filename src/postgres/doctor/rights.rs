@@ -51,12 +51,13 @@ ORDER BY 1
 LIMIT $3::bigint";
 
 /// Every table of the outbox.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     "{outbox}",
     "{lane}",
     "{dead_letter}",
     "{hold}",
     "{blocked_key}",
+    "{pause}",
     "{act}",
     "{hold_version}",
     "{migration}",

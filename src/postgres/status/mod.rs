@@ -11,10 +11,12 @@ pub use sent::{Counters, Latency, Reaping, SENT_ROWS_LOOKED_AT_MAX, Sent};
 pub use server::{Size, Versions};
 pub use waiting::{
     BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Blocked, DEAD_LETTERS_COUNTED_MAX, First, HeldTopic,
+    PAUSES_NAMED_MAX,
 };
 
 use super::connect::Database;
 use super::holders::{HOLDERS, holder};
+use super::pauses::{self, PausedScope};
 use super::statements::{BACKLOG, OLDEST};
 use super::table::TableName;
 use super::transaction::{Params, ShortTransaction};
@@ -44,6 +46,8 @@ pub struct OutboxStatus {
     pub blocked_keys: i64,
     /// The oldest of them, at most 5.
     pub blocked: Vec<Blocked>,
+    /// What operators have paused, the oldest first; at most [`PAUSES_NAMED_MAX`].
+    pub paused: Vec<PausedScope>,
     /// The connections of relays, at most 200.
     pub relays: Vec<RelayConnection>,
     /// What the latest sent rows tell; nothing if rows are deleted when they are sent.
@@ -88,6 +92,7 @@ impl PostgresStatus {
         let held = self.all(waiting::HELD, &[]).await?;
         let dead = self.all(waiting::DEAD_LETTERS, &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
         let blocked = self.all(waiting::BLOCKED, &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
+        let paused = self.all(pauses::LIST, &[(&PAUSES_NAMED_MAX, Type::INT8)]).await?;
         let lane = self.table.lane();
         let relays = self.all(relays::RELAYS, &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
         let sent = self.sent(first.id).await?;
@@ -104,6 +109,7 @@ impl PostgresStatus {
             dead_letters: dead.iter().map(|row| (row.get(0), row.get(1))).collect(),
             blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
             blocked: blocked.iter().map(Blocked::from).collect(),
+            paused: paused.iter().map(pauses::paused).collect(),
             relays: relays.iter().map(RelayConnection::from).collect(),
             sent,
             reaping: Reaping::from(&reaping),

@@ -1,7 +1,7 @@
 //! What waits: unsent rows, held topics, blocked keys, dead letters.
 
 use super::seconds;
-use crate::postgres::statements::{NOT_BLOCKED, not_held, of_type};
+use crate::postgres::statements::Waits;
 use pg_outbox::topic::TopicTemplate;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
@@ -12,6 +12,8 @@ pub const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
 pub const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 /// The backlog is exact up to this, then an estimate.
 pub const BACKLOG_COUNTED_MAX: i64 = 10_000;
+/// No more pauses than this are named.
+pub const PAUSES_NAMED_MAX: i64 = 100;
 pub(super) const WAITING_TYPES_MAX: i64 = 200;
 /// So many unsent rows of each lane are looked at closer.
 pub(super) const FIRST_ROWS_A_LANE: i64 = 100;
@@ -44,18 +46,19 @@ CROSS JOIN LATERAL (
 ) AS p
 LIMIT $2::bigint";
 
-/// What the first unsent rows of each lane wait for, by the conditions of the claim itself. Behind so many held ones,
-/// others may wait that nobody looks at here: that is the price of a bound.
+/// What the first unsent rows of each lane wait for: an operator, or, if nobody has paused them, their topic, or else their
+/// key. Behind so many of them, others may wait that nobody looks at here: that is the price of a bound.
 const FIRST: &str = "
-SELECT count(*), count(*) FILTER (WHERE held), count(*) FILTER (WHERE blocked AND NOT held),
-       min(id) FILTER (WHERE NOT held AND NOT blocked),
+SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
+       min(id) FILTER (WHERE NOT held AND NOT blocked AND NOT paused),
        max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM created_at), 0))
-           FILTER (WHERE NOT held AND NOT blocked)::float8
+           FILTER (WHERE NOT held AND NOT blocked AND NOT paused)::float8,
+       count(*) FILTER (WHERE paused)
 FROM (
     SELECT p.*
     FROM unnest($1::smallint[]) AS l(lane)
     CROSS JOIN LATERAL (
-        SELECT o.id, o.created_at, NOT ({not_held}) AS held, NOT ({not_blocked}) AS blocked
+        SELECT o.id, o.created_at, {held} AS held, {blocked} AS blocked, {paused} AS paused
         FROM {outbox} o
         WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -65,10 +68,8 @@ FROM (
 
 /// [`FIRST`] for this template, with the names of the tables still to be filled in.
 pub(super) fn first(template: &TopicTemplate) -> String {
-    FIRST
-        .replace("{not_held}", &not_held(template))
-        .replace("{not_blocked}", NOT_BLOCKED)
-        .replace("{of_type}", of_type(template))
+    let Waits { held, blocked, paused } = Waits::new(template);
+    FIRST.replace("{held}", &held).replace("{blocked}", &blocked).replace("{paused}", &paused)
 }
 
 /// What the first unsent rows of each lane wait for, at most 100 a lane.
@@ -76,7 +77,9 @@ pub(super) fn first(template: &TopicTemplate) -> String {
 pub struct First {
     /// How many were looked at.
     pub rows: i64,
-    /// Of them, those of held topics.
+    /// Of them, those that an operator has paused.
+    pub paused: i64,
+    /// Of the others, those of held topics.
     pub held: i64,
     /// Of them, those of blocked keys whose topic is not held.
     pub blocked: i64,
@@ -90,6 +93,7 @@ impl From<&Row> for First {
     fn from(row: &Row) -> First {
         First {
             rows: row.get(0),
+            paused: row.get(5),
             held: row.get(1),
             blocked: row.get(2),
             id: row.get(3),

@@ -150,6 +150,8 @@ impl Producer for SimProducer {
         let place = Place { topic: topic_number(topic), partition: partition as u8 };
         let event = SimEvent::seen_by_relay(event, place.topic);
         let world = Rc::clone(&self.shared.cluster.broker.world);
+        let cluster = &self.shared.cluster;
+        cluster.broker.promises.handed_over(cluster.process.number, &event);
         if self.shared.cluster.broker.promises.is_unsendable(event.identity) {
             let error = "refused before it was sent".to_owned();
             return Err(Refusal::Row(Rejection { reason: "invalid-header", error }));

@@ -117,6 +117,7 @@ impl SimClaim<'_> {
         if !rows.is_empty() && !std::mem::replace(&mut self.has_rows, true) {
             server.world.rows_are_claimed();
         }
+        server.promises.read(self.connection.process.number, &rows);
         rows.reverse();
         self.snapshot = Some(Snapshot { rows, hold_version, limited });
     }

@@ -1,13 +1,14 @@
 //! The scout's and the prober's statements: each a transaction of its own.
 
 use super::connection::SimConnection;
-use super::tables::Change;
+use super::tables::{Change, Scope};
 use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::ServerId;
+use outbox_relay::relay::pauses::{Counts, Pause};
 use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
@@ -69,7 +70,20 @@ impl Holds for SimConnection {
         self.reach_server(false).await?;
         let (topics, keys) = self.server.holds();
         let hold_version = self.server.hold_version();
-        Ok(Waiting { topics: topics as i64, keys: keys as i64, hold_version })
+        let mut paused = Counts::default();
+        for scope in self.server.paused() {
+            match scope {
+                Scope::Everything => paused.everything += 1,
+                Scope::Topic(_) => paused.topics += 1,
+                Scope::Key(..) => paused.keys += 1,
+            }
+        }
+        Ok(Waiting { topics: topics as i64, keys: keys as i64, paused, hold_version })
+    }
+
+    /// Only shown to people.
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+        Ok(Vec::new())
     }
 
     /// Only shown to people.

@@ -9,4 +9,4 @@ pub mod server;
 pub mod tables;
 pub mod wrong_marks;
 
-pub use tables::{Change, Row};
+pub use tables::{Change, Row, Scope};

@@ -1,25 +1,30 @@
 //! What can be asked of the tables.
 
-use super::server::Server;
-use super::tables::Row;
+use super::server::{Server, State};
+use super::tables::{Hold, Row, Scope};
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::Lane;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
 impl Server {
-    /// The unsent rows of these lanes, lane by lane, by id inside a lane: above `low`, and not of a held topic.
+    /// The unsent rows of these lanes, lane by lane, by id inside a lane: above `low`, not of a held topic, and not paused.
     pub fn pending(&self, reader: u64, lanes: &[Lane], low: impl Fn(usize) -> i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
         let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
+        let remembered =
+            self.world.breaks(Sabotage::PausesRemembered).then(|| self.remembered_pauses(&state));
+        let paused = remembered.as_ref().unwrap_or(&state.tables.paused);
+        let waits = |event: &SimEvent| paused.iter().any(|scope| scope.covers(event));
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
         for event in state.tables.waiting() {
             let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
             let locked = skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
-            if event.id > low(place) && !state.tables.holds.contains_key(&event.topic) && !locked {
+            let held = state.tables.holds.contains_key(&event.topic) || waits(&event);
+            if event.id > low(place) && !held && !locked {
                 found.push((place, event));
             }
         }
@@ -27,10 +32,23 @@ impl Server {
         found.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// The first unsent row of the key that this row belongs to, held or not.
+    /// The pauses as they were up to a second ago.
+    fn remembered_pauses(&self, state: &State) -> BTreeSet<Scope> {
+        let mut remembered = self.remembered.borrow_mut();
+        if remembered.0.elapsed() > Duration::from_secs(1) {
+            *remembered = (Instant::now(), state.tables.paused.clone());
+        }
+        remembered.1.clone()
+    }
+
+    /// The first unsent row of the key that this row belongs to, held or not, if it is not paused.
     pub fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
         let Some(row) = state.tables.rows.get(&id) else { return Vec::new() };
+        let ignored = self.world.breaks(Sabotage::ProbedThoughPaused);
+        if !ignored && state.tables.paused.iter().any(|scope| scope.covers(&row.event)) {
+            return Vec::new();
+        }
         let same = |event: &SimEvent| (event.topic, event.key) == (row.event.topic, row.event.key);
         state.tables.waiting().find(same).into_iter().collect()
     }
@@ -40,7 +58,8 @@ impl Server {
     pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
         let state = self.state.borrow();
         let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
-        let rows = || state.tables.waiting().filter(|event| event.topic == topic);
+        let key_paused = |event: &SimEvent| state.tables.paused.contains(&Scope::Key(event.topic, event.key));
+        let rows = || state.tables.waiting().filter(|event| event.topic == topic && !key_paused(event));
         if let Some(row) = rows().find(|event| Some(event.key) == key) {
             return Some(row);
         }
@@ -79,18 +98,28 @@ impl Server {
         (state.tables.holds.len(), state.tables.blocked.len())
     }
 
+    /// What is paused.
+    pub fn paused(&self) -> Vec<Scope> {
+        self.state.borrow().tables.paused.iter().copied().collect()
+    }
+
     /// The rows that block their keys.
     pub fn blocked(&self) -> Vec<SimEvent> {
         self.state.borrow().tables.blocked.values().copied().collect()
     }
 
-    /// A topic whose time for a probe has come; nobody else gets it for so long.
+    /// A topic whose time for a probe has come, and that is not paused; nobody else gets it for so long.
     pub fn due(&self, lease: Duration) -> Option<(u8, &'static str)> {
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
-        let (topic, hold) = state.tables.holds.iter_mut().find(|(_, hold)| hold.probe_at <= now)?;
+        let ignored = self.world.breaks(Sabotage::ProbedThoughPaused);
+        let is_due = |(topic, hold): &(&u8, &Hold)| {
+            hold.probe_at <= now && (ignored || !state.tables.is_paused(**topic))
+        };
+        let topic = *state.tables.holds.iter().find(is_due)?.0;
+        let hold = state.tables.holds.get_mut(&topic)?;
         hold.probe_at = now + lease;
-        Some((*topic, hold.reason))
+        Some((topic, hold.reason))
     }
 
     /// A topic's probe comes later.

@@ -5,10 +5,10 @@ use super::server::OpenTransaction;
 use super::tables::Change;
 use crate::plan::Sabotage;
 use outbox_relay::relay::failure::Fault;
-use outbox_relay::relay::reaper::{Reap, Reaped};
+use outbox_relay::relay::reaper::{Pace, Reap, Reaped};
 
 impl Reap for SimConnection {
-    async fn reap_once(&mut self) -> Result<Reaped, Fault> {
+    async fn reap_once(&mut self, _: Pace) -> Result<Reaped, Fault> {
         self.reach_server(false).await?;
         let world = std::rc::Rc::clone(&self.server.world);
         let Some(retention) = world.plan.retention else { return Ok(Reaped { rows: 0, more: false }) };

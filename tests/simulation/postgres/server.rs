@@ -1,6 +1,6 @@
 //! The model of the server: transactions, locks, commits, and what is left of them after a crash or a failover.
 
-use super::tables::{Change, Row, Tables};
+use super::tables::{Change, Row, Scope, Tables};
 use crate::event::{SimEvent, TOPICS};
 use crate::plan::Sabotage;
 use crate::promises::Promises;
@@ -9,7 +9,7 @@ use crate::world::{World, add};
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::{LANES, Lane};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -27,6 +27,8 @@ pub struct Server {
     pub world: Rc<World>,
     pub promises: Rc<Promises>,
     pub(super) state: RefCell<State>,
+    /// When a relay that remembers pauses last looked at them, and what it saw.
+    pub(super) remembered: RefCell<(Instant, BTreeSet<Scope>)>,
     unlocked: Notify,
 }
 
@@ -83,6 +85,7 @@ impl Server {
             world: Rc::clone(world),
             promises: Rc::clone(promises),
             state: RefCell::new(state),
+            remembered: RefCell::new((Instant::now(), BTreeSet::new())),
             unlocked: Notify::new(),
         })
     }
@@ -346,6 +349,14 @@ impl Server {
                 self.promises.condemned(event);
             }
             Change::Unblock(event) => note("blocks its key no more (id, event, topic, key)", event),
+            Change::Pause(scope) => {
+                self.world.note("is paused:", scope);
+                self.promises.paused(*scope);
+            }
+            Change::Resume(scope) => {
+                self.world.note("is resumed:", scope);
+                self.promises.resumed(*scope);
+            }
             Change::Lift(topic) => self.world.note("topic is held no more", TOPICS[*topic as usize]),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }
@@ -398,6 +409,8 @@ impl Server {
             match change {
                 Change::Insert(event) => self.promises.committed(event),
                 Change::DeadLetter(event) => self.promises.stays_dead(event),
+                Change::Pause(scope) => self.promises.paused(*scope),
+                Change::Resume(scope) => self.promises.resumed(*scope),
                 _ => {}
             }
             state.tables.apply(change);

@@ -1,8 +1,28 @@
 //! What is committed, as the sum of the commits: a failover is the sum of fewer of them.
 
 use crate::event::SimEvent;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
+
+/// What somebody pauses.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    Everything,
+    Topic(u8),
+    /// A topic and a key.
+    Key(u8, u8),
+}
+
+impl Scope {
+    /// Whether this event has to wait.
+    pub fn covers(self, event: &SimEvent) -> bool {
+        match self {
+            Scope::Everything => true,
+            Scope::Topic(topic) => topic == event.topic,
+            Scope::Key(topic, key) => (topic, key) == (event.topic, event.key),
+        }
+    }
+}
 
 /// One change of the tables.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +43,8 @@ pub enum Change {
     /// The key of this row waits.
     Block(SimEvent),
     Unblock(SimEvent),
+    Pause(Scope),
+    Resume(Scope),
     /// A prepared transaction would insert this.
     Prepared(u64, SimEvent),
     /// A prepared transaction ended; what it inserted follows.
@@ -52,6 +74,7 @@ pub struct Tables {
     pub holds: BTreeMap<u8, Hold>,
     /// Rows that block their keys.
     pub blocked: BTreeMap<i64, SimEvent>,
+    pub paused: BTreeSet<Scope>,
     pub hold_version: i64,
     pub prepared: BTreeMap<u64, Vec<SimEvent>>,
     pub highest_id: i64,
@@ -85,6 +108,14 @@ impl Tables {
                 self.blocked.remove(&event.id);
                 self.hold_version += 1;
             }
+            Change::Pause(scope) => {
+                self.paused.insert(scope);
+                self.hold_version += 1;
+            }
+            Change::Resume(scope) => {
+                self.paused.remove(&scope);
+                self.hold_version += 1;
+            }
             Change::Lift(topic) => {
                 self.holds.remove(&topic);
                 self.hold_version += 1;
@@ -101,6 +132,11 @@ impl Tables {
     pub fn waiting(&self) -> impl Iterator<Item = SimEvent> {
         let unsent = self.rows.values().filter(|row| row.sent_at.is_none()).map(|row| row.event);
         unsent.filter(|event| !self.is_blocked(event))
+    }
+
+    /// Whether this topic waits as a whole.
+    pub fn is_paused(&self, topic: u8) -> bool {
+        self.paused.contains(&Scope::Everything) || self.paused.contains(&Scope::Topic(topic))
     }
 
     /// Whether a row's key waits.

@@ -1,12 +1,13 @@
 //! From what the database said to the report.
 
 use super::{
-    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Rates, Reaper,
-    Reason, Relays, Report, Size,
+    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Paused, Rates,
+    Reaper, Reason, Relays, Report, Size,
 };
-use crate::cli::blocked_keys;
 use crate::cli::status::verdict::Verdict;
+use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
+use crate::postgres::pauses::{PausedScope, Scope};
 use crate::postgres::status::{
     self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, HoldsVacuum,
     OutboxStatus, RelayConnection,
@@ -44,6 +45,7 @@ impl Report {
                 at_least: status.blocked_keys >= BLOCKED_KEYS_COUNTED_MAX,
                 oldest: status.blocked.iter().map(Blocked::from).collect(),
             },
+            paused: status.paused.iter().map(Paused::from).collect(),
             dead_letters: DeadLetters {
                 rows: dead,
                 at_least: dead >= DEAD_LETTERS_COUNTED_MAX,
@@ -66,9 +68,10 @@ impl Backlog {
             oldest_age_seconds: seconds(status.oldest),
             first: First {
                 rows: first.rows,
+                paused: first.paused,
                 of_held_topics: first.held,
                 of_blocked_keys: first.blocked,
-                free: first.rows - first.held - first.blocked,
+                free: first.rows - first.paused - first.held - first.blocked,
                 oldest_free_age_seconds: seconds(first.age),
             },
         }
@@ -132,6 +135,29 @@ impl From<&status::Blocked> for Blocked {
             reason: blocked.reason.clone(),
             remedy: blocked_keys::remedy(&blocked.reason),
             since: time(blocked.since),
+        }
+    }
+}
+
+impl From<&PausedScope> for Paused {
+    fn from(pause: &PausedScope) -> Paused {
+        let (scope, topic, aggregate_type, key) = match pause.scope.clone() {
+            Scope::Everything => ("everything", None, None, None),
+            Scope::Topic(topic) => ("topic", Some(topic), None, None),
+            Scope::Key { aggregate_type, aggregate_id } => {
+                ("key", None, Some(aggregate_type), Some(aggregate_id))
+            }
+        };
+        Paused {
+            id: pause.id,
+            scope,
+            topic,
+            aggregate_type,
+            key,
+            reason: pause.reason.clone(),
+            by: pause.role.clone(),
+            since: time(pause.since),
+            name: pauses::name(&pause.scope),
         }
     }
 }

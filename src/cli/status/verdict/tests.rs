@@ -1,4 +1,5 @@
 use super::*;
+use crate::postgres::pauses::PausedScope;
 use crate::postgres::status::{Doing, First, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions};
 use std::time::SystemTime;
 
@@ -22,6 +23,7 @@ fn at_rest() -> OutboxStatus {
         dead_letters: Vec::new(),
         blocked_keys: 0,
         blocked: Vec::new(),
+        paused: Vec::new(),
         relays: vec![relay],
         sent: Some(Sent { rows: 10, latency: None, latest_age: Some(600 * SECOND) }),
         reaping: Reaping { rows: 0, oldest_sent: None },
@@ -110,4 +112,25 @@ fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
     let (state, why, command) = judged(&blocked, None, false);
     assert_eq!((state, why.as_str()), (State::Behind, "all flows but 2 keys blocked"));
     assert_eq!(command.unwrap(), "outbox-relay blocked-keys list --config relay.toml");
+}
+
+#[test]
+fn what_is_paused_is_said_with_who_did_it_and_what_ends_it() {
+    let pause = |scope| PausedScope {
+        id: 1,
+        scope,
+        reason: Some("a migration".to_owned()),
+        role: "alice".to_owned(),
+        since: SystemTime::now(),
+    };
+    let late = OutboxStatus { first: First::default(), ..waiting(1_234, 600 * SECOND) };
+    let all = OutboxStatus { paused: vec![pause(Scope::Everything)], ..late.clone() };
+    let (state, why, command) = judged(&all, None, false);
+    let expected = "everything is paused, by alice: a migration, and 1,234 rows wait";
+    assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
+    assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
+    let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };
+    let (state, why, _) = judged(&topic, None, false);
+    let expected = "all flows but what operators have paused (1); see below";
+    assert_eq!((state, why.as_str()), (State::Behind, expected));
 }

@@ -1,0 +1,75 @@
+//! What operators pause and resume: everything, a topic, or a key.
+
+mod pause;
+mod resume;
+
+pub use pause::Pause;
+pub use resume::Resume;
+
+use super::exit::Failed;
+use super::one_shot;
+use super::output::in_line;
+use crate::config::Config;
+use crate::postgres::grants::Right;
+use crate::postgres::pauses::{PostgresPauses, Scope};
+use clap::Args;
+
+/// Whose events are meant. Nothing given: those of all.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Whose events")]
+struct Selector {
+    /// Those of this topic. Without --topic and --key: all.
+    #[arg(long, conflicts_with = "key")]
+    topic: Option<String>,
+    /// Those of this key: the aggregate type and the key, as the columns of the outbox have them.
+    #[arg(long, num_args = 2, value_names = ["AGGREGATE_TYPE", "KEY"])]
+    key: Option<Vec<String>>,
+}
+
+impl Selector {
+    /// What it names. A topic that no event of this outbox can have is a slip of the pen.
+    fn scope(&self, config: &Config) -> Result<Scope, Failed> {
+        let template = &config.outbox.topic;
+        match (&self.topic, self.key.as_deref()) {
+            (None, Some([aggregate_type, aggregate_id])) => {
+                Ok(Scope::Key { aggregate_type: aggregate_type.clone(), aggregate_id: aggregate_id.clone() })
+            }
+            (None, _) => Ok(Scope::Everything),
+            (Some(topic), _) => {
+                let rest = topic.strip_prefix(template.prefix());
+                let fits = match rest {
+                    Some(rest) if template.is_constant() => rest.is_empty(),
+                    Some(rest) => rest.len() > template.suffix().len() && rest.ends_with(template.suffix()),
+                    None => false,
+                };
+                if fits {
+                    return Ok(Scope::Topic(topic.clone()));
+                }
+                Err(Failed::Usage(format!(
+                    "no event of {} has the topic {:?}: [outbox] topic is {:?}",
+                    config.outbox.table,
+                    topic,
+                    template.topic("{aggregate_type}"),
+                )))
+            }
+        }
+    }
+}
+
+/// A scope in a few words.
+pub fn name(scope: &Scope) -> String {
+    match scope {
+        Scope::Everything => "everything".to_owned(),
+        Scope::Topic(topic) => format!("topic {}", in_line(topic, 249)),
+        Scope::Key { aggregate_type, aggregate_id } => {
+            format!("key {} of {}", in_line(aggregate_id, 100), in_line(aggregate_type, 100))
+        }
+    }
+}
+
+/// The pauses of the configured outbox, for somebody who has these rights.
+async fn open(config: &Config, rights: &[Right]) -> Result<PostgresPauses, Failed> {
+    let database = one_shot::database(config)?;
+    one_shot::allowed(config, &database, rights).await?;
+    Ok(PostgresPauses::new(database, config.outbox.table.clone()))
+}

@@ -1,0 +1,106 @@
+//! What a running relay takes up of another configuration.
+
+use super::{LEAST, with};
+use crate::config::catalogue::{Kind, SETTINGS};
+use crate::config::reload::COMPARED;
+use crate::config::{Config, Effect, changes};
+
+const OPERATING: &str = include_str!("../../../docs/operating.md");
+
+/// Every setting has another value than by default, but for the url and the brokers.
+const ALL: &str = "
+[postgres]
+url = 'postgres://relay@localhost/app'
+password = 'new'
+sslmode = 'verify-full'
+sslrootcert = 'system'
+connect_timeout = '7s'
+prepared_statements = false
+application_name = 'other'
+[kafka]
+bootstrap_servers = 'k1:9092'
+[outbox]
+table = 'other.outbox'
+topic = 'other'
+on_sent = 'delete'
+on_rejected = 'block-key'
+rejections_before_hold = 7
+optional_headers = ['created_at']
+[relay]
+batch_size = 7
+batch_bytes = '7MiB'
+poll_interval = '7ms'
+workers = 7
+publish_timeout = '17s'
+takeover_timeout = '7s'
+shutdown_timeout = '70s'
+[reaper]
+enabled = false
+retention = '7s'
+interval = '7s'
+batch_size = 7
+inbox_retention = '7s'
+idempotency_retention = '7s'
+[admin]
+listen = 'off'
+[log]
+level = 'debug'
+format = 'json'
+";
+
+fn loaded(text: &str) -> Config {
+    super::Case::new(text).load().unwrap_or_else(|findings| panic!("{findings}"))
+}
+
+#[test]
+fn every_setting_is_compared_and_the_manual_says_when_it_takes_effect() {
+    let (running, other) = (loaded(LEAST), loaded(ALL));
+    for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
+        let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
+        let known = COMPARED.iter().find(|(section, name, ..)| (*section, *name) == (setting.section, key));
+        let (section, key, effect, differs) = known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
+        let unchanged =
+            ["url", "bootstrap_servers", "sslcert", "sslkey"].contains(key) || *section == "kafka.oauth";
+        assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
+        let row = match effect {
+            Effect::Now => "| at once |",
+            Effect::NextConnection => "| with the next connection |",
+            Effect::Restart => "| after a restart |",
+        };
+        let row = OPERATING.lines().find(|line| line.starts_with(row)).unwrap();
+        assert!(
+            row.contains(&format!("`[{section}]")) && row.contains(&format!("`{key}`")),
+            "[{section}] {key}: {row}"
+        );
+    }
+}
+
+#[test]
+fn what_is_taken_up_is_what_takes_effect_without_a_restart() {
+    let (running, other) = (loaded(LEAST), loaded(ALL));
+    let reloaded = running.reloaded(&other);
+    assert!(changes(&running, &reloaded).iter().all(|change| change.effect != Effect::Restart));
+    assert!(changes(&reloaded, &other).iter().all(|change| change.effect == Effect::Restart));
+    let all = changes(&running, &other).len();
+    assert_eq!(changes(&running, &reloaded).len() + changes(&reloaded, &other).len(), all);
+    assert_eq!(reloaded.relay.batch_size, 7);
+    assert_eq!(reloaded.relay.workers, running.relay.workers);
+}
+
+#[test]
+fn a_password_for_another_server_is_not_sent_to_this_one() {
+    let running = with(
+        "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n'sasl.password' = 'old'\n",
+    );
+    let running = running.load().unwrap();
+    let text = "[postgres]\nurl = 'postgres://relay@elsewhere/app'\npassword = 'new'\n[kafka]\nbootstrap_servers = 'k2:9092'\n\
+                [kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n'sasl.password' = 'new'\n";
+    let other = loaded(text);
+    assert!(changes(&running, &other).iter().all(|change| change.effect == Effect::Restart));
+    assert_eq!(changes(&running, &other).len(), 4);
+    assert!(changes(&running, &running.reloaded(&other)).is_empty());
+    let rotated = loaded(&text.replace("elsewhere", "localhost").replace("k2:", "k1:"));
+    let effects: Vec<_> = changes(&running, &rotated).iter().map(|change| change.effect).collect();
+    assert_eq!(effects, [Effect::NextConnection, Effect::Now]);
+    assert!(changes(&running.reloaded(&rotated), &rotated).is_empty());
+}

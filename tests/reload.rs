@@ -1,0 +1,157 @@
+//! SIGHUP: a running relay reads its configuration again.
+
+use std::time::Duration;
+
+use crate::support::notify_socket::NotifySocket;
+use crate::support::outbox::Outbox;
+use crate::support::relay::{Relay, RelayProcess};
+use crate::support::rows::{self, Filling};
+use crate::support::wait::wait_until;
+
+const STALLED: Duration = Duration::from_secs(30);
+const READ: &str = "the configuration was read again";
+
+fn base(outbox: &Outbox) -> Relay {
+    outbox
+        .relay()
+        .set("admin", "listen", "127.0.0.1:0")
+        .set("log", "level", "info")
+        .set("relay", "workers", 1)
+        .set("relay", "batch_size", 10)
+}
+
+async fn batches(relay: &RelayProcess) -> f64 {
+    relay.metric("outbox_relay_batch_rows_count").await.unwrap()
+}
+
+/// Drains 1,000 rows, and returns in how many batches.
+async fn batches_of_1_000(outbox: &Outbox, relay: &RelayProcess, from: i64) -> f64 {
+    let before = batches(relay).await;
+    rows::insert(outbox, "order", 10, from..from + 1_000, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    // They are counted just after the COMMIT that shows them.
+    let rows = (from + 1_000) as f64;
+    wait_until("all are counted", STALLED, async || {
+        relay.metric("outbox_relay_batch_rows_sum").await == Some(rows)
+    })
+    .await;
+    batches(relay).await - before
+}
+
+async fn wait_for_reloads(relay: &RelayProcess, times: usize) {
+    wait_until("the configuration is read again", STALLED, async || {
+        relay.log().matches(READ).count() == times
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() {
+    let outbox = Outbox::create("reload", 1).await;
+    let mut socket = NotifySocket::bind();
+    let mut relay = socket.tell(base(&outbox)).start().await;
+    let small = batches_of_1_000(&outbox, &relay, 0).await;
+
+    let larger = base(&outbox).set("relay", "batch_size", 5_000).set("relay", "workers", 3);
+    let larger = larger.set("outbox", "on_sent", "delete").set("reaper", "interval", "7s");
+    relay.reload(larger.clone());
+    wait_for_reloads(&relay, 1).await;
+    let large = batches_of_1_000(&outbox, &relay, 1_000).await;
+    println!("1,000 rows: {small} batches of 10, then {large} of 5,000");
+    assert!(small >= 100.0 && large <= 20.0, "{small} {large}");
+    let rows = outbox.count("SELECT count(*) FROM app.outbox").await;
+    assert_eq!(rows, 2_000, "on_sent is what it was");
+    for (line, times) in [
+        ("[relay] batch_size changed: takes effect now", 1),
+        ("[reaper] interval changed: takes effect now", 1),
+        ("[relay] workers changed: takes effect after a restart", 1),
+        ("[outbox] on_sent changed: takes effect after a restart", 1),
+        ("changed: takes effect", 4),
+    ] {
+        assert_eq!(relay.log().matches(line).count(), times, "{line}: {}", relay.log());
+    }
+    let heard = socket.listen();
+    let place = heard.iter().position(|line| line == "RELOADING=1").unwrap();
+    assert!(heard[place + 1].starts_with("MONOTONIC_USEC="), "{heard:?}");
+    assert!(heard[place..].contains(&"READY=1".to_owned()), "{heard:?}");
+
+    // Per module, up and down again.
+    assert!(!relay.log().contains("DEBUG"), "{}", relay.log());
+    relay.reload(larger.clone().set("log", "level", "info,tokio_postgres=debug"));
+    wait_for_reloads(&relay, 2).await;
+    rows::insert(&outbox, "order", 10, 2_000..2_100, Filling::Nothing).await;
+    relay.wait_for_log("DEBUG").await;
+    // What is read in between is said by nobody at this level.
+    relay.reload(larger.clone().set("log", "level", "error"));
+    let told = |heard: &[String]| heard.iter().filter(|line| *line == "RELOADING=1").count();
+    let done = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
+    wait_until("it is read", STALLED, async || told(socket.listen()) == 3 && done(socket.listen()) == 4)
+        .await;
+    relay.reload(larger);
+    wait_for_reloads(&relay, 3).await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
+    let outbox = Outbox::create("reload_bad", 1).await;
+    let mut socket = NotifySocket::bind();
+    let mut relay = socket.tell(base(&outbox)).start().await;
+    relay.reload(
+        base(&outbox)
+            .set("relay", "batch_size", 0)
+            .set("relay", "batch_bites", "1MiB")
+            .set("log", "level", "debug"),
+    );
+    relay.wait_for_log("the configuration was not read again, nothing has changed").await;
+    for part in ["batch_size", "did you mean `batch_bytes`?", "outbox-relay check-config"] {
+        assert!(relay.log().contains(part), "{part}: {}", relay.log());
+    }
+    relay.reload_text("[postgres");
+    wait_until("the second one is refused, too", STALLED, async || {
+        relay.log().matches("nothing has changed").count() == 2
+    })
+    .await;
+    let batches = batches_of_1_000(&outbox, &relay, 0).await;
+    assert!(batches >= 100.0, "{batches}");
+    assert!(!relay.log().contains("DEBUG") && !relay.log().contains(READ), "{}", relay.log());
+    socket.wait_for("RELOADING=1").await;
+    let ready = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
+    wait_until("systemd hears that it goes on", STALLED, async || ready(socket.listen()) == 3).await;
+    relay.reload(base(&outbox).set("relay", "batch_size", 100));
+    wait_for_reloads(&relay, 1).await;
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    outbox.drop().await;
+}
+
+/// A relay that waits for Postgres is not ended by SIGHUP, and begins with what it has read last.
+#[tokio::test]
+async fn a_relay_that_waits_for_postgres_takes_up_what_it_reads_before_it_starts() {
+    let outbox = Outbox::create("reload_waiting", 1).await;
+    let (role, _) = outbox.database.connect_as_new_role().await;
+    let grants = outbox_relay::postgres::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    crate::support::database::run(&outbox.client, &grants).await;
+    let login = async |allowed: &str| {
+        crate::support::database::run(&outbox.client, &format!("ALTER ROLE {role} {allowed}")).await;
+    };
+    login("NOLOGIN").await;
+    let mut socket = NotifySocket::bind();
+    let url = outbox.database.url().replace("postgres@", &format!("{role}:test@"));
+    let config =
+        |rows: i64| base(&outbox).set("postgres", "url", url.clone()).set("relay", "batch_size", rows);
+    let mut relay = socket.tell(config(10)).spawn(&["run"]);
+    relay.wait_for_log("Postgres fails").await;
+    relay.reload(config(5_000));
+    wait_for_reloads(&relay, 1).await;
+    assert!(!socket.listen().contains(&"READY=1".to_owned()), "{socket:?}");
+    login("LOGIN").await;
+    socket.wait_for("READY=1").await;
+    let batches = batches_of_1_000(&outbox, &relay, 0).await;
+    assert!(batches <= 20.0, "{batches}");
+    assert!(relay.stop().await.success(), "{}", relay.log());
+    crate::support::database::run(&outbox.client, &format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+    outbox.drop().await;
+}
