@@ -26,8 +26,7 @@ const REAP_ONCE: &str = "SELECT {once_reap}($2) WHERE $1::float8 >= 0";
 
 const UNFINISHED: &str = "SELECT requests, oldest FROM {idempotency_unfinished}(make_interval(secs => $1))";
 
-const ADVICE: &str =
-    "The outbox itself is reaped. The role needs SELECT and DELETE on the tables of the modules";
+const ADVICE: &str = "The outbox itself is reaped. Apply what `outbox-relay migrate --print-roles` prints, again after each `migrate --with`";
 
 /// One module to reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,13 @@ pub const LOCK_SECONDS: u64 = 2;
 /// After so long the partitions of a dead consumer go to the other one.
 const SESSION_TIMEOUT_MS: &str = "2000";
 
+/// What the applications connect as: their own tables, and what `migrate --print-roles` gives to those who write events.
+const APPLICATION_ROLE: &str = "
+CREATE ROLE shop LOGIN IN ROLE {writer};
+GRANT USAGE ON SCHEMA provider TO shop;
+GRANT SELECT, INSERT, UPDATE
+ON payment, ledger_entry, posting, balance, consumed, unreadable_record, provider.charge TO shop;";
+
 /// What the faults happen to. Each part is locked while one does.
 pub struct World {
     pub postgres: Arc<Mutex<PostgresServer>>,
@@ -51,7 +58,11 @@ impl World {
         let prepare = ["prepare", "--database", &url, "--kafka", &cluster.bootstrap];
         Process::new("prepare", payments, &prepare, folder).succeeds().await;
 
-        let roles = Roles::create(&connect(&url).await, &"public.outbox".parse().unwrap()).await;
+        let client = connect(&url).await;
+        let roles = Roles::create(&client, &"public.outbox".parse().unwrap()).await;
+        let writer = roles.writer();
+        client.batch_execute(&APPLICATION_ROLE.replace("{writer}", &writer)).await.unwrap();
+        let as_shop = url_of("shop", &url);
         let numbered = |what: &str, count: usize, arguments: &dyn Fn(&str) -> Vec<String>| {
             let one = |number| {
                 let name = format!("{what}-{number}");
@@ -71,18 +82,20 @@ impl World {
         };
         let listens_at = address();
         let asked_at = format!("http://{listens_at}");
-        let provider =
-            numbered("provider", 1, &|_| words(&["provider", "--database", &url, "--listen", &listens_at]));
+        let provider = numbered("provider", 1, &|_| {
+            words(&["provider", "--database", &as_shop, "--listen", &listens_at])
+        });
         let addresses = [address(), address()];
         let lock = LOCK_SECONDS.to_string();
         let apis = numbered("api", 2, &|name| {
             let listen = if name == "api-1" { &addresses[0] } else { &addresses[1] };
-            let api = ["api", "--database", &url, "--listen", listen, "--provider", &asked_at];
+            let api = ["api", "--database", &as_shop, "--listen", listen, "--provider", &asked_at];
             let mistakes = [wrong("new-key-for-provider"), wrong("response-after-commit")].concat();
             [words(&api), words(&["--lock-seconds", &lock]), mistakes].concat()
         });
         let consumers = numbered("consumer", 2, &|name| {
-            let consumer = ["consumer", "--name", name, "--database", &url, "--kafka", &cluster.bootstrap];
+            let consumer =
+                ["consumer", "--name", name, "--database", &as_shop, "--kafka", &cluster.bootstrap];
             let timeout = words(&["--session-timeout-ms", SESSION_TIMEOUT_MS]);
             [words(&consumer), timeout, wrong("no-inbox")].concat()
         });
