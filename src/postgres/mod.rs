@@ -18,7 +18,7 @@ pub mod holders;
 pub mod holds;
 pub mod lookout;
 pub mod migrate;
-mod module_grants;
+pub(crate) mod module_grants;
 mod open;
 pub mod pauses;
 pub mod payload;

@@ -92,6 +92,11 @@ fn rights_of(module: Module) -> Rights {
     }
 }
 
+/// What `reap` needs of the modules that are there.
+pub(crate) fn reap_rights() -> Vec<Right> {
+    Module::ALL.into_iter().flat_map(|module| rights_of(module).reap).copied().collect()
+}
+
 /// For each module a block that gives the four roles their rights if its table is there, and takes back what they had
 /// beyond them.
 pub(crate) fn module_grants(table: &TableName, role: &RelayRole) -> String {
