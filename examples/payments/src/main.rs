@@ -150,8 +150,12 @@ async fn all(database: Database, kafka: Kafka) -> anyhow::Result<()> {
     let api = role(&["api", "--database", url]);
     let consumer = role(&["consumer", "--database", url, "--kafka", bootstrap]);
     println!("POST http://127.0.0.1:8080/payments");
-    tokio::try_join!(Box::pin(provider.run()), Box::pin(api.run()), Box::pin(consumer.run()))?;
-    Ok(())
+    // The consumer ends when it is told to, and the others with it.
+    tokio::select! {
+        ended = Box::pin(provider.run()) => ended,
+        ended = Box::pin(api.run()) => ended,
+        ended = Box::pin(consumer.run()) => ended,
+    }
 }
 
 /// Returns at SIGTERM or SIGINT.

@@ -76,7 +76,9 @@ impl Shop {
 
     /// A client's mistake is an answer too, and the same one each time.
     async fn refuse(&self, guard: &Guard) -> Result<Response, Unfinished> {
-        let response = Response::new(400).body("a payment has a reference, an account and cents above 0");
+        let response = Response::new(400)
+            .header("content-type", "text/plain")
+            .body("a payment has a reference, an account and cents above 0");
         let mut client = connection(&self.pool).await?;
         let tx = client.transaction().await?;
         guard.finish(&tx, &response).await?;

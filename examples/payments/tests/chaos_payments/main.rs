@@ -63,7 +63,7 @@ const SHORT: [Kind; 12] = [
 const TELLING: [Kind; 6] = [
     Kind::KillApi,
     Kind::FreezeApi,
-    Kind::RestartPostgres,
+    Kind::KillProvider,
     Kind::KillPostgres,
     Kind::SendAgain,
     Kind::RewindConsumers,
