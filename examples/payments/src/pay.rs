@@ -155,7 +155,7 @@ async fn enter(
 /// Wrong: what ends the process before this leaves a payment without a response, and it is made again. It waits, as a
 /// process on a busy machine does, so that a short run is enough to show it.
 async fn store_late(client: &mut Object, guard: &Guard, response: Response) -> Result<Response, Unfinished> {
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let tx = client.transaction().await?;
     guard.finish(&tx, &response).await?;
     tx.commit().await?;

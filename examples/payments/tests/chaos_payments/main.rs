@@ -82,7 +82,7 @@ async fn each_payment_happens_once_whatever_is_killed() {
 /// A run with the mistakes that people make. The checks are worth something if they find each of them.
 #[tokio::test]
 async fn the_usual_mistakes_are_found() {
-    let lasts = Duration::from_secs(12);
+    let lasts = Duration::from_secs(18);
     let outcome = run(Plan { lasts, seed: 7, kinds: &TELLING, mistakes: &MISTAKES }).await;
     for found in [checks::EVENT_POSTED_TWICE, checks::CHARGED_ONCE, checks::IN_LEDGER_ONCE] {
         assert!(outcome.broken.iter().any(|broken| broken.contains(found)), "{found}: {:#?}", outcome.broken);
