@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test features simulate model chaos bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo test features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -22,6 +22,9 @@ simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
 
 chaos: ## random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos
+
+chaos-payments: ## random faults on all of examples/payments, checked by SQL (MINUTES=5, SEED=n)
+	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
 bench: ## measure the relay beside Debezium, write docs/benchmarks.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \

@@ -212,7 +212,7 @@ pub async fn run(
             config.reaper.retention,
             config.reaper.batch_size,
         );
-        let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper);
+        let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper, Arc::clone(&stats));
         let reapers = Reapers::new(reaper, modules);
         let reaping = reaper::keep_reaping(reapers, paces, Arc::clone(&stats));
         background.spawn_local(async {

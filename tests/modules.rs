@@ -12,6 +12,7 @@ use crate::migrate::{catalogue, psql};
 use crate::support::command::Ended;
 use crate::support::database::{Database, run};
 use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
 use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -156,6 +157,35 @@ SELECT (SELECT count(*) FROM app.processed_message) + (SELECT count(*) FROM app.
        + (SELECT count(*) FROM app.idempotency_key)";
 
 #[tokio::test]
+async fn reap_deletes_what_is_old_in_the_modules_that_are_there() {
+    let setup = Setup::migrated("module_reap_by_hand").await;
+    setup.relay(&["migrate", "--with", "inbox,idempotency"]).succeeds();
+    setup.relay(&["migrate", "--with", "once"]).succeeds();
+    run(&setup.client, &FILL.replace("2 days", "40 days").replace("3 days", "41 days")).await;
+    // Without the rights nothing is done, and each is named.
+    let grant = r#"GRANT SELECT (ctid, processed_at) ON "app"."processed_message""#;
+    setup.relay(&["reap"]).fails(78, &[grant, r#"GRANT DELETE ON "app"."once_key""#]);
+    let roles = setup.relay(&["migrate", "--print-roles", "--role", setup.roles().relay()]);
+    run(&setup.client, roles.succeeds()).await;
+
+    let lines = |verb: &str| {
+        format!(
+            "app.outbox: 0 rows {verb}, sent more than 1h ago\n\
+             app.processed_message: 250 rows {verb}, processed more than 30days ago\n\
+             app.idempotency_key: 250 rows {verb}, finished more than 1day ago\n\
+             app.idempotency_key: 2 requests stay that were begun more than 1day ago and are not finished: have the \
+             application complete them\n\
+             app.once_key: 250 rows {verb}, expired\n"
+        )
+    };
+    assert_eq!(setup.relay(&["reap", "--dry-run"]).succeeds(), lines("would be deleted"));
+    assert_eq!(setup.number(LEFT).await, 782);
+    assert_eq!(setup.relay(&["reap"]).succeeds(), lines("deleted"));
+    assert_eq!(setup.number(LEFT).await, 32);
+    setup.drop(&[]).await;
+}
+
+#[tokio::test]
 async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_finished() {
     let mut outbox = Outbox::without_topics("module_reap").await;
     for module in Module::ALL {
@@ -167,7 +197,7 @@ async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_fini
     let url = outbox.database.url().replace("postgres@", &format!("{role}@"));
     let relay = outbox.relay().set("postgres", "url", url).set("reaper", "interval", "1s");
     let relay = relay.set("reaper", "batch_size", 100).set("reaper", "inbox_retention", "1d");
-    let mut relay = relay.start().await;
+    let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
 
     // Without the rights the outbox is reaped all the same, and what is missing is said once.
     relay.wait_for_log("the reaper of the modules fails").await;
@@ -182,8 +212,15 @@ async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_fini
     relay.wait_for_log("are not finished").await;
     assert_eq!(relay.log().matches("the reaper of the modules fails").count(), 1, "{}", relay.log());
 
+    let unfinished = async |relay: &RelayProcess, number: i64| {
+        let line = format!("\noutbox_relay_idempotency_unfinished_requests {number}\n");
+        let metrics = relay.get("/metrics").await.unwrap().1;
+        assert!(metrics.contains(&line), "{metrics}");
+    };
+    unfinished(&relay, 2).await;
     run(&outbox.client, "DELETE FROM app.idempotency_key WHERE finished_at IS NULL").await;
     relay.wait_for_log("no request with an idempotency key is unfinished").await;
+    unfinished(&relay, 0).await;
     assert_eq!(relay.log().matches("are not finished").count(), 1, "{}", relay.log());
     drop(relay);
     outbox.database.drop(&[&role]).await;

@@ -201,6 +201,81 @@ async fn an_owner_who_may_create_roles_can_apply_it_without_being_a_superuser() 
     database.drop(&made).await;
 }
 
+/// Everything that an application calls, to its end.
+const CALLS: &str = "
+SELECT app.inbox_receive('balances', 'e-1'), app.inbox_receive_many('balances', ARRAY['e-1', 'e-2']);
+SELECT app.once_claim('report', '1 day'), app.once_claim('report', '1 day');
+SELECT app.idempotency_fingerprint('{}');
+DO $$
+DECLARE
+    mine uuid := (SELECT token FROM app.idempotency_begin('s', 'k', sha256(''), '1 minute', 'secret'));
+BEGIN
+    PERFORM app.idempotency_extend('s', 'k', mine, '1 minute');
+    PERFORM app.idempotency_reach('s', 'k', mine, 'charged', '{}', '1 minute');
+    PERFORM app.idempotency_release('s', 'k', mine);
+    mine := (SELECT token FROM app.idempotency_abandoned('0 s', '1 minute', 1, 20));
+    PERFORM app.idempotency_finish('s', 'k', mine, 200, '{}', 'secret');
+END $$";
+
+/// What the reaper and `reap` call.
+const REAPING: &str =
+    "SELECT app.inbox_reap('0 s', 100), app.once_reap(100), app.idempotency_reap('0 s', 100);
+                       SELECT * FROM app.idempotency_unfinished('1 day')";
+
+/// What only applications may read.
+const SECRETS: [&str; 5] = [
+    "SELECT request FROM app.idempotency_key",
+    "SELECT body FROM app.idempotency_key",
+    "SELECT headers FROM app.idempotency_key",
+    "SELECT phases FROM app.idempotency_key",
+    "UPDATE app.idempotency_key SET status = 500",
+];
+
+#[tokio::test]
+async fn the_modules_work_as_these_roles_and_who_reaps_reads_no_response() {
+    let setup = Setup::migrated("role_modules").await;
+    let role = setup.roles().relay().to_owned();
+    setup.relay(&["migrate", "--with", "inbox,idempotency,once"]).succeeds();
+    // Somebody has helped themselves before; it is taken back.
+    run(&setup.client, &format!("GRANT ALL ON app.idempotency_key, app.once_key TO {role}")).await;
+    // As where functions are not everybody's.
+    run(&setup.client, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA app FROM PUBLIC").await;
+    let printed = setup.relay(&["migrate", "--print-roles", "--role", &role]);
+    run(&setup.client, printed.succeeds()).await;
+
+    let (shop, writer) = member(&setup, &setup.roles().writer()).await;
+    let (alice, operator) = member(&setup, &setup.roles().operator()).await;
+    let (grafana, monitor) = member(&setup, &setup.roles().monitor()).await;
+    let relay = setup.database.connect_as(&role).await;
+    run(&writer, CALLS).await;
+    assert_refused(&writer, "a writer", "DELETE FROM app.processed_message").await;
+    assert_refused(&writer, "a writer", "SELECT app.inbox_reap('0 s', 1)").await;
+    for (who, client) in [("the relay", &relay), ("an operator", &operator), ("monitoring", &monitor)] {
+        for secret in SECRETS {
+            assert_refused(client, who, secret).await;
+        }
+        assert_refused(client, who, "SELECT app.inbox_receive('balances', 'e-3')").await;
+    }
+    assert_refused(&relay, "the relay", "SELECT event_id FROM app.processed_message").await;
+    assert_refused(&relay, "the relay", "SELECT key FROM app.idempotency_key").await;
+    assert_refused(&monitor, "monitoring", "DELETE FROM app.once_key").await;
+    run(
+        &operator,
+        "SELECT scope, key, attempts FROM app.idempotency_key; SELECT * FROM app.processed_message",
+    )
+    .await;
+
+    const ROWS: &str = "SELECT (SELECT count(*) FROM app.processed_message)
+                             + (SELECT count(*) FROM app.idempotency_key WHERE finished_at IS NOT NULL)";
+    assert_eq!(setup.number(ROWS).await, 3);
+    run(&relay, REAPING).await;
+    assert_eq!(setup.number(ROWS).await, 0, "reaped by the relay");
+    run(&writer, CALLS.replace("balances", "others").as_str()).await;
+    run(&operator, REAPING).await;
+    assert_eq!(setup.number(ROWS).await, 0, "reaped by an operator");
+    setup.drop(&[&shop, &alice, &grafana]).await;
+}
+
 #[test]
 fn a_name_that_is_none_is_refused() {
     let ended = |args: &[&str]| Ended::of(&mut binary(args));

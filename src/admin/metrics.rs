@@ -103,6 +103,7 @@ impl Metrics {
         register(into, POSTGRES_FAULTS, stats.postgres_faults.clone());
         register(into, POSTGRES_CONNECTIONS, stats.postgres_connections.clone());
         register(into, REAPER_FAULTS, stats.reaper_faults.clone());
+        register(into, UNFINISHED, stats.unfinished_requests.clone());
         register(into, REQUEST_ERRORS, stats.client.errors.clone());
         register(into, REQUEST_RETRIES, stats.client.retries.clone());
         register(into, REQUEST_TIMEOUTS, stats.client.timeouts.clone());

@@ -4,9 +4,14 @@ use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
 use crate::postgres::grants::REAP_RIGHTS;
+use crate::postgres::module_grants::reap_rights;
 use crate::postgres::reap::PostgresReaper;
+use crate::postgres::reap_modules::{ModulesReaper, Unfinished};
+use crate::relay::failure::Fault;
+use crate::relay::stats::Stats;
 use clap::Args;
 use humantime::format_duration;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -14,12 +19,13 @@ use tokio::time::{Instant, sleep};
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 const TURN_AGAIN: Duration = Duration::from_millis(50);
 
-/// Delete the rows that were sent longer ago than the configured retention.
+/// Delete the rows that were sent longer ago than the configured retention, and what is old in the optional modules.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A running relay does this by itself, unless [reaper] enabled = false; this does it once, to the end of the table. \
 Rows go in batches of [reaper] batch_size, each in its own transaction, round rows that somebody has locked; an unsent \
-row is never deleted. Breaking it off is harmless.
+row is never deleted. Where the modules inbox, idempotency and once were made, their old rows go too; requests that \
+nobody has finished stay, and are reported. Breaking it off is harmless.
 
 Examples:
   outbox-relay reap --config config.toml --dry-run
@@ -39,26 +45,65 @@ impl Reap {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
-        let rows = block_on(async {
+        let lines = block_on(async {
             let database = one_shot::database(&config)?;
-            one_shot::allowed(&config, &database, REAP_RIGHTS).await?;
+            let rights = [REAP_RIGHTS, &reap_rights()].concat();
+            one_shot::allowed(&config, &database, &rights).await?;
             let reaper = PostgresReaper::new(
-                database,
+                database.clone(),
                 config.outbox.table.clone(),
                 config.reaper.retention,
                 config.reaper.batch_size,
             );
-            if self.dry_run { count(reaper).await } else { reap(reaper).await }
+            let rows = if self.dry_run { count(reaper).await } else { reap(reaper).await }?;
+            let modules = ModulesReaper::new(
+                database,
+                config.outbox.table.clone(),
+                &config.reaper,
+                Arc::new(Stats::new()),
+            );
+            let of_modules = self.of_modules(&config, modules).await.map_err(one_shot::fault)?;
+            Ok::<_, Failed>([vec![self.describe(&config, rows)], of_modules].concat())
         })??;
-        println!("{}", describe(&config, rows, self.dry_run));
+        lines.iter().for_each(|line| println!("{line}"));
         Ok(())
     }
-}
 
-fn describe(config: &Config, rows: u64, dry_run: bool) -> String {
-    let verb = if dry_run { "would be deleted" } else { "deleted" };
-    let (table, retention) = (&config.outbox.table, format_duration(config.reaper.retention));
-    format!("{table}: {rows} rows {verb}, sent more than {retention} ago")
+    /// A line for each module that is there.
+    async fn of_modules(&self, config: &Config, mut modules: ModulesReaper) -> Result<Vec<String>, Fault> {
+        let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
+        let mut lines = Vec::new();
+        for (table, rows) in tables {
+            let name = config.outbox.table.beside(table);
+            let ago = |retention| format!("more than {} ago", format_duration(retention));
+            let old = match table {
+                "processed_message" => format!("processed {}", ago(config.reaper.inbox_retention)),
+                "idempotency_key" => format!("finished {}", ago(config.reaper.idempotency_retention)),
+                _ => "expired".to_owned(),
+            };
+            lines.push(format!("{name}: {rows} rows {}, {old}", self.verb()));
+            if table == "idempotency_key" {
+                let Unfinished { requests, .. } = modules.unfinished().await?;
+                if requests > 0 {
+                    lines.push(format!(
+                        "{name}: {requests} requests stay that were begun {} and are not finished: have the \
+                         application complete them",
+                        ago(config.reaper.idempotency_retention)
+                    ));
+                }
+            }
+        }
+        Ok(lines)
+    }
+
+    fn describe(&self, config: &Config, rows: u64) -> String {
+        let (table, retention) = (&config.outbox.table, format_duration(config.reaper.retention));
+        format!("{table}: {rows} rows {}, sent more than {retention} ago", self.verb())
+    }
+
+    fn verb(&self) -> &'static str {
+        if self.dry_run { "would be deleted" } else { "deleted" }
+    }
 }
 
 async fn count(mut reaper: PostgresReaper) -> Result<u64, Failed> {

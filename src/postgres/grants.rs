@@ -15,11 +15,11 @@ pub(crate) struct Right {
     pub(crate) columns: &'static [&'static str],
 }
 
-const fn right(privilege: &'static str, on: &'static str) -> Right {
+pub(super) const fn right(privilege: &'static str, on: &'static str) -> Right {
     Right { on, privilege, columns: &[] }
 }
 
-const fn of(privilege: &'static str, on: &'static str, columns: &'static [&'static str]) -> Right {
+pub(super) const fn of(privilege: &'static str, on: &'static str, columns: &'static [&'static str]) -> Right {
     Right { on, privilege, columns }
 }
 

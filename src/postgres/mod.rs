@@ -18,6 +18,7 @@ pub mod holders;
 pub mod holds;
 pub mod lookout;
 pub mod migrate;
+pub(crate) mod module_grants;
 mod open;
 pub mod pauses;
 pub mod payload;

@@ -9,7 +9,9 @@ use crate::config;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::outage::Outage;
 use crate::relay::reaper::{Pace, Reap, Reaped};
+use crate::relay::stats::Stats;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::types::{ToSql, Type};
 
@@ -24,16 +26,22 @@ const REAP_IDEMPOTENCY: &str = "SELECT {idempotency_reap}(make_interval(secs => 
 /// Claims bear their own time to live. The first parameter is there for the three to be alike.
 const REAP_ONCE: &str = "SELECT {once_reap}($2) WHERE $1::float8 >= 0";
 
+const COUNT_INBOX: &str =
+    "SELECT count(*) FROM {processed_message} WHERE processed_at < now() - make_interval(secs => $1)";
+const COUNT_IDEMPOTENCY: &str =
+    "SELECT count(*) FROM {idempotency_key} WHERE finished_at < now() - make_interval(secs => $1)";
+const COUNT_ONCE: &str = "SELECT count(*) FROM {once_key} WHERE expires_at <= now() AND $1::float8 >= 0";
+
 const UNFINISHED: &str = "SELECT requests, oldest FROM {idempotency_unfinished}(make_interval(secs => $1))";
 
-const ADVICE: &str =
-    "The outbox itself is reaped. The role needs SELECT and DELETE on the tables of the modules";
+const ADVICE: &str = "The outbox itself is reaped. Apply what `outbox-relay migrate --print-roles` prints, again after each `migrate --with`";
 
 /// One module to reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Work {
     table: &'static str,
     reap: &'static str,
+    count: &'static str,
     retention: Duration,
 }
 
@@ -48,6 +56,7 @@ pub struct ModulesReaper {
     /// The table that was tried last; nothing for the look which of them are there.
     tried: &'static str,
     reported: i64,
+    stats: Arc<Stats>,
 }
 
 /// What one batch did.
@@ -70,15 +79,26 @@ pub struct Unfinished {
 
 impl ModulesReaper {
     /// Of the modules in the schema of this outbox.
-    pub fn new(database: Database, table: TableName, settings: &config::Reaper) -> ModulesReaper {
+    pub fn new(
+        database: Database,
+        table: TableName,
+        settings: &config::Reaper,
+        stats: Arc<Stats>,
+    ) -> ModulesReaper {
         let all = [
-            Work { table: "processed_message", reap: REAP_INBOX, retention: settings.inbox_retention },
+            Work {
+                table: "processed_message",
+                reap: REAP_INBOX,
+                count: COUNT_INBOX,
+                retention: settings.inbox_retention,
+            },
             Work {
                 table: "idempotency_key",
                 reap: REAP_IDEMPOTENCY,
+                count: COUNT_IDEMPOTENCY,
                 retention: settings.idempotency_retention,
             },
-            Work { table: "once_key", reap: REAP_ONCE, retention: Duration::ZERO },
+            Work { table: "once_key", reap: REAP_ONCE, count: COUNT_ONCE, retention: Duration::ZERO },
         ];
         ModulesReaper {
             transaction: ShortTransaction::writing(database),
@@ -88,6 +108,7 @@ impl ModulesReaper {
             left: VecDeque::new(),
             tried: "",
             reported: 0,
+            stats,
         }
     }
 
@@ -122,6 +143,37 @@ impl ModulesReaper {
         Ok(Batch { rows: u64::from(deleted.unsigned_abs()), more: !self.left.is_empty() })
     }
 
+    /// A whole round for a person: the name of each module's table that is there, and how many rows were deleted. A module
+    /// that a relay is reaping just then is left to it.
+    pub async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, Fault> {
+        let mut reaped: Vec<(&str, u64)> = Vec::new();
+        loop {
+            let Batch { rows, more } = self.reap_once().await?;
+            match reaped.last_mut() {
+                Some((table, of_table)) if *table == self.tried => *of_table += rows,
+                _ if self.tried.is_empty() => {}
+                _ => reaped.push((self.tried, rows)),
+            }
+            if !more {
+                return Ok(reaped);
+            }
+        }
+    }
+
+    /// What [`ModulesReaper::reap_all`] would delete.
+    pub async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, Fault> {
+        let mut counted = Vec::new();
+        for work in self.find().await? {
+            let seconds = work.retention.as_secs_f64();
+            let sql = self.table.render(work.count);
+            let params: [(&(dyn ToSql + Sync), Type); 1] = [(&seconds, Type::FLOAT8)];
+            let rows = self.transaction.query("counting old rows of a module", &sql, &params).await?;
+            let old: i64 = rows.first().map_or(0, |row| row.get(0));
+            counted.push((work.table, old.unsigned_abs()));
+        }
+        Ok(counted)
+    }
+
     /// Requests older than the retention that nobody has finished. They are never deleted: what became of them is for
     /// the application to say.
     pub async fn unfinished(&self) -> Result<Unfinished, Fault> {
@@ -136,6 +188,7 @@ impl ModulesReaper {
     /// Said once, and again when the number has changed.
     fn report(&mut self, unfinished: Unfinished) {
         let Unfinished { requests, oldest } = unfinished;
+        self.stats.unfinished_requests.set(requests);
         if requests == self.reported {
             return;
         }

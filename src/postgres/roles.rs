@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
+use super::module_grants::module_grants;
 use super::table::{TableName, fill, quote_identifier, quote_literal};
 
 /// Postgres cuts longer names silently, so two roles could become one.
@@ -91,7 +92,7 @@ const HEADER: &str = "\
 --       pg_hba.conf tell who it is.
 --   {operator}: a group for people on call, who use status, dead-letters, blocked-keys and reap.
 --   {monitor}: a group for whoever only looks, with status.
---   {writer}: a group for applications, which insert events.
+--   {writer}: a group for applications, which insert events, and use the optional modules.
 --
 -- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
 --
@@ -136,6 +137,11 @@ const MONITOR: &str = "
 
 const WRITER: &str = "
 -- Applications insert events, and cannot read them back. id, created_at and sent_at are not theirs to set.
+";
+
+const MODULES: &str = "
+-- The optional modules, those that are there: apply this again after `migrate --with`. Applications use them; the relay and
+-- operators delete what is old, and read no request and no response.
 ";
 
 /// A role sees its own sessions only. Who may give pg_read_all_stats is a superuser, or was allowed to by one.
@@ -184,6 +190,7 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
     sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
+    sql += &(MODULES.to_owned() + &module_grants(table, role));
     sql + &fill(SEE_SESSIONS, value_of)
 }
 

@@ -191,8 +191,17 @@ impl TableName {
 
     /// The unquoted name of what a placeholder stands for, as the catalogue has it: `{lane}` -> `outbox_lane`.
     pub(crate) fn name_of(&self, placeholder: &str) -> String {
-        let known = DERIVED.iter().find(|(known, _)| placeholder == format!("{{{known}}}"));
+        let name = placeholder.trim_matches(['{', '}']);
+        if OF_MODULES.contains(&name) {
+            return name.to_owned();
+        }
+        let known = DERIVED.iter().find(|(known, _)| *known == name);
         format!("{}{}", self.table, known.map_or("", |(_, suffix)| suffix))
+    }
+
+    /// Something else in the same schema, as a person would write it.
+    pub(crate) fn beside(&self, name: &str) -> String {
+        format!("{}.{}", quote_if_needed(&self.schema), quote_if_needed(name))
     }
 
     /// Something else in the same schema, quoted.

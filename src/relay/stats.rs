@@ -90,6 +90,8 @@ pub struct Stats {
     pub topics_held: PerLabel<Gauge>,
     /// Keys whose rows wait until somebody decides.
     pub blocked_keys: Gauge,
+    /// Requests with an idempotency key that are older than their retention and not finished.
+    pub unfinished_requests: Gauge,
     /// How many pauses there are: of everything, of a topic, of a key.
     pub paused: PerLabel<Gauge>,
     /// Acknowledged rows whose settlement is not confirmed.
@@ -144,6 +146,7 @@ impl Stats {
             held_topics: Gauge::default(),
             topics_held: PerLabel::default(),
             blocked_keys: Gauge::default(),
+            unfinished_requests: Gauge::default(),
             paused: PerLabel::default(),
             unsettled: Gauge::default(),
             oldest_seconds: Gauge::default(),

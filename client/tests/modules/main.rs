@@ -4,7 +4,6 @@
 
 mod costs;
 mod database;
-mod http;
 mod idempotency;
 mod inbox;
 mod once;
@@ -14,7 +13,5 @@ mod testing;
 mod version;
 mod wrong;
 
-#[path = "../../examples/payments/idempotent.rs"]
-mod idempotent;
 #[path = "../integration/wire.rs"]
 mod wire;

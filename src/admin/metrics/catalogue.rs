@@ -199,6 +199,10 @@ catalogue! {
         REAPER_FAULTS = Counter "outbox_relay_reaper_faults_total" [],
             "Batches of the reaper that failed",
             "an increase for hours: the table grows";
+        UNFINISHED = Gauge "outbox_relay_idempotency_unfinished_requests" [],
+            "Requests with an idempotency key that were begun longer than idempotency_retention ago and are not finished, as the \
+             reaper found them last; at most 1000 are counted",
+            "more than 0: nobody completes them";
         REQUEST_ERRORS = Counter "outbox_relay_kafka_request_errors_total" [],
             "Requests that could not be sent to a broker, and answers that could not be read",
             "an increase for minutes";

@@ -1,4 +1,12 @@
-//! The layer for axum of the example, over HTTP.
+//! The layer for axum, over HTTP.
+
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+
+#[allow(dead_code)] // the tests of the modules use more of it
+#[path = "../../../../client/tests/modules/database.rs"]
+mod database;
+#[path = "../../src/idempotent.rs"]
+mod idempotent;
 
 use std::sync::Arc;
 
@@ -9,13 +17,13 @@ use axum::response::Response;
 use axum::routing::post;
 use axum::{Extension, Router};
 use deadpool_postgres::Pool;
-use pg_outbox::idempotency::{self, Guard};
+use pg_outbox::idempotency;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::database::{Database, pool};
-use crate::idempotent::{Idempotent, Subject, idempotent, respond};
+use crate::idempotent::{Held, Idempotent, Subject, idempotent, respond};
 
 #[derive(Clone)]
 struct App {
@@ -27,7 +35,7 @@ struct App {
 /// Fails if the body says so, else answers with what was asked.
 async fn handle(
     State(app): State<App>,
-    Extension(guard): Extension<Arc<Guard>>,
+    Extension(held): Extension<Held>,
     body: String,
 ) -> Result<Response, StatusCode> {
     app.gate.acquire().await.unwrap().forget();
@@ -37,7 +45,7 @@ async fn handle(
     let mut client = app.pool.get().await.unwrap();
     let tx = client.transaction().await.unwrap();
     let response = idempotency::Response::new(201).header("location", "/7").body(body);
-    guard.finish(&tx, &response).await.unwrap();
+    held.lock().await.finish(&tx, &response).await.unwrap();
     tx.commit().await.unwrap();
     Ok(respond(&response))
 }

@@ -1,6 +1,6 @@
 //! A layer for axum: each request needs the header `Idempotency-Key`, and a repetition is answered with what was stored.
 //!
-//! The handler takes `Extension<Arc<Guard>>`, and finishes the guard in the transaction of its change.
+//! The handler takes `Extension<Held>`, and finishes the guard in the transaction of its change.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use deadpool_postgres::Pool;
-use pg_outbox::idempotency::{self, Begun, Fingerprint, Idempotency, Key, Scope};
+use pg_outbox::idempotency::{self, Begun, Fingerprint, Guard, Idempotency, Key, Scope};
+use tokio::sync::Mutex;
 
 /// A larger body is refused with 413.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -26,13 +27,16 @@ pub struct Idempotent {
 #[derive(Clone)]
 pub struct Subject(pub String);
 
+/// The guard of a request that was started. Only its handler locks it.
+pub type Held = Arc<Mutex<Guard>>;
+
 pub async fn idempotent(State(state): State<Idempotent>, request: Request, next: Next) -> Response {
     answer(&state, request, next).await.unwrap_or_else(|refused| refused)
 }
 
 #[allow(clippy::result_large_err)] // either is an answer
 async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Response, Response> {
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let Some(subject) = parts.extensions.get::<Subject>() else {
         return Err(refuse(StatusCode::UNAUTHORIZED, "who are you?"));
     };
@@ -47,7 +51,10 @@ async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Resp
         .await
         .map_err(|_| refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"))?;
     let fingerprint = Fingerprint::json(&body).map_err(|error| bad(&error))?;
-    let asked = idempotency::Request::new(scope, key, fingerprint);
+    // The body is kept for the completer, which has nothing else to go by.
+    let asked = idempotency::Request::new(scope, key, fingerprint)
+        .keep_body(body.to_vec())
+        .map_err(|error| bad(&error))?;
 
     let client = state.pool.get().await.map_err(|_| away())?;
     let begun = state.idempotency.begin(&client, &asked).await.map_err(|_| away())?;
@@ -62,19 +69,27 @@ async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Resp
             Err(refuse(StatusCode::UNPROCESSABLE_ENTITY, "the key was used for another request"))
         }
         Begun::Started(guard) => {
-            let guard = Arc::new(guard);
-            parts.extensions.insert(Arc::clone(&guard));
-            let response = next.run(Request::from_parts(parts, Body::from(body))).await;
-            // Nothing was stored: let a retry begin at once. If that fails, the lock expires.
-            if response.status().is_server_error()
-                && let Some(guard) = Arc::into_inner(guard)
-                && let Ok(client) = state.pool.get().await
-            {
-                let _ = guard.release(&client).await;
-            }
-            Ok(response)
+            let request = Request::from_parts(parts, Body::from(body));
+            // A task of its own: a client that hangs up does not stop the work half-way.
+            let work = tokio::spawn(work(state.pool.clone(), guard, request, next));
+            work.await.map_err(|_| away())
         }
     }
+}
+
+/// Lets the handler work at the request. If it fails for now, lets go of the key, so that a retry begins at once.
+async fn work(pool: Pool, guard: Guard, mut request: Request, next: Next) -> Response {
+    let held: Held = Arc::new(Mutex::new(guard));
+    request.extensions_mut().insert(Arc::clone(&held));
+    let response = next.run(request).await;
+    // Nothing was stored. If this fails too, the lock expires.
+    if response.status().is_server_error()
+        && let Some(guard) = Arc::into_inner(held)
+        && let Ok(client) = pool.get().await
+    {
+        let _ = guard.into_inner().release(&client).await;
+    }
+    response
 }
 
 /// A stored response, for the first answer and for each repetition.

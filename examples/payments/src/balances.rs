@@ -1,0 +1,146 @@
+//! What the consumer does with records: balances that are added to, in the transaction in which the inbox marks the events.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Pool, Transaction};
+use pg_outbox::PostgresError;
+use pg_outbox::inbox::{self, Receipt};
+use pg_outbox::retry::{Classify, Failure, Policy, Verdict};
+use thiserror::Error;
+
+use crate::consumer::GROUP;
+use crate::database::{NoConnection, connection};
+use crate::pay::Order;
+use crate::wrong::Mistake;
+
+/// Longer than any outage that nobody comes for. Then the process ends, and is started again.
+const ATTEMPTS_WITHIN: Duration = Duration::from_secs(300);
+
+/// Adds to the balances in the order of the accounts, so that two consumers do not deadlock.
+const POST: &str = "
+WITH posted AS (
+    INSERT INTO posting (event_id, reference, account, cents)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+    RETURNING account, cents
+)
+INSERT INTO balance AS b (account, cents)
+SELECT account, sum(cents)::bigint FROM posted GROUP BY account ORDER BY account
+ON CONFLICT (account) DO UPDATE SET cents = b.cents + excluded.cents";
+
+const COUNT: &str = "
+INSERT INTO consumed AS c (consumer, records, duplicates) VALUES ($1, $2, $3)
+ON CONFLICT (consumer) DO UPDATE SET records = c.records + excluded.records, duplicates = c.duplicates + excluded.duplicates";
+
+const SET_ASIDE: &str =
+    "INSERT INTO unreadable_record (place, reason) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+/// A record, and what it holds, or why it holds no payment.
+pub struct Record {
+    pub place: String,
+    pub payment: Result<Payment, String>,
+}
+
+/// A payment that was made.
+pub struct Payment {
+    event_id: String,
+    order: Order,
+}
+
+impl Payment {
+    /// From a record's header and value.
+    pub fn read(event_id: &str, value: &[u8]) -> Result<Payment, String> {
+        if event_id.is_empty() || event_id.len() > inbox::BYTES_MAX {
+            return Err("the event id has not 1 to 255 bytes".to_owned());
+        }
+        let order = serde_json::from_slice(value).map_err(|_| "not the JSON of a payment".to_owned())?;
+        Ok(Payment { event_id: event_id.to_owned(), order })
+    }
+}
+
+/// Why a batch had no effect, or perhaps had.
+#[derive(Debug, Error)]
+pub enum Unapplied {
+    #[error(transparent)]
+    NoConnection(#[from] NoConnection),
+    #[error("the database")]
+    Postgres(#[from] PostgresError),
+    #[error("the inbox")]
+    Inbox(#[from] inbox::Error),
+}
+
+/// By way of a type whose text quotes no row.
+impl From<tokio_postgres::Error> for Unapplied {
+    fn from(error: tokio_postgres::Error) -> Unapplied {
+        Unapplied::Postgres(error.into())
+    }
+}
+
+impl Classify for Unapplied {
+    fn verdict(&self) -> Verdict {
+        match self {
+            Unapplied::NoConnection(_) => Verdict::Again, // no statement was sent yet
+            Unapplied::Postgres(error) => error.verdict(),
+            Unapplied::Inbox(error) => error.verdict(),
+        }
+    }
+}
+
+/// The way to the balances.
+pub struct Balances {
+    pub pool: Pool,
+    /// The name under which this process counts what it read.
+    pub consumer: String,
+    pub mistakes: Vec<Mistake>,
+}
+
+impl Balances {
+    /// Gives each record its effect, once. If the answer of COMMIT is lost it is asked again: the ids of the events are the
+    /// key that makes this safe.
+    pub async fn apply(&self, records: &[Record]) -> Result<(), Failure<Unapplied>> {
+        let policy = Policy::default().attempts_max(u32::MAX).within(ATTEMPTS_WITHIN);
+        policy.keyed(records).run(|records| self.try_to_apply(records)).await
+    }
+
+    async fn try_to_apply(&self, records: &[Record]) -> Result<(), Unapplied> {
+        let mut client = connection(&self.pool).await?;
+        let tx = client.transaction().await?;
+        let payments: Vec<&Payment> =
+            records.iter().filter_map(|record| record.payment.as_ref().ok()).collect();
+        let first = self.first(&tx, &payments).await?;
+        post(&tx, &first).await?;
+        for record in records {
+            if let Err(reason) = &record.payment {
+                tx.execute(SET_ASIDE, &[&record.place, reason]).await?;
+            }
+        }
+        let (all, duplicates) = (records.len() as i64, (payments.len() - first.len()) as i64);
+        tx.execute(COUNT, &[&self.consumer, &all, &duplicates]).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Those that had no effect yet. They are marked in the same transaction.
+    async fn first<'a>(
+        &self,
+        tx: &Transaction<'_>,
+        payments: &[&'a Payment],
+    ) -> Result<Vec<&'a Payment>, Unapplied> {
+        if self.mistakes.contains(&Mistake::NoInbox) {
+            return Ok(payments.to_vec());
+        }
+        let ids = payments.iter().map(|payment| &payment.event_id);
+        let receipts = inbox::receive_many(tx, GROUP, ids).await?;
+        let both = payments.iter().zip(receipts);
+        Ok(both.filter(|(_, receipt)| *receipt == Receipt::First).map(|(payment, _)| *payment).collect())
+    }
+}
+
+async fn post(tx: &Transaction<'_>, payments: &[&Payment]) -> Result<(), tokio_postgres::Error> {
+    let text =
+        |of: fn(&Payment) -> &str| -> Vec<&str> { payments.iter().map(|payment| of(payment)).collect() };
+    let ids = text(|payment| &payment.event_id);
+    let references = text(|payment| &payment.order.reference);
+    let accounts = text(|payment| &payment.order.account);
+    let cents: Vec<i64> = payments.iter().map(|payment| payment.order.cents).collect();
+    tx.execute(POST, &[&ids, &references, &accounts, &cents]).await.map(drop)
+}

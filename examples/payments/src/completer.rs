@@ -1,0 +1,47 @@
+//! Finishes requests that nobody is at: whose process died, and whose client did not come back.
+
+use std::time::Duration;
+
+use pg_outbox::idempotency::{Guard, Idempotency};
+
+use crate::database::connection;
+use crate::pay::Shop;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Each takes less than a second or two, and all have to be finished while their locks are held.
+const AT_ONCE: u16 = 4;
+
+/// Runs until the process ends. In several processes each request goes to one of them.
+pub async fn run(shop: Shop, idempotency: Idempotency, older_than: Duration) {
+    loop {
+        match abandoned(&shop, &idempotency, older_than).await {
+            Ok(guards) => {
+                let tasks: Vec<_> =
+                    guards.into_iter().map(|g| tokio::spawn(complete(shop.clone(), g))).collect();
+                for task in tasks {
+                    let _ = task.await; // one that panicked comes again, like any that is not finished
+                }
+            }
+            Err(error) => eprintln!("the completer: {error:#}"),
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn abandoned(
+    shop: &Shop,
+    idempotency: &Idempotency,
+    older_than: Duration,
+) -> anyhow::Result<Vec<Guard>> {
+    let client = connection(&shop.pool).await?;
+    Ok(idempotency.abandoned(&client, older_than, AT_ONCE).await?)
+}
+
+/// What is not finished now comes again, with a pause that grows.
+async fn complete(shop: Shop, mut guard: Guard) {
+    let body = guard.request().unwrap_or_default().to_vec();
+    if let Err(unfinished) = shop.pay(&mut guard, &body, "completer").await {
+        let (key, attempts) = (guard.key().as_str(), guard.attempts());
+        eprintln!("payment {key} is not finished, attempt {attempts}: {:#}", anyhow::Error::new(unfinished));
+    }
+}

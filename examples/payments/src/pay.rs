@@ -1,0 +1,163 @@
+//! A payment, in phases that are committed one by one: started, charged, done. Whoever goes on with it, the request itself
+//! when it comes again or the completer, goes on behind the last one.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool};
+use pg_outbox::idempotency::{self, Guard, PhaseError, Response};
+use pg_outbox::retry::Failure;
+use pg_outbox::{Event, Outbox, PostgresError};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio_postgres::Transaction;
+
+use crate::charging::{NoAnswer, Provider};
+use crate::database::{NoConnection, connection};
+use crate::provider::{Charge, ChargeRequest};
+use crate::wrong::Mistake;
+
+/// The body of a request.
+#[derive(Deserialize, Serialize)]
+pub struct Order {
+    pub reference: String,
+    pub account: String,
+    pub cents: i64,
+}
+
+/// Why a payment has no answer yet. Nothing is stored for good: somebody has to go on.
+#[derive(Debug, Error)]
+pub enum Unfinished {
+    #[error(transparent)]
+    NoConnection(#[from] NoConnection),
+    #[error("the database")]
+    Postgres(#[from] PostgresError),
+    #[error("a phase")]
+    Phase(#[from] PhaseError<PostgresError>),
+    #[error("the idempotency key")]
+    Idempotency(#[from] idempotency::Error),
+    #[error("the outbox")]
+    Outbox(#[from] pg_outbox::Error),
+    #[error("the event or the response")]
+    Json(#[from] serde_json::Error),
+    #[error("the provider")]
+    Provider(#[from] Failure<NoAnswer>),
+}
+
+/// By way of a type whose text quotes no row.
+impl From<tokio_postgres::Error> for Unfinished {
+    fn from(error: tokio_postgres::Error) -> Unfinished {
+        Unfinished::Postgres(error.into())
+    }
+}
+
+/// What payments are made with.
+#[derive(Clone)]
+pub struct Shop {
+    pub pool: Pool,
+    pub provider: Provider,
+    pub mistakes: Vec<Mistake>,
+}
+
+impl Shop {
+    /// Makes the payment, or what is left of it. `by` is noted in the payment.
+    pub async fn pay(&self, guard: &mut Guard, body: &[u8], by: &str) -> Result<Response, Unfinished> {
+        let order = match serde_json::from_slice::<Order>(body) {
+            Ok(order) if order.cents > 0 => order,
+            _ => return self.refuse(guard).await,
+        };
+        // Committed before the provider is asked: it is the record that there may be a charge.
+        let mut client = connection(&self.pool).await?;
+        let payment: i64 =
+            guard.phase(&mut client, "started", async |tx: &Transaction<'_>| start(tx, &order).await).await?;
+        drop(client); // nobody holds a connection while the provider thinks
+        let charge = self.charge(guard, &order, payment).await?;
+        self.finish(guard, &order, payment, &charge, by).await
+    }
+
+    /// A client's mistake is an answer too, and the same one each time.
+    async fn refuse(&self, guard: &Guard) -> Result<Response, Unfinished> {
+        let response = Response::new(400)
+            .header("content-type", "text/plain")
+            .body("a payment has a reference, an account and cents above 0");
+        let mut client = connection(&self.pool).await?;
+        let tx = client.transaction().await?;
+        guard.finish(&tx, &response).await?;
+        tx.commit().await?;
+        Ok(response)
+    }
+
+    /// Asks the provider, if that was not done, with a key that is the same in each attempt at this request.
+    async fn charge(&self, guard: &mut Guard, order: &Order, payment: i64) -> Result<Charge, Unfinished> {
+        if let Some(charge) = guard.kept("charged")? {
+            return Ok(charge);
+        }
+        let mut key = guard.foreign_key("charge");
+        if self.mistakes.contains(&Mistake::NewKeyForProvider) {
+            key = format!("{:032x}", fastrand::u128(..));
+        }
+        let asked = ChargeRequest { reference: order.reference.clone(), cents: order.cents };
+        let charge = self.provider.charge(&key, &asked).await?;
+        let mut client = connection(&self.pool).await?;
+        let kept = guard.phase(&mut client, "charged", async |tx: &Transaction<'_>| {
+            let sql = "UPDATE payment SET status = 'charged', charge = $2 WHERE id = $1";
+            tx.execute(sql, &[&payment, &charge.id]).await?;
+            Ok(charge)
+        });
+        Ok(kept.await?)
+    }
+
+    /// The ledger, the event and the response: all in one transaction.
+    async fn finish(
+        &self,
+        guard: &Guard,
+        order: &Order,
+        payment: i64,
+        charge: &Charge,
+        by: &str,
+    ) -> Result<Response, Unfinished> {
+        let mut client = connection(&self.pool).await?;
+        let tx = client.transaction().await?;
+        let response = if charge.approved {
+            enter(&tx, order, payment).await?;
+            let event = Event::new("payment", payment, "PaymentMade").json(order)?;
+            Outbox::default().enqueue(&tx, event).await?;
+            Response::new(201).json(&serde_json::json!({ "payment": payment, "charge": charge.id }))?
+        } else {
+            Response::new(402).json(&serde_json::json!({ "payment": payment, "why": "declined" }))?
+        };
+        let status = if charge.approved { "done" } else { "declined" };
+        let sql = "UPDATE payment SET status = $2, done_by = $3 WHERE id = $1";
+        tx.execute(sql, &[&payment, &status, &by]).await?;
+        if self.mistakes.contains(&Mistake::ResponseAfterCommit) {
+            tx.commit().await?;
+            return store_late(&mut client, guard, response).await;
+        }
+        guard.finish(&tx, &response).await?;
+        tx.commit().await?;
+        Ok(response)
+    }
+}
+
+async fn start(tx: &Transaction<'_>, order: &Order) -> Result<i64, PostgresError> {
+    let sql = "INSERT INTO payment (reference, account, cents) VALUES ($1, $2, $3) RETURNING id";
+    Ok(tx.query_one(sql, &[&order.reference, &order.account, &order.cents]).await?.get(0))
+}
+
+async fn enter(
+    tx: &deadpool_postgres::Transaction<'_>,
+    order: &Order,
+    payment: i64,
+) -> Result<(), tokio_postgres::Error> {
+    let sql = "INSERT INTO ledger_entry (payment, reference, account, cents) VALUES ($1, $2, $3, $4)";
+    tx.execute(sql, &[&payment, &order.reference, &order.account, &order.cents]).await.map(drop)
+}
+
+/// Wrong: what ends the process before this leaves a payment without a response, and it is made again. It waits, as a
+/// process on a busy machine does, so that a short run is enough to show it.
+async fn store_late(client: &mut Object, guard: &Guard, response: Response) -> Result<Response, Unfinished> {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let tx = client.transaction().await?;
+    guard.finish(&tx, &response).await?;
+    tx.commit().await?;
+    Ok(response)
+}
