@@ -38,7 +38,7 @@ pub struct Reap {
 impl Reap {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let rows = block_on(async {
             let database = one_shot::database(&config)?;
             one_shot::allowed(&config, &database, REAP_RIGHTS).await?;
