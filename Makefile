@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate model chaos bench lint benches instructions package package-test services down
+.PHONY: help demo test features simulate model chaos bench lint benches instructions package package-test services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -12,6 +12,10 @@ demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 
 test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
+
+features: ## pg-outbox with each of its features and drivers alone, and with all of them
+	@scripts/features check
+	@scripts/services run --pg-only scripts/features test
 
 simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
 	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --test simulation schedules::whatever_fails -- --nocapture

@@ -1,9 +1,12 @@
-//! Calls of the modules' SQL functions: what travels there and back, whatever the driver.
+//! Statements: what travels there and back, whatever the driver.
 
+#[cfg(feature = "_modules")]
 use crate::error::PostgresError;
+#[cfg(feature = "_modules")]
 use crate::table::{TableNameError, quoted_schema};
 
-/// A statement that calls one function, with what its columns hold.
+/// A statement, mostly one that calls a function, with what its columns hold. Its parameters stand in it in their order,
+/// each once.
 #[derive(Debug)]
 pub struct Call {
     sql: String,
@@ -16,6 +19,8 @@ pub enum Argument<'a> {
     Text(&'a str),
     Texts(&'a [&'a str]),
     Bytes(Option<&'a [u8]>),
+    ByteStrings(&'a [&'a [u8]]),
+    Flags(&'a [bool]),
     Seconds(f64),
     Number(i32),
 }
@@ -48,12 +53,12 @@ pub struct Answer(std::vec::IntoIter<Column>);
 
 impl Call {
     /// The functions stand in the SQL as `{schema}.name`.
+    #[cfg(feature = "_modules")]
     pub fn new(schema: &Schema, sql: &str, columns: &'static [Kind]) -> Call {
         Call { sql: sql.replace("{schema}", &schema.0), columns }
     }
 
     /// Any statement.
-    #[cfg(feature = "testing")]
     pub fn of(sql: String, columns: &'static [Kind]) -> Call {
         Call { sql, columns }
     }
@@ -68,9 +73,11 @@ impl Call {
 }
 
 /// The schema of the modules, as SQL.
+#[cfg(feature = "_modules")]
 #[derive(Debug, Clone)]
 pub struct Schema(String);
 
+#[cfg(feature = "_modules")]
 impl Schema {
     pub fn parse(name: &str) -> Result<Schema, TableNameError> {
         Ok(Schema(quoted_schema(name)?))
@@ -131,6 +138,7 @@ impl Answer {
 }
 
 /// Why a module's call failed.
+#[cfg(feature = "_modules")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
@@ -144,6 +152,24 @@ pub enum DatabaseError {
         /// What Postgres said.
         source: PostgresError,
     },
+    /// The call is a part of a transaction, and the connection has none open. Found before Postgres was asked anything.
+    /// Only diesel, which has no type for transactions, can get here.
+    #[error("the call of the module {module} needs an open transaction: make it within `transaction(..)`")]
+    NoTransaction {
+        /// Which module.
+        module: &'static str,
+        /// SQLSTATE 25P01, as Postgres would say it.
+        source: PostgresError,
+    },
+    /// The call is to be committed at once, and the connection has a transaction open. Found before Postgres was asked
+    /// anything. Only drivers whose connection is not locked up by its transaction can get here.
+    #[error("the call of the module {module} is committed by itself, so no transaction may be open")]
+    InTransaction {
+        /// Which module.
+        module: &'static str,
+        /// SQLSTATE 25001, as Postgres would say it.
+        source: PostgresError,
+    },
     /// Postgres refused the call or is out of reach. Roll back; [`PostgresError::sqlstate`] says whether to
     /// try again.
     #[error("the call of the module {module} failed")]
@@ -155,11 +181,14 @@ pub enum DatabaseError {
     },
 }
 
+#[cfg(feature = "_modules")]
 impl DatabaseError {
     pub(crate) fn new(module: &'static str, source: PostgresError) -> DatabaseError {
         match source.sqlstate() {
             // An unknown function, an unknown schema.
             Some("42883" | "3F000") => DatabaseError::NotInstalled { module, source },
+            Some("25P01") => DatabaseError::NoTransaction { module, source },
+            Some("25001") => DatabaseError::InTransaction { module, source },
             _ => DatabaseError::Postgres { module, source },
         }
     }
@@ -167,7 +196,10 @@ impl DatabaseError {
     /// What Postgres said.
     pub fn postgres(&self) -> &PostgresError {
         match self {
-            DatabaseError::NotInstalled { source, .. } | DatabaseError::Postgres { source, .. } => source,
+            DatabaseError::NotInstalled { source, .. }
+            | DatabaseError::NoTransaction { source, .. }
+            | DatabaseError::InTransaction { source, .. }
+            | DatabaseError::Postgres { source, .. } => source,
         }
     }
 }

@@ -1,16 +1,26 @@
 use thiserror::Error;
 
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 use crate::table::TableNameError;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 use crate::topic::TemplateError;
 use crate::topic::TopicError;
 
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "diesel-async")]
+mod diesel;
+#[cfg(feature = "_driver")]
 mod postgres;
-
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 #[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
+
+#[cfg(feature = "_driver")]
 pub use postgres::PostgresError;
+#[cfg(all(feature = "_driver", feature = "retry"))]
+pub(crate) use postgres::{Said, Says, Unsaid};
 
 /// Why an event was not enqueued. No message holds a payload or the value of a header.
 #[derive(Debug, Error)]
@@ -21,12 +31,12 @@ pub enum Error {
     Json(#[from] serde_json::Error),
 
     /// The name given to [`Outbox::new`](crate::Outbox::new) is not one of a table.
-    #[cfg(feature = "tokio-postgres")]
+    #[cfg(feature = "_driver")]
     #[error(transparent)]
     TableName(#[from] TableNameError),
 
     /// The template given to [`Outbox::topic_template`](crate::Outbox::topic_template) makes no topics.
-    #[cfg(feature = "tokio-postgres")]
+    #[cfg(feature = "_driver")]
     #[error("the topic template is not usable: {0}")]
     TopicTemplate(#[from] TemplateError),
 
@@ -41,7 +51,7 @@ pub enum Error {
     },
 
     /// The outbox table does not exist in this database.
-    #[cfg(feature = "tokio-postgres")]
+    #[cfg(feature = "_driver")]
     #[error("there is no outbox table {table} in this database: create it with `outbox-relay migrate`")]
     NoOutbox {
         /// The table, as in SQL.
@@ -51,7 +61,7 @@ pub enum Error {
     },
 
     /// The payload column is of a type that the relay does not read.
-    #[cfg(feature = "tokio-postgres")]
+    #[cfg(feature = "_driver")]
     #[error("the payload column of {table} is of type {column_type}; it must be json, jsonb or bytea")]
     UnsupportedPayload {
         /// The table, as in SQL.
@@ -62,7 +72,7 @@ pub enum Error {
 
     /// Postgres took the statement but stored another number of rows: a trigger, a rule or a policy of the
     /// table swallows events. Roll back.
-    #[cfg(feature = "tokio-postgres")]
+    #[cfg(feature = "_driver")]
     #[error("{table} stored {stored} of {given} events: has it a trigger or rule that skips rows?")]
     NotStored {
         /// The table, as in SQL.
@@ -73,8 +83,17 @@ pub enum Error {
         stored: u64,
     },
 
+    /// The connection has no open transaction. Found before Postgres was asked anything. Only diesel, which has no
+    /// type for transactions, can get here.
+    #[cfg(feature = "_driver")]
+    #[error("the events were not inserted, since no transaction is open: enqueue within `transaction(..)`")]
+    NoTransaction {
+        /// SQLSTATE 25P01, as Postgres would say it.
+        source: PostgresError,
+    },
+
     /// Postgres refused the events or is out of reach. Roll back.
-    #[cfg(feature = "tokio-postgres")]
+    #[cfg(feature = "_driver")]
     #[error("the events could not be inserted into {table}")]
     Postgres {
         /// The table, as in SQL.

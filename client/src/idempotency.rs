@@ -63,6 +63,7 @@
 //! [`Guard::phase`] commits what the phase did, what it keeps for later and the recovery point together, and an attempt
 //! that comes later goes on behind the last one. Give the foreign system the key of [`Guard::foreign_key`], which is the
 //! same for each attempt. Commit a phase *before* the first foreign call: it is the record that there may be one.
+//! `Guard::phase` is for tokio-postgres; `phase_sqlx`, `phase_sea_orm` and `phase_diesel` do the same with the others.
 //!
 //! # Requests that nobody finishes
 //!
@@ -88,6 +89,7 @@ mod calls;
 mod error;
 mod fingerprint;
 mod guard;
+mod phase;
 mod request;
 mod response;
 

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use tokio_postgres::types::Type;
-
+#[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+use crate::driver::PlainStatements;
 use crate::error::Error;
 use crate::table::TableName;
 
@@ -12,6 +12,8 @@ pub struct Insert {
     one: String,
     many_json: String,
     many_bytea: String,
+    #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+    plain: PlainStatements,
     payload: AtomicU8,
 }
 
@@ -33,15 +35,14 @@ const JSON: u8 = 1;
 const BYTEA: u8 = 2;
 
 impl Insert {
-    /// The place of the payload among the parameters of each statement.
-    pub const PAYLOAD_PARAMETER: usize = 4;
-
     pub fn new(table: &TableName) -> Insert {
         Insert {
             table: table.to_string(),
             one: insert_one(table),
             many_json: insert_many(table, "json"),
             many_bytea: insert_many(table, "bytea"),
+            #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+            plain: PlainStatements::new(table),
             payload: AtomicU8::new(UNKNOWN),
         }
     }
@@ -65,6 +66,12 @@ impl Insert {
         }
     }
 
+    /// The statements for drivers that bind plain types only.
+    #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+    pub fn plain(&self) -> &PlainStatements {
+        &self.plain
+    }
+
     /// What an earlier call has learnt about the payload column.
     pub fn known_payload(&self) -> Option<PayloadKind> {
         match self.payload.load(Ordering::Relaxed) {
@@ -74,13 +81,13 @@ impl Insert {
         }
     }
 
-    /// Takes the type of the payload column from the parameters of the prepared [`Insert::one`].
-    pub fn learn_payload(&self, parameters: &[Type]) -> Result<PayloadKind, Error> {
-        let kind = match parameters.get(Insert::PAYLOAD_PARAMETER) {
-            Some(&(Type::JSON | Type::JSONB)) => PayloadKind::Json,
-            Some(&Type::BYTEA) => PayloadKind::Bytea,
+    /// Takes the name of the payload column's type.
+    pub fn learn_payload(&self, column_type: &str) -> Result<PayloadKind, Error> {
+        let kind = match column_type {
+            "json" | "jsonb" => PayloadKind::Json,
+            "bytea" => PayloadKind::Bytea,
             other => {
-                let column_type = other.map_or("unknown", Type::name).to_owned();
+                let column_type = other.to_owned();
                 return Err(Error::UnsupportedPayload { table: self.table.clone(), column_type });
             }
         };

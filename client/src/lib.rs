@@ -63,14 +63,25 @@
 //!
 //! # Features
 //!
+//! One for each driver, alone or together; [`OutboxTransaction`] has an example with each:
+//!
 //! - `tokio-postgres` (default) accepts `tokio_postgres::Transaction`; of tokio it brings no runtime and no
 //!   network. The statement is sent with its types: one round trip, nothing prepared, at home behind a
 //!   pooler in transaction mode.
 //! - `deadpool-postgres` accepts `deadpool_postgres::Transaction` too. The statements are prepared once a
 //!   connection.
-//! - With neither, [`Event`] and [`topic`] remain.
+//! - `sqlx` accepts `sqlx::Transaction<Postgres>`, of sqlx 0.9. It brings no runtime and no TLS: choose those
+//!   with sqlx's own features. Statements are prepared once a connection, here and below.
+//! - `sea-orm` accepts `sea_orm::DatabaseTransaction` too, of sea-orm 2.
+//! - `diesel-async` accepts `diesel_async::AsyncPgConnection`, of diesel-async 0.9, and only within
+//!   `transaction(..)`, which is looked at at run time.
+//! - With none, [`Event`], [`topic`], `version` and `retry` remain.
 //!
-//! What makes the two ends beside the relay safe to retry, each an option of its own:
+//! All of them do the same: one suite of tests runs over each. What differs is what they tell about errors, which
+//! [`PostgresError::sqlstate`] says.
+//!
+//! What makes the two ends beside the relay safe to retry, each an option of its own, and all but `version` and `retry`
+//! with a driver:
 //!
 //! - `inbox`: a consumer that takes a duplicate without harm.
 //! - `idempotency`: an API whose requests can be sent again.
@@ -88,36 +99,36 @@ mod error;
 mod event;
 mod event_id;
 
-#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
-#[cfg_attr(not(all(feature = "idempotency", feature = "inbox")), allow(dead_code))]
-// one module alone needs less
+#[cfg(feature = "_driver")]
+#[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
+// one module or driver alone needs less
 mod call;
-#[cfg(all(feature = "idempotency", feature = "tokio-postgres"))]
+#[cfg(all(feature = "idempotency", feature = "_driver"))]
 pub mod idempotency;
-#[cfg(all(feature = "inbox", feature = "tokio-postgres"))]
+#[cfg(all(feature = "inbox", feature = "_driver"))]
 pub mod inbox;
-#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
 mod invalid_text;
-#[cfg(all(feature = "once", feature = "tokio-postgres"))]
+#[cfg(all(feature = "once", feature = "_driver"))]
 pub mod once;
 #[cfg(feature = "retry")]
 pub mod retry;
-#[cfg(all(feature = "testing", feature = "tokio-postgres"))]
+#[cfg(all(feature = "testing", feature = "_driver"))]
 pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 mod check;
 #[cfg(feature = "tokio-postgres")]
 mod columns;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 mod driver;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 mod insert;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 mod outbox;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 mod table;
 
 pub use error::{Error, InvalidEvent};
@@ -125,17 +136,17 @@ pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
 pub use uuid::Uuid;
 
-#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+#[cfg(all(feature = "_modules", feature = "_driver"))]
 pub use call::DatabaseError;
-#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+#[cfg(all(feature = "_modules", feature = "_driver"))]
 pub use driver::OutboxClient;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 pub use driver::OutboxTransaction;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 pub use error::PostgresError;
-#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
 pub use invalid_text::InvalidText;
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 pub use outbox::{Outbox, enqueue, enqueue_many};
-#[cfg(feature = "tokio-postgres")]
+#[cfg(feature = "_driver")]
 pub use table::TableNameError;

@@ -63,7 +63,8 @@ impl Outbox {
 
     /// Inserts an event as part of the transaction. Nothing is sent unless the transaction commits.
     ///
-    /// One round trip, after one more to learn the type of the payload column at first. Dropping the future
+    /// One round trip, after one more to learn the type of the payload column at first. A driver that prepares its
+    /// statements, as all but tokio-postgres do, needs another one the first time on a connection. Dropping the future
     /// leaves open whether the event is in the transaction: roll back.
     ///
     /// # Errors

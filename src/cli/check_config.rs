@@ -1,14 +1,14 @@
 //! `outbox-relay check-config`: everything that is wrong, before a deployment.
 
+use super::doctor::{self, Examined};
 use super::exit::Failed;
-use super::run::MORE_THAN_NEEDED;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
+use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
+use crate::doctor::{self as finding, Finding};
 use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::connect::Database;
-use crate::postgres::status::PostgresStatus;
-use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::failure::Failure;
+use crate::relay::publisher::Publisher;
 use crate::relay::reason::remedy;
 use clap::Args;
 
@@ -18,8 +18,10 @@ use clap::Args;
 Without --connect nothing is connected to: every setting is checked, every file of a secret or certificate opened, and \
 librdkafka asked whether it takes the properties. Everything that is wrong is shown at once, with its line.
 
-With --connect also: Postgres answers and has the right schema and grants, Kafka answers, and the topics of the events \
-that wait exist. One line a check, and nothing is changed.
+With --connect also: Postgres answers and has the right schema and grants, Kafka answers, and whatever `doctor` looks at: \
+TLS, the claim's plan, and of each topic that events go to whether the relay's user sees it, whether its replicas are in \
+sync, and whether it takes what waits. Nothing is changed, so whether the user may write to a topic that it sees is not \
+tried. Errors have to be mended first; of an event that can never be sent, only a warning is given, since the others flow.
 
 Examples:
   outbox-relay check-config --config config.toml
@@ -97,15 +99,9 @@ fn say(what: &str, text: &str) {
 
 async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
     let mut findings = Findings::default();
-    let waiting = check_postgres(config, &mut findings).await;
-    let kafka = cluster.probe().await;
-    match kafka {
-        Ok(()) => {
-            say("kafka", &format!("answers at {}", config.kafka.bootstrap_servers));
-            if let Some(types) = waiting {
-                check_topics(config, cluster, &types, &mut findings).await;
-            }
-        }
+    check_postgres(config, &mut findings).await;
+    match cluster.probe().await {
+        Ok(()) => say("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
             let text = format!("{failure}; {}", remedy(failure.reason));
             let severity = match failure.reason {
@@ -115,65 +111,64 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
             findings.add("kafka", severity, &text);
         }
     }
+    // Otherwise it would find the same once more.
+    if findings.worst.is_none() {
+        match doctor::examine(config, cluster, "check-config").await {
+            Ok(examined) => tell(&examined, &mut findings),
+            Err(failed) => findings.add_failed("postgres", failed),
+        }
+    }
     findings
 }
 
-/// Returns the aggregate types that wait, if they could be read.
-async fn check_postgres(config: &Config, findings: &mut Findings) -> Option<Vec<String>> {
+async fn check_postgres(config: &Config, findings: &mut Findings) {
     let facts = match one_shot::database(config) {
-        Ok(database) => one_shot::checked(config, &database).await.map(|facts| (database, facts)),
+        Ok(database) => one_shot::checked(config, &database).await,
         Err(failed) => Err(failed),
     };
-    let (database, facts): (Database, _) = match facts {
+    let facts = match facts {
         Ok(found) => found,
         Err(failed) => {
             let what = if matches!(failed, Failed::Configuration(_)) { "schema" } else { "postgres" };
-            findings.add_failed(what, failed);
-            return None;
+            return findings.add_failed(what, failed);
         }
     };
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
     say("postgres", &format!("answers, version {major}.{minor}"));
-    if facts.is_superuser {
-        say("", &format!("warning: the role is a superuser, {MORE_THAN_NEEDED}"));
-    }
     say("schema", &format!("{} is as it must be", config.outbox.table));
-    match PostgresStatus::new(database, &config.outbox).waiting_types().await {
-        Ok(types) => Some(types),
-        Err(fault) => {
-            findings.add_failed("postgres", one_shot::fault(fault));
-            None
-        }
-    }
 }
 
-async fn check_topics(config: &Config, cluster: &KafkaCluster, types: &[String], findings: &mut Findings) {
-    let mut topics: Vec<String> = types.iter().map(|name| config.outbox.topic.topic(name)).collect();
-    topics.sort();
-    topics.dedup();
-    if topics.is_empty() {
-        return say("topics", "no event waits, so none was looked at");
+/// What the doctor found, but for its notes.
+fn tell(examined: &Examined, findings: &mut Findings) {
+    match examined.topics {
+        0 => say("topics", "none was looked at, since no event waits or was sent lately"),
+        topics => say("topics", &format!("{topics} that events go to were looked at")),
     }
-    let producer = match cluster.open().await {
-        Ok(producer) => producer,
-        Err(failure) => return findings.add("topics", Severity::Mend, &failure.to_string()),
-    };
-    let mut good = 0;
-    for topic in &topics {
-        match producer.lookup(topic).await {
-            Ok(_) => good += 1,
-            // It exists, with a size limit of its own.
-            Err(failure) if failure.kind == FailureKind::Session => good += 1,
-            Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
-                let text = format!("{failure}; {}", remedy(failure.reason));
-                findings.add("topics", Severity::Mend, &text);
+    let (mut errors, mut warnings) = (0, 0);
+    for found in &examined.findings {
+        let Finding { code, place, problem, remedy } = found;
+        // The relay runs all the same: it sets such an event aside.
+        let one_event =
+            [&EVENT_HEADERS, &EVENT_TOO_LARGE, &EVENT_TOPIC_NAME].iter().any(|event| event.word == code.word);
+        match code.severity {
+            finding::Severity::Error if !one_event => {
+                errors += 1;
+                findings.add("error", Severity::Mend, &format!("{place}: {problem}; {remedy}"));
             }
-            Err(failure) => {
-                findings.add("topics", Severity::Unavailable, &failure.to_string());
-                break;
+            finding::Severity::Error | finding::Severity::Warning => {
+                warnings += 1;
+                say("warning", &format!("{place}: {problem}"));
             }
+            finding::Severity::Note => {}
         }
     }
-    producer.abandon();
-    say("topics", &format!("{good} of the {} topics of waiting events are there", topics.len()));
+    match (errors, warnings) {
+        (0, 0) => say("doctor", "finds nothing"),
+        _ => {
+            say(
+                "doctor",
+                &format!("errors {errors}, warnings {warnings}: outbox-relay doctor explains them"),
+            );
+        }
+    }
 }

@@ -168,14 +168,15 @@ async fn reap_goes_round_locked_rows_and_needs_no_more_than_the_grants() {
 }
 
 #[tokio::test]
-async fn check_config_finds_a_missing_topic_of_a_waiting_event() {
+async fn check_config_finds_what_the_doctor_does() {
     let setup = Setup::migrated("check_topics").await;
     let none = setup.relay(&["check-config", "--connect"]);
     for line in [
         "configuration  is valid",
         "postgres       answers, version",
         "schema         app.outbox",
-        "no event waits",
+        "topics         none was looked at",
+        "doctor         finds nothing",
     ] {
         assert!(none.succeeds().contains(line), "{line}: {none}");
     }
@@ -185,8 +186,18 @@ async fn check_config_finds_a_missing_topic_of_a_waiting_event() {
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('{kind}', '1', 'X'), ('a b', '1', 'X')"
         ))
         .await;
-    setup
-        .relay(&["check-config", "--connect"])
-        .fails(78, &[&format!("events.{kind}"), "events.a b", "create the topic", "0 of the 2 topics"]);
+    setup.relay(&["check-config", "--connect"]).fails(
+        78,
+        &[
+            &format!("error          topic events.{kind}"),
+            &format!("kafka-topics.sh --bootstrap-server BROKER --create --topic events.{kind}"),
+            "events.a b",
+            "doctor         errors 1, warnings ",
+        ],
+    );
+    // An event that can never be sent keeps no relay from starting.
+    setup.sql(&format!("DELETE FROM app.outbox WHERE aggregate_type = '{kind}'")).await;
+    let bad = setup.relay(&["check-config", "--connect"]);
+    assert!(bad.succeeds().contains("events.a b"), "{bad}");
     setup.drop(&[]).await;
 }

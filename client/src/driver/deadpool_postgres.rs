@@ -2,20 +2,15 @@
 use deadpool_postgres::Client;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error as PgError;
-#[cfg(feature = "_modules")]
 use tokio_postgres::types::ToSql;
 
+use super::tokio_postgres::{answers, is_stale, payload_type, typed};
 #[cfg(feature = "_modules")]
-use super::OutboxClient;
-#[cfg(feature = "_modules")]
-use super::tokio_postgres::{answers, typed};
-use super::{Caller, Driver, OutboxTransaction, failure, is_stale};
-#[cfg(feature = "_modules")]
+use super::{Caller, OutboxClient};
+use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call};
 use crate::columns::{Columns, Row};
-use crate::error::Error;
-#[cfg(feature = "_modules")]
-use crate::error::PostgresError;
+use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::Insert;
 
@@ -30,11 +25,11 @@ impl Driver for &Transaction<'_> {
                 self.statement_cache.remove(insert.one(), &[]);
                 self.statement_cache.remove(statement, &[]);
             }
-            failure(insert, error)
+            failure(insert, error.into())
         };
         let one = self.prepare_cached(insert.one()).await.map_err(|error| failed(insert.one(), error))?;
         // Also what makes the table's faults known before they make Postgres give up the transaction.
-        let payload = insert.learn_payload(one.params())?;
+        let payload = insert.learn_payload(payload_type(one.params()))?;
         if let [event] = events {
             let row = Row::of(event);
             return self.execute(&one, &row.parameters()).await.map_err(|error| failed(insert.one(), error));
@@ -43,6 +38,11 @@ impl Driver for &Transaction<'_> {
         let many = self.prepare_cached(text).await.map_err(|error| failed(text, error))?;
         let columns = Columns::of(events);
         self.execute(&many, &columns.parameters()).await.map_err(|error| failed(text, error))
+    }
+
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        let statement = self.prepare_cached(call.sql()).await?;
+        Ok(answers(call, &self.query(&statement, &values(arguments)).await?)?)
     }
 }
 
@@ -57,18 +57,6 @@ impl Caller for &Client {
     }
 }
 
-#[cfg(feature = "_modules")]
-impl Caller for &Transaction<'_> {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        let statement = self.prepare_cached(call.sql()).await?;
-        Ok(answers(call, &self.query(&statement, &values(arguments)).await?)?)
-    }
-}
-
-#[cfg(not(feature = "_modules"))]
-impl Caller for &Transaction<'_> {}
-
-#[cfg(feature = "_modules")]
 fn values<'a>(arguments: &'a [Argument<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
     typed(arguments).into_iter().map(|(value, _)| value).collect()
 }

@@ -1,19 +1,20 @@
-use tokio_postgres::types::{ToSql, Type};
 #[cfg(feature = "_modules")]
-use tokio_postgres::{Client, Row as PgRow};
-use tokio_postgres::{Error as PgError, Transaction};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error as PgError, Row as PgRow, Transaction};
 
 #[cfg(feature = "_modules")]
-use super::OutboxClient;
-use super::{Caller, Driver, OutboxTransaction, failure, is_stale};
-#[cfg(feature = "_modules")]
+use super::{Caller, OutboxClient};
+use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call, Column, Kind};
 use crate::columns::{Columns, Row};
-use crate::error::Error;
-#[cfg(feature = "_modules")]
-use crate::error::PostgresError;
+use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::{Insert, PayloadKind};
+
+/// The place of the payload among the parameters of each statement.
+const PAYLOAD_PARAMETER: usize = 4;
 
 impl OutboxTransaction for &Transaction<'_> {}
 
@@ -25,8 +26,9 @@ impl Driver for &Transaction<'_> {
         let payload = match insert.known_payload() {
             Some(payload) => payload,
             None => {
-                let statement = self.prepare(insert.one()).await.map_err(|error| failure(insert, error))?;
-                insert.learn_payload(statement.params())?
+                let statement =
+                    self.prepare(insert.one()).await.map_err(|error| failure(insert, error.into()))?;
+                insert.learn_payload(payload_type(statement.params()))?
             }
         };
         let inserted = match events {
@@ -43,9 +45,23 @@ impl Driver for &Transaction<'_> {
             if is_stale(&error) {
                 insert.forget_payload();
             }
-            failure(insert, error)
+            failure(insert, error.into())
         })
     }
+
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
+    }
+}
+
+/// Of the statement that inserts one event, as Postgres has prepared it.
+pub(super) fn payload_type(parameters: &[Type]) -> &str {
+    parameters.get(PAYLOAD_PARAMETER).map_or("unknown", Type::name)
+}
+
+/// Whether the payload column has changed its type since the statement was made.
+pub(super) fn is_stale(error: &PgError) -> bool {
+    error.code() == Some(&SqlState::DATATYPE_MISMATCH)
 }
 
 async fn execute(
@@ -85,24 +101,15 @@ impl Caller for &Client {
     }
 }
 
-#[cfg(feature = "_modules")]
-impl Caller for &Transaction<'_> {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
-    }
-}
-
-#[cfg(not(feature = "_modules"))]
-impl Caller for &Transaction<'_> {}
-
 /// The arguments with their types, so that the statement need not be prepared.
-#[cfg(feature = "_modules")]
 pub(super) fn typed<'a>(arguments: &'a [Argument<'_>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     let typed = arguments.iter().map(|argument| -> (&'a (dyn ToSql + Sync), Type) {
         match argument {
             Argument::Text(text) => (text, Type::TEXT),
             Argument::Texts(texts) => (texts, Type::TEXT_ARRAY),
             Argument::Bytes(bytes) => (bytes, Type::BYTEA),
+            Argument::ByteStrings(byte_strings) => (byte_strings, Type::BYTEA_ARRAY),
+            Argument::Flags(flags) => (flags, Type::BOOL_ARRAY),
             Argument::Seconds(seconds) => (seconds, Type::FLOAT8),
             Argument::Number(number) => (number, Type::INT4),
         }
@@ -110,12 +117,10 @@ pub(super) fn typed<'a>(arguments: &'a [Argument<'_>]) -> Vec<(&'a (dyn ToSql + 
     typed.collect()
 }
 
-#[cfg(feature = "_modules")]
 pub(super) fn answers(call: &Call, rows: &[PgRow]) -> Result<Vec<Answer>, PgError> {
     rows.iter().map(|row| answer(call, row)).collect()
 }
 
-#[cfg(feature = "_modules")]
 fn answer(call: &Call, row: &PgRow) -> Result<Answer, PgError> {
     let column = |(index, kind): (usize, &Kind)| {
         Ok(match kind {

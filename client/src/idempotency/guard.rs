@@ -2,13 +2,12 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::calls::Calls;
-use super::error::{Error, PhaseError};
+use super::error::Error;
 use super::request::{Key, Scope};
 use super::response::Response;
 use crate::call::Argument;
@@ -133,49 +132,6 @@ impl Guard {
         ];
         transaction.call(&self.calls.reach, &arguments).await?;
         Ok(())
-    }
-
-    /// Does a phase in a transaction of its own, and commits it together with what it keeps and the new recovery point.
-    /// If it was committed before, by an earlier attempt, it is not done again: what it has kept is given back.
-    ///
-    /// ```no_run
-    /// # use pg_outbox::idempotency::{Guard, PhaseError};
-    /// # async fn example(guard: &mut Guard, client: &mut tokio_postgres::Client)
-    /// # -> Result<(), PhaseError<tokio_postgres::Error>> {
-    /// let payment: i64 = guard
-    ///     .phase(client, "recorded", async |tx: &tokio_postgres::Transaction<'_>| {
-    ///         let row = tx.query_one("INSERT INTO payment DEFAULT VALUES RETURNING id", &[]).await?;
-    ///         Ok(row.get(0))
-    ///     })
-    ///     .await?;
-    /// # let _ = payment; Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`PhaseError`]; with its variant `Commit` the outcome is unknown, and the request has to be begun again.
-    #[cfg(feature = "tokio-postgres")]
-    pub async fn phase<T, E, F>(
-        &mut self,
-        client: &mut tokio_postgres::Client,
-        phase: &str,
-        work: F,
-    ) -> Result<T, PhaseError<E>>
-    where
-        T: Serialize + DeserializeOwned,
-        F: AsyncFnOnce(&tokio_postgres::Transaction<'_>) -> Result<T, E>,
-    {
-        if let Some(kept) = self.phases.get(phase) {
-            return serde_json::from_value(kept.clone()).map_err(PhaseError::Data);
-        }
-        let transaction = client.transaction().await.map_err(|error| PhaseError::Begin(error.into()))?;
-        let result = work(&transaction).await.map_err(PhaseError::Work)?;
-        let data = serde_json::to_value(&result).map_err(PhaseError::Data)?;
-        self.reach(&transaction, phase, &data).await?;
-        transaction.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
-        self.phases.insert(phase.to_owned(), data);
-        self.recovery_point = Some(phase.to_owned());
-        Ok(result)
     }
 
     /// Holds the lock for its whole time again, before a foreign call that takes long. One round trip, committed at once.

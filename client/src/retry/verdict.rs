@@ -22,58 +22,30 @@ pub const RETRYABLE_SQLSTATES: [&str; 5] = ["40001", "40P01", "55P03", "53300", 
 /// The connection has ended, or the server says itself that it does not know. Class 08 is that of connections.
 const UNKNOWN_SQLSTATES: [&str; 5] = ["40003", "57P01", "57P02", "57P05", "25P03"];
 
-fn of_sqlstate(code: &str) -> Verdict {
-    if RETRYABLE_SQLSTATES.contains(&code) {
-        Verdict::Again
-    } else if code.starts_with("08") || UNKNOWN_SQLSTATES.contains(&code) {
-        Verdict::Unknown
-    } else {
-        Verdict::Final
-    }
-}
-
-#[cfg(feature = "tokio-postgres")]
-mod of_postgres {
-    use super::{Classify, Verdict, of_sqlstate};
-    use crate::error::{Error, PostgresError};
-    use std::error::Error as _;
-
-    /// Without a SQLSTATE the connection is gone, or the driver refused a value before it sent anything.
-    impl Classify for tokio_postgres::Error {
-        fn verdict(&self) -> Verdict {
-            if let Some(code) = self.code() {
-                return of_sqlstate(code.code());
-            }
-            let is_io = <dyn std::error::Error>::is::<std::io::Error>;
-            let cut_off = self.is_closed() || self.source().is_some_and(is_io);
-            if cut_off { Verdict::Unknown } else { Verdict::Final }
-        }
-    }
-
-    impl Classify for PostgresError {
-        fn verdict(&self) -> Verdict {
-            self.driver_error().verdict()
-        }
-    }
-
-    impl Classify for Error {
-        fn verdict(&self) -> Verdict {
-            match self {
-                Error::Postgres { source, .. } => source.verdict(),
-                _ => Verdict::Final,
-            }
+impl Verdict {
+    /// What is known after an error of Postgres with this SQLSTATE.
+    pub fn of_sqlstate(code: &str) -> Verdict {
+        if RETRYABLE_SQLSTATES.contains(&code) {
+            Verdict::Again
+        } else if code.starts_with("08") || UNKNOWN_SQLSTATES.contains(&code) {
+            Verdict::Unknown
+        } else {
+            Verdict::Final
         }
     }
 }
 
-#[cfg(all(feature = "_modules", feature = "tokio-postgres"))]
+#[cfg(feature = "_driver")]
+mod of_drivers;
+
+#[cfg(all(feature = "_modules", feature = "_driver"))]
 impl Classify for crate::call::DatabaseError {
     fn verdict(&self) -> Verdict {
         self.postgres().verdict()
     }
 }
 
-#[cfg(all(feature = "inbox", feature = "tokio-postgres"))]
+#[cfg(all(feature = "inbox", feature = "_driver"))]
 impl Classify for crate::inbox::Error {
     fn verdict(&self) -> Verdict {
         match self {
@@ -83,7 +55,7 @@ impl Classify for crate::inbox::Error {
     }
 }
 
-#[cfg(all(feature = "once", feature = "tokio-postgres"))]
+#[cfg(all(feature = "once", feature = "_driver"))]
 impl Classify for crate::once::Error {
     fn verdict(&self) -> Verdict {
         match self {
@@ -93,7 +65,7 @@ impl Classify for crate::once::Error {
     }
 }
 
-#[cfg(all(feature = "idempotency", feature = "tokio-postgres"))]
+#[cfg(all(feature = "idempotency", feature = "_driver"))]
 mod of_idempotency {
     use super::{Classify, Verdict};
     use crate::idempotency::{Error, PhaseError};
@@ -128,13 +100,13 @@ mod tests {
     #[test]
     fn what_is_known_of_a_sqlstate() {
         for code in RETRYABLE_SQLSTATES {
-            assert_eq!(of_sqlstate(code), Verdict::Again, "{code}");
+            assert_eq!(Verdict::of_sqlstate(code), Verdict::Again, "{code}");
         }
         for code in ["08006", "08007", "57P01", "40003"] {
-            assert_eq!(of_sqlstate(code), Verdict::Unknown, "{code}");
+            assert_eq!(Verdict::of_sqlstate(code), Verdict::Unknown, "{code}");
         }
         for code in ["23505", "22P02", "42501", "57014", "OB001", "40000"] {
-            assert_eq!(of_sqlstate(code), Verdict::Final, "{code}");
+            assert_eq!(Verdict::of_sqlstate(code), Verdict::Final, "{code}");
         }
     }
 }

@@ -48,7 +48,8 @@ async fn an_error_of_postgres_shows_no_payload() {
         let error = db.outbox.enqueue(&tx, event).await.unwrap_err();
         let Error::Postgres { source, .. } = &error else { panic!("{error:?}") };
         assert_eq!(source.sqlstate(), Some(sqlstate));
-        assert!(source.driver_error().as_db_error().is_some());
+        let driver_error: &tokio_postgres::Error = source.driver_error().downcast_ref().unwrap();
+        assert!(driver_error.as_db_error().is_some());
         let chain = format!("{error} {} {error:?}", error.source().unwrap());
         assert!(error.source().unwrap().source().is_none() && !chain.contains("secret"), "{chain}");
         assert!(chain.contains(sqlstate), "{chain}");

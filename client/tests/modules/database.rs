@@ -92,6 +92,15 @@ pub async fn until_blocked(pid: i32) {
     until("the backend waits", async || client.query_one(blocked, &[&pid]).await.unwrap().get(0)).await;
 }
 
+/// Waits until some statement on this schema waits for a lock of somebody else.
+#[allow(dead_code)] // for the tests that do not know the backend
+pub async fn until_any_blocked(schema: &str) {
+    let client = connect().await;
+    let blocked = "SELECT count(*) > 0 FROM pg_stat_activity
+                   WHERE cardinality(pg_blocking_pids(pid)) > 0 AND strpos(query, $1) > 0";
+    until("a backend waits", async || client.query_one(blocked, &[&schema]).await.unwrap().get(0)).await;
+}
+
 pub async fn pid(client: &Client) -> i32 {
     client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }

@@ -44,7 +44,7 @@ impl Doctor {
         };
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;
-        let findings = block_on(examine(&config, &cluster))??;
+        let Examined { findings, .. } = block_on(examine(&config, &cluster, "doctor"))??;
         let report = Report::new(&config, &findings);
         let text = if self.json { report.json()? } else { report.to_string() };
         output::print(text.as_bytes())?;
@@ -56,13 +56,25 @@ impl Doctor {
     }
 }
 
-/// The worst first.
-async fn examine(config: &Config, cluster: &KafkaCluster) -> Result<Vec<Finding>, Failed> {
-    let (_, database) = one_shot::onlooker(config, "doctor")?;
+/// What was looked at, and found.
+pub(super) struct Examined {
+    /// The worst first.
+    pub(super) findings: Vec<Finding>,
+    /// How many topics were looked at.
+    pub(super) topics: usize,
+}
+
+/// Looks for everything, for this command.
+pub(super) async fn examine(
+    config: &Config,
+    cluster: &KafkaCluster,
+    command: &str,
+) -> Result<Examined, Failed> {
+    let (_, database) = one_shot::onlooker(config, command)?;
     let examined = postgres::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;
     findings.extend(kafka::doctor::examine(&config.kafka, cluster, &examined.topics).await);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
-    Ok(findings)
+    Ok(Examined { findings, topics: examined.topics.len() })
 }

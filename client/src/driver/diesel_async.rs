@@ -1,0 +1,105 @@
+mod statement;
+
+use diesel::QueryResult;
+use diesel::deserialize::FromSql;
+use diesel::pg::Pg;
+use diesel::result::Error as DieselError;
+use diesel::row::{Field, Row};
+use diesel::sql_types::{Array, Binary, Bool, Double, Integer, Nullable, Text};
+use diesel_async::{AnsiTransactionManager, AsyncConnectionCore, AsyncPgConnection, TransactionManager};
+use futures_util::TryStreamExt;
+
+use super::plain::{self, Plain};
+#[cfg(feature = "_modules")]
+use super::{Caller, OutboxClient};
+use super::{Driver, OutboxTransaction, failure};
+use crate::call::{Answer, Argument, Call, Column, Kind};
+use crate::error::{Error, PostgresError};
+use crate::event::Event;
+use crate::insert::Insert;
+use statement::Statement;
+
+impl OutboxTransaction for &mut AsyncPgConnection {}
+
+/// diesel has no type for a transaction: its closure is handed the connection. So each call looks whether diesel has one
+/// open, which costs no round trip.
+///
+/// diesel keeps prepared statements with the connection: each is prepared by its first use on a connection.
+impl Driver for &mut AsyncPgConnection {
+    async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
+        in_transaction(self).map_err(|error| failure(insert, error))?;
+        plain::insert(self, insert, events).await
+    }
+
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        in_transaction(self)?;
+        self.rows(call, arguments).await
+    }
+}
+
+#[cfg(feature = "_modules")]
+impl OutboxClient for &mut AsyncPgConnection {}
+
+#[cfg(feature = "_modules")]
+impl Caller for &mut AsyncPgConnection {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        outside_transaction(self)?;
+        self.rows(call, arguments).await
+    }
+}
+
+fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresError> {
+    if is_in_transaction(connection)? {
+        return Ok(());
+    }
+    Err(PostgresError::found("25P01", "no transaction is open on this connection"))
+}
+
+#[cfg(feature = "_modules")]
+pub fn outside_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresError> {
+    if is_in_transaction(connection)? {
+        return Err(PostgresError::in_transaction());
+    }
+    Ok(())
+}
+
+/// What diesel knows: a BEGIN that was sent as SQL is none of its transactions.
+fn is_in_transaction(connection: &mut AsyncPgConnection) -> QueryResult<bool> {
+    let status = AnsiTransactionManager::transaction_manager_status_mut(connection);
+    Ok(status.transaction_depth()?.is_some())
+}
+
+impl Plain for AsyncPgConnection {
+    async fn rows(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        let loading = self.load(Statement::new(call.sql(), arguments));
+        let rows: Vec<_> = loading.await?.try_collect().await?;
+        Ok(rows.iter().map(|row| answer(call, row)).collect::<QueryResult<_>>()?)
+    }
+
+    async fn stored(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
+        let executing = self.execute_returning_count(Statement::new(sql, arguments));
+        Ok(executing.await? as u64)
+    }
+}
+
+fn answer<'a>(call: &Call, row: &impl Row<'a, Pg>) -> QueryResult<Answer> {
+    let columns = call.columns().iter().enumerate().map(|(index, kind)| column(row, index, *kind));
+    Ok(Answer::new(columns.collect::<QueryResult<_>>()?))
+}
+
+fn column<'a>(row: &impl Row<'a, Pg>, index: usize, kind: Kind) -> QueryResult<Column> {
+    Ok(match kind {
+        Kind::Text => Column::Text(value::<Nullable<Text>, _>(row, index)?),
+        Kind::Bytes => Column::Bytes(value::<Nullable<Binary>, _>(row, index)?),
+        Kind::Flag => Column::Flag(value::<Bool, _>(row, index)?),
+        Kind::Flags => Column::Flags(value::<Array<Bool>, _>(row, index)?),
+        Kind::Seconds => Column::Seconds(value::<Nullable<Double>, _>(row, index)?),
+        Kind::Number => Column::Number(value::<Nullable<Integer>, _>(row, index)?),
+    })
+}
+
+fn value<'a, Sql, T: FromSql<Sql, Pg>>(row: &impl Row<'a, Pg>, index: usize) -> QueryResult<T> {
+    let field =
+        row.get(index).ok_or_else(|| DieselError::DeserializationError("a column is missing".into()))?;
+    T::from_nullable_sql(field.value()).map_err(DieselError::DeserializationError)
+}

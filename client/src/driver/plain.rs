@@ -1,0 +1,165 @@
+//! The insert for drivers that bind plain types: text, bytea, and arrays of them without NULLs.
+//!
+//! The statements cast to what the table has. A payload travels as the bytes that it is, and becomes json by way of
+//! text: what json takes of it is what json would take of it directly.
+
+use std::future::Future;
+
+use super::failure;
+use crate::call::{Answer, Argument, Call, Kind};
+use crate::error::{Error, PostgresError};
+use crate::event::Event;
+use crate::insert::{Insert, PayloadKind};
+use crate::table::TableName;
+
+/// An open transaction, or a connection.
+pub trait Plain: Send {
+    /// Runs a statement and reads its rows.
+    fn rows(
+        &mut self,
+        call: &Call,
+        arguments: &[Argument<'_>],
+    ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;
+
+    /// Runs a statement and counts the rows that it stored.
+    fn stored(
+        &mut self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> impl Future<Output = Result<u64, PostgresError>> + Send;
+}
+
+/// What is sent to one outbox table.
+#[derive(Debug)]
+pub struct Statements {
+    payload_type: Call,
+    one_json: String,
+    one_bytea: String,
+    many_json: String,
+    many_bytea: String,
+}
+
+impl Statements {
+    pub fn new(table: &TableName) -> Statements {
+        Statements {
+            payload_type: Call::of(PAYLOAD_TYPE.to_owned(), &[Kind::Flag, Kind::Text]),
+            one_json: insert_one(table, "convert_from($6, 'UTF8')::json"),
+            one_bytea: insert_one(table, "$6"),
+            many_json: insert_many(table, "convert_from(e.payload, 'UTF8')::json"),
+            many_bytea: insert_many(table, "e.payload"),
+        }
+    }
+
+    fn one(&self, payload: PayloadKind) -> &str {
+        match payload {
+            PayloadKind::Json => &self.one_json,
+            PayloadKind::Bytea => &self.one_bytea,
+        }
+    }
+
+    fn many(&self, payload: PayloadKind) -> &str {
+        match payload {
+            PayloadKind::Json => &self.many_json,
+            PayloadKind::Bytea => &self.many_bytea,
+        }
+    }
+}
+
+/// Whether there is such a table, and the type of its payload.
+const PAYLOAD_TYPE: &str = "
+    SELECT o.oid IS NOT NULL,
+           (SELECT t.typname::text
+            FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
+            WHERE a.attrelid = o.oid AND a.attname = 'payload' AND NOT a.attisdropped)
+    FROM (SELECT to_regclass($1)) AS o (oid)";
+
+fn insert_one(table: &TableName, payload: &str) -> String {
+    format!(
+        "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
+         VALUES ($1::text::uuid, $2, $3, $4, nullif($5, '')::jsonb, {payload})"
+    )
+}
+
+/// Sorted by the place in the arrays: identity ids are drawn after the sort, so they follow the input.
+fn insert_many(table: &TableName, payload: &str) -> String {
+    format!(
+        "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
+         SELECT e.event_id::uuid, e.aggregate_type, e.aggregate_id, e.event_type, nullif(e.headers, '')::jsonb,
+                CASE WHEN e.has_payload THEN {payload} END
+         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bool[], $7::bytea[])
+              WITH ORDINALITY
+              AS e (event_id, aggregate_type, aggregate_id, event_type, headers, has_payload, payload, position)
+         ORDER BY e.position"
+    )
+}
+
+/// Inserts the events, at least one, in one round trip once the type of the payload is known.
+pub async fn insert(connection: &mut impl Plain, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
+    let payload = match insert.known_payload() {
+        Some(payload) => payload,
+        None => learn_payload(connection, insert).await?,
+    };
+    let stored = match events {
+        [event] => store_one(connection, insert.plain().one(payload), event).await,
+        _ => store_many(connection, insert.plain().many(payload), events).await,
+    };
+    stored.map_err(|error| {
+        // The column may have another type than it had; a driver that does not tell may mean that too.
+        if matches!(error.sqlstate(), Some("42804") | None) {
+            insert.forget_payload();
+        }
+        failure(insert, error)
+    })
+}
+
+async fn learn_payload(connection: &mut impl Plain, insert: &Insert) -> Result<PayloadKind, Error> {
+    let arguments = [Argument::Text(insert.table())];
+    let rows = connection.rows(&insert.plain().payload_type, &arguments).await;
+    let rows = rows.map_err(|error| failure(insert, error))?;
+    let Some(mut row) = rows.into_iter().next() else { unreachable!("the statement gives a row") };
+    if !row.flag() {
+        let message = format!("relation {} does not exist", insert.table());
+        return Err(failure(insert, PostgresError::found("42P01", &message)));
+    }
+    insert.learn_payload(row.text().as_deref().unwrap_or("unknown"))
+}
+
+async fn store_one(connection: &mut impl Plain, sql: &str, event: &Event) -> Result<u64, PostgresError> {
+    let (event_id, headers) = (event.id.to_string(), headers(event));
+    let arguments = [
+        Argument::Text(&event_id),
+        Argument::Text(&event.aggregate_type),
+        Argument::Text(&event.aggregate_id),
+        Argument::Text(&event.event_type),
+        Argument::Text(&headers),
+        Argument::Bytes(event.payload.0.as_deref()),
+    ];
+    connection.stored(sql, &arguments).await
+}
+
+async fn store_many(connection: &mut impl Plain, sql: &str, events: &[Event]) -> Result<u64, PostgresError> {
+    let event_ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
+    let headers: Vec<String> = events.iter().map(headers).collect();
+    let texts = |of: fn(&Event) -> &str| -> Vec<&str> { events.iter().map(of).collect() };
+    let has_payload: Vec<bool> = events.iter().map(|event| event.payload.0.is_some()).collect();
+    let payloads: Vec<&[u8]> =
+        events.iter().map(|event| event.payload.0.as_deref().unwrap_or_default()).collect();
+    let arguments = [
+        Argument::Texts(&event_ids.iter().map(String::as_str).collect::<Vec<_>>()),
+        Argument::Texts(&texts(|event| &event.aggregate_type)),
+        Argument::Texts(&texts(|event| &event.aggregate_id)),
+        Argument::Texts(&texts(|event| &event.event_type)),
+        Argument::Texts(&headers.iter().map(String::as_str).collect::<Vec<_>>()),
+        Argument::Flags(&has_payload),
+        Argument::ByteStrings(&payloads),
+    ];
+    connection.stored(sql, &arguments).await
+}
+
+/// Nothing for no headers, which becomes NULL, like a row that was inserted by hand.
+fn headers(event: &Event) -> String {
+    if event.headers.is_empty() {
+        return String::new();
+    }
+    serde_json::to_string(&event.headers).expect("a map from strings to strings is JSON")
+}

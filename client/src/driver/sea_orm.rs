@@ -1,0 +1,93 @@
+#[cfg(feature = "_modules")]
+use sea_orm::DatabaseConnection;
+use sea_orm::sea_query::ArrayType;
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, Statement, Value};
+
+use super::plain::{self, Plain};
+use super::sqlx::answer;
+#[cfg(feature = "_modules")]
+use super::{Caller, OutboxClient};
+use super::{Driver, OutboxTransaction};
+use crate::call::{Answer, Argument, Call};
+use crate::error::{Error, PostgresError};
+use crate::event::Event;
+use crate::insert::Insert;
+
+impl OutboxTransaction for &DatabaseTransaction {}
+
+/// sea-orm works through sqlx, and so keeps prepared statements with the connection.
+impl Driver for &DatabaseTransaction {
+    async fn insert(mut self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
+        plain::insert(&mut self, insert, events).await
+    }
+
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(self, call, arguments).await
+    }
+}
+
+impl Plain for &DatabaseTransaction {
+    async fn rows(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(*self, call, arguments).await
+    }
+
+    async fn stored(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
+        Ok(self.execute_raw(statement(*self, sql, arguments)?).await?.rows_affected())
+    }
+}
+
+#[cfg(feature = "_modules")]
+impl OutboxClient for &DatabaseConnection {}
+
+#[cfg(feature = "_modules")]
+impl Caller for &DatabaseConnection {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(self, call, arguments).await
+    }
+}
+
+async fn rows(
+    connection: &impl ConnectionTrait,
+    call: &Call,
+    arguments: &[Argument<'_>],
+) -> Result<Vec<Answer>, PostgresError> {
+    let rows = connection.query_all_raw(statement(connection, call.sql(), arguments)?).await?;
+    let rows = rows.iter().map(|row| {
+        let row =
+            row.try_as_pg_row().ok_or_else(|| DbErr::Custom("the row is not one of Postgres".to_owned()))?;
+        answer(call, row).map_err(PostgresError::from)
+    });
+    rows.collect()
+}
+
+/// The types of sea-orm do not tell databases apart.
+fn statement(
+    connection: &impl ConnectionTrait,
+    sql: &str,
+    arguments: &[Argument<'_>],
+) -> Result<Statement, PostgresError> {
+    let backend = connection.get_database_backend();
+    if backend != DbBackend::Postgres {
+        return Err(PostgresError::found("0A000", "the connection of sea-orm is not one to Postgres"));
+    }
+    Ok(Statement::from_sql_and_values(backend, sql, arguments.iter().map(value)))
+}
+
+fn value(argument: &Argument<'_>) -> Value {
+    let array = |kind, values: Vec<Value>| Value::Array(kind, Some(Box::new(values)));
+    match *argument {
+        Argument::Text(text) => Value::from(text),
+        Argument::Texts(texts) => {
+            array(ArrayType::String, texts.iter().map(|text| Value::from(*text)).collect())
+        }
+        Argument::Bytes(bytes) => Value::Bytes(bytes.map(<[u8]>::to_vec)),
+        Argument::ByteStrings(byte_strings) => {
+            array(ArrayType::Bytes, byte_strings.iter().map(|bytes| Value::from(*bytes)).collect())
+        }
+        Argument::Flags(flags) => {
+            array(ArrayType::Bool, flags.iter().map(|flag| Value::from(*flag)).collect())
+        }
+        Argument::Seconds(seconds) => Value::from(seconds),
+        Argument::Number(number) => Value::from(number),
+    }
+}

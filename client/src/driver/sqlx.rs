@@ -1,0 +1,106 @@
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Arguments, AssertSqlSafe, PgConnection, PgExecutor, Postgres, Row, Transaction};
+#[cfg(feature = "_modules")]
+use sqlx::{Connection, PgPool};
+
+use super::plain::{self, Plain};
+#[cfg(feature = "_modules")]
+use super::{Caller, OutboxClient};
+use super::{Driver, OutboxTransaction};
+use crate::call::{Answer, Argument, Call, Column, Kind};
+use crate::error::{Error, PostgresError};
+use crate::event::Event;
+use crate::insert::Insert;
+
+impl OutboxTransaction for &mut Transaction<'_, Postgres> {}
+
+/// sqlx keeps prepared statements with the connection: each is prepared by its first use on a connection.
+impl Driver for &mut Transaction<'_, Postgres> {
+    async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
+        plain::insert(&mut **self, insert, events).await
+    }
+
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        (**self).rows(call, arguments).await
+    }
+}
+
+impl Plain for PgConnection {
+    async fn rows(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(self, call, arguments).await
+    }
+
+    async fn stored(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
+        Ok(query(sql, arguments)?.execute(self).await?.rows_affected())
+    }
+}
+
+#[cfg(feature = "_modules")]
+impl OutboxClient for &PgPool {}
+
+#[cfg(feature = "_modules")]
+impl Caller for &PgPool {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(self, call, arguments).await
+    }
+}
+
+#[cfg(feature = "_modules")]
+impl OutboxClient for &mut PgConnection {}
+
+#[cfg(feature = "_modules")]
+impl Caller for &mut PgConnection {
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        if self.is_in_transaction() {
+            return Err(PostgresError::in_transaction());
+        }
+        rows(self, call, arguments).await
+    }
+}
+
+async fn rows(
+    executor: impl PgExecutor<'_>,
+    call: &Call,
+    arguments: &[Argument<'_>],
+) -> Result<Vec<Answer>, PostgresError> {
+    let rows = query(call.sql(), arguments)?.fetch_all(executor).await?;
+    Ok(rows.iter().map(|row| answer(call, row)).collect::<Result<_, sqlx::Error>>()?)
+}
+
+/// The SQL is this crate's own, or names of tables in quotes.
+fn query(
+    sql: &str,
+    arguments: &[Argument<'_>],
+) -> Result<Query<'static, Postgres, PgArguments>, sqlx::Error> {
+    let mut bound = PgArguments::default();
+    for argument in arguments {
+        let added = match *argument {
+            Argument::Text(text) => bound.add(text),
+            Argument::Texts(texts) => bound.add(texts),
+            Argument::Bytes(bytes) => bound.add(bytes),
+            Argument::ByteStrings(byte_strings) => bound.add(byte_strings),
+            Argument::Flags(flags) => bound.add(flags),
+            Argument::Seconds(seconds) => bound.add(seconds),
+            Argument::Number(number) => bound.add(number),
+        };
+        added.map_err(sqlx::Error::Encode)?;
+    }
+    Ok(sqlx::query_with(AssertSqlSafe(sql), bound))
+}
+
+pub(super) fn answer(call: &Call, row: &PgRow) -> Result<Answer, sqlx::Error> {
+    let columns = call.columns().iter().enumerate().map(|(index, kind)| column(row, index, *kind));
+    Ok(Answer::new(columns.collect::<Result<_, sqlx::Error>>()?))
+}
+
+fn column(row: &PgRow, index: usize, kind: Kind) -> Result<Column, sqlx::Error> {
+    Ok(match kind {
+        Kind::Text => Column::Text(row.try_get(index)?),
+        Kind::Bytes => Column::Bytes(row.try_get(index)?),
+        Kind::Flag => Column::Flag(row.try_get(index)?),
+        Kind::Flags => Column::Flags(row.try_get(index)?),
+        Kind::Seconds => Column::Seconds(row.try_get(index)?),
+        Kind::Number => Column::Number(row.try_get(index)?),
+    })
+}

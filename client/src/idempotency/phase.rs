@@ -1,0 +1,181 @@
+//! A phase in a transaction of its own: the same with each driver, but for how a transaction is begun.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::error::PhaseError;
+use super::guard::Guard;
+use crate::driver::OutboxTransaction;
+
+impl Guard {
+    /// Does a phase in a transaction of its own, and commits it together with what it keeps and the new recovery point.
+    /// If it was committed before, by an earlier attempt, it is not done again: what it has kept is given back.
+    ///
+    /// ```no_run
+    /// # use pg_outbox::idempotency::{Guard, PhaseError};
+    /// # async fn example(guard: &mut Guard, client: &mut tokio_postgres::Client)
+    /// # -> Result<(), PhaseError<tokio_postgres::Error>> {
+    /// let payment: i64 = guard
+    ///     .phase(client, "recorded", async |tx: &tokio_postgres::Transaction<'_>| {
+    ///         let row = tx.query_one("INSERT INTO payment DEFAULT VALUES RETURNING id", &[]).await?;
+    ///         Ok(row.get(0))
+    ///     })
+    ///     .await?;
+    /// # let _ = payment; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`PhaseError`]; with its variant `Commit` the outcome is unknown, and the request has to be begun again.
+    #[cfg(feature = "tokio-postgres")]
+    pub async fn phase<T, E, F>(
+        &mut self,
+        client: &mut tokio_postgres::Client,
+        phase: &str,
+        work: F,
+    ) -> Result<T, PhaseError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(&tokio_postgres::Transaction<'_>) -> Result<T, E>,
+    {
+        if let Some(kept) = self.done_before(phase) {
+            return kept;
+        }
+        let tx = client.transaction().await.map_err(|error| PhaseError::Begin(error.into()))?;
+        let result = work(&tx).await.map_err(PhaseError::Work)?;
+        let data = self.record(&tx, phase, &result).await?;
+        tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
+        self.has_done(phase, data);
+        Ok(result)
+    }
+
+    /// [`Guard::phase`] with sqlx.
+    ///
+    /// ```no_run
+    /// # use pg_outbox::idempotency::{Guard, PhaseError};
+    /// # async fn example(guard: &mut Guard, pool: &sqlx::PgPool) -> Result<(), PhaseError<sqlx::Error>> {
+    /// let payment: i64 = guard
+    ///     .phase_sqlx(pool, "recorded", async |tx: &mut sqlx::PgTransaction<'_>| {
+    ///         sqlx::query_scalar("INSERT INTO payment DEFAULT VALUES RETURNING id").fetch_one(&mut **tx).await
+    ///     })
+    ///     .await?;
+    /// # let _ = payment; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::phase`].
+    #[cfg(feature = "sqlx")]
+    pub async fn phase_sqlx<T, E, F>(
+        &mut self,
+        pool: &sqlx::PgPool,
+        phase: &str,
+        work: F,
+    ) -> Result<T, PhaseError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(&mut sqlx::PgTransaction<'_>) -> Result<T, E>,
+    {
+        if let Some(kept) = self.done_before(phase) {
+            return kept;
+        }
+        let mut tx = pool.begin().await.map_err(|error| PhaseError::Begin(error.into()))?;
+        let result = work(&mut tx).await.map_err(PhaseError::Work)?;
+        let data = self.record(&mut tx, phase, &result).await?;
+        tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
+        self.has_done(phase, data);
+        Ok(result)
+    }
+
+    /// [`Guard::phase`] with sea-orm.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::phase`].
+    #[cfg(feature = "sea-orm")]
+    pub async fn phase_sea_orm<T, E, F>(
+        &mut self,
+        connection: &sea_orm::DatabaseConnection,
+        phase: &str,
+        work: F,
+    ) -> Result<T, PhaseError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(&sea_orm::DatabaseTransaction) -> Result<T, E>,
+    {
+        use sea_orm::TransactionTrait;
+
+        if let Some(kept) = self.done_before(phase) {
+            return kept;
+        }
+        let tx = connection.begin().await.map_err(|error| PhaseError::Begin(error.into()))?;
+        let result = work(&tx).await.map_err(PhaseError::Work)?;
+        let data = self.record(&tx, phase, &result).await?;
+        tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
+        self.has_done(phase, data);
+        Ok(result)
+    }
+
+    /// [`Guard::phase`] with diesel-async. A connection on which a transaction is open is refused, as
+    /// [`PhaseError::Begin`]: the phase would be a savepoint in it. Drop the connection if the future was dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::phase`].
+    #[cfg(feature = "diesel-async")]
+    pub async fn phase_diesel<T, E, F>(
+        &mut self,
+        connection: &mut diesel_async::AsyncPgConnection,
+        phase: &str,
+        work: F,
+    ) -> Result<T, PhaseError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: AsyncFnOnce(&mut diesel_async::AsyncPgConnection) -> Result<T, E>,
+    {
+        use diesel_async::{AnsiTransactionManager as Manager, TransactionManager};
+
+        if let Some(kept) = self.done_before(phase) {
+            return kept;
+        }
+        crate::driver::outside_transaction(connection).map_err(PhaseError::Begin)?;
+        Manager::begin_transaction(connection).await.map_err(|error| PhaseError::Begin(error.into()))?;
+        let done = match work(connection).await {
+            Ok(result) => self.record(&mut *connection, phase, &result).await.map(|data| (result, data)),
+            Err(error) => Err(PhaseError::Work(error)),
+        };
+        let (result, data) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // If it fails diesel knows the connection to be broken, and the first error says more.
+                let _ = Manager::rollback_transaction(connection).await;
+                return Err(error);
+            }
+        };
+        Manager::commit_transaction(connection).await.map_err(|error| PhaseError::Commit(error.into()))?;
+        self.has_done(phase, data);
+        Ok(result)
+    }
+
+    fn done_before<T: DeserializeOwned, E>(&self, phase: &str) -> Option<Result<T, PhaseError<E>>> {
+        let kept = self.phases.get(phase)?;
+        Some(serde_json::from_value(kept.clone()).map_err(PhaseError::Data))
+    }
+
+    async fn record<E>(
+        &self,
+        transaction: impl OutboxTransaction,
+        phase: &str,
+        result: &impl Serialize,
+    ) -> Result<Value, PhaseError<E>> {
+        let data = serde_json::to_value(result).map_err(PhaseError::Data)?;
+        self.reach(transaction, phase, &data).await?;
+        Ok(data)
+    }
+
+    fn has_done(&mut self, phase: &str, data: Value) {
+        self.phases.insert(phase.to_owned(), data);
+        self.recovery_point = Some(phase.to_owned());
+    }
+}

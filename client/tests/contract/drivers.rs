@@ -1,0 +1,54 @@
+//! What the suite needs of a driver: a connection, a transaction, and SQL in it.
+
+#[cfg(feature = "deadpool-postgres")]
+pub mod deadpool_postgres;
+#[cfg(feature = "diesel-async")]
+mod diesel_async;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
+#[cfg(feature = "sqlx")]
+mod sqlx;
+#[cfg(feature = "tokio-postgres")]
+mod tokio_postgres;
+
+use pg_outbox::idempotency::{Guard, PhaseError};
+use pg_outbox::retry::Classify;
+use pg_outbox::{OutboxClient, OutboxTransaction};
+
+pub trait Connection: Sized {
+    type Tx<'c>: Tx
+    where
+        Self: 'c;
+    /// The driver's own error.
+    type Error: Classify + std::error::Error + 'static;
+
+    /// When it gets a connection back, with a round trip of its own behind the caller's back.
+    const IS_PINGED_BY_ITS_POOL: bool = false;
+
+    async fn connect(url: &str) -> Self;
+
+    async fn begin(&mut self) -> Self::Tx<'_>;
+
+    fn client(&mut self) -> impl OutboxClient;
+
+    /// A phase whose work is one statement that gives a bigint.
+    async fn phase(
+        &mut self,
+        guard: &mut Guard,
+        name: &str,
+        sql: &str,
+    ) -> Result<i64, PhaseError<Self::Error>>;
+}
+
+pub trait Tx {
+    type Error: Classify + std::error::Error;
+
+    fn tx(&mut self) -> impl OutboxTransaction;
+
+    /// Runs a statement, and counts the rows that it changed.
+    async fn run(&mut self, sql: &str) -> Result<u64, Self::Error>;
+
+    async fn commit(self);
+
+    async fn rollback(self);
+}

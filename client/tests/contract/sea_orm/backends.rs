@@ -1,0 +1,16 @@
+use pg_outbox::{Error, Event, Outbox};
+use sea_orm::{DbBackend, MockDatabase, TransactionTrait};
+
+/// The types of sea-orm do not tell databases apart.
+#[tokio::test]
+async fn a_transaction_of_another_database_is_refused_before_it_is_asked() {
+    let connection = MockDatabase::new(DbBackend::MySql).into_connection();
+    let tx = connection.begin().await.unwrap();
+    let event = Event::new("order", 1, "E").tombstone();
+    let error = Outbox::default().enqueue(&tx, event).await.unwrap_err();
+    let Error::Postgres { source, .. } = error else { panic!("{error:?}") };
+    assert_eq!(source.sqlstate(), Some("0A000"));
+    tx.rollback().await.unwrap();
+    let log = connection.into_transaction_log();
+    assert!(log.iter().all(|asked| !format!("{asked:?}").contains("outbox")), "{log:?}");
+}

@@ -1,0 +1,77 @@
+//! Shown by compiling: only transactions are `OutboxTransaction`s, only clients are `OutboxClient`s, and the futures can
+//! be spawned.
+//!
+//! The compile_fail examples of the trait's documentation show it to a reader, but stable rustdoc takes any error for the
+//! expected one; here nothing else can be what fails. diesel has one type for both, and is asked at run time.
+
+#![allow(dead_code)] // compiling it is the test
+
+use pg_outbox::{Event, OutboxClient, OutboxTransaction, inbox};
+
+fn is_transaction<T: OutboxTransaction>() {}
+fn is_client<T: OutboxClient>() {}
+
+/// `some_item` is ambiguous, which does not compile, for a type to which both implementations apply.
+trait NotATransaction<Marker> {
+    fn some_item() {}
+}
+impl<T> NotATransaction<()> for T {}
+impl<T: OutboxTransaction> NotATransaction<u8> for T {}
+
+trait NotAClient<Marker> {
+    fn some_item() {}
+}
+impl<T> NotAClient<()> for T {}
+impl<T: OutboxClient> NotAClient<u8> for T {}
+
+fn is_send(_: impl Send) {}
+
+fn can_be_spawned(
+    transaction: impl OutboxTransaction,
+    batch: impl OutboxTransaction,
+    event: impl OutboxTransaction,
+) {
+    let event_of = || Event::new("order", 1, "E").tombstone();
+    is_send(pg_outbox::enqueue(transaction, event_of()));
+    is_send(pg_outbox::enqueue_many(batch, vec![event_of()]));
+    is_send(inbox::receive(event, "a", 1));
+}
+
+#[cfg(feature = "sqlx")]
+fn sqlx() {
+    use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
+    is_transaction::<&mut Transaction<'_, Postgres>>();
+    <&mut PgConnection as NotATransaction<_>>::some_item();
+    <&mut PoolConnection<Postgres> as NotATransaction<_>>::some_item();
+    <&PgPool as NotATransaction<_>>::some_item();
+    is_client::<&PgPool>();
+    is_client::<&mut PgConnection>();
+    <&mut Transaction<'_, Postgres> as NotAClient<_>>::some_item();
+}
+
+#[cfg(feature = "sqlx")]
+fn sqlx_futures(tx: &mut sqlx::PgTransaction<'_>) {
+    is_send(pg_outbox::enqueue(&mut *tx, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(tx, "a", 1));
+}
+
+#[cfg(feature = "sea-orm")]
+fn sea_orm(tx: &sea_orm::DatabaseTransaction) {
+    use sea_orm::{DatabaseConnection, DatabaseTransaction};
+    is_transaction::<&DatabaseTransaction>();
+    <&DatabaseConnection as NotATransaction<_>>::some_item();
+    is_client::<&DatabaseConnection>();
+    <&DatabaseTransaction as NotAClient<_>>::some_item();
+    is_send(pg_outbox::enqueue(tx, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(tx, "a", 1));
+}
+
+#[cfg(feature = "diesel-async")]
+fn diesel_async(connection: &mut diesel_async::AsyncPgConnection) {
+    use diesel_async::AsyncPgConnection;
+    is_transaction::<&mut AsyncPgConnection>();
+    <&AsyncPgConnection as NotATransaction<_>>::some_item();
+    is_client::<&mut AsyncPgConnection>();
+    is_send(pg_outbox::enqueue(&mut *connection, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(connection, "a", 1));
+}
