@@ -30,7 +30,7 @@ const ELSEWHERE: [&str; 7] = [
     "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
     "curl --fail --request PUT http://connect.example:8083/connectors/outbox/stop",
     "journalctl --unit outbox-relay --priority warning",
-    "sudo apt install ./outbox-relay_0.1.0_amd64.deb",
+    "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
     "sudo systemctl stop event-poller",
 ];

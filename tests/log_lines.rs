@@ -71,7 +71,7 @@ async fn a_topic_that_every_worker_finds_missing_is_two_lines() {
         &relay,
         &[
             &[" WARN ", "events of this topic wait", "What to do: "],
-            &[" INFO ", "the topic works again", "seconds="],
+            &[" INFO ", "the topic works again, its events flow: ", "seconds="],
         ],
     );
     outbox.drop().await;

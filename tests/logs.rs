@@ -42,9 +42,9 @@ async fn let_events_wait(outbox: &mut Outbox) {
 /// A pause, and its end, and a configuration that is read again.
 async fn steer(outbox: &Outbox, config: Relay, relay: &mut RelayProcess) {
     outbox.operator().command(&["pause"]).succeeds();
-    relay.wait_for_log("an operator has paused it").await;
+    relay.wait_for_log("an operator has paused everything (no reason was given): nothing more of it is claimed. What to do: ").await;
     outbox.operator().command(&["resume"]).succeeds();
-    relay.wait_for_log("the events that waited flow again").await;
+    relay.wait_for_log("resumed everything: the events that waited flow again").await;
     relay.reload(config);
     relay.wait_for_log("the configuration was read again").await;
 }

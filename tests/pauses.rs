@@ -13,8 +13,8 @@ use crate::support::writers::{Load, Writers};
 use outbox_relay::postgres::grants::{operator_grants, relay_grants};
 
 const STALLED: Duration = Duration::from_secs(30);
-const BEGUN: &str = "an operator has paused it";
-const ENDED: &str = "resumed: the events that waited flow again";
+const BEGUN: &str = "an operator has paused ";
+const ENDED: &str = ": the events that waited flow again";
 
 /// Small batches, and the port for metrics.
 fn relay(outbox: &Outbox) -> Relay {

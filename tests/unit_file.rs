@@ -57,17 +57,20 @@ const OF_AN_INSTANCE: &[(&str, &str)] = &[
     ("events from a Postgres outbox table to Kafka", "events from a Postgres outbox table to Kafka (%i)"),
     ("/etc/outbox-relay/config.toml", "/etc/outbox-relay/%i.toml"),
     ("In config.toml:", "In NAME.toml:"),
+    ("beside config.toml", "beside NAME.toml"),
+    ("What config.toml does", "What NAME.toml does"),
     ("postgres-url:/etc/outbox-relay/", "postgres-url:/etc/outbox-relay/%i."),
+    ("postgres-password:/etc/outbox-relay/", "postgres-password:/etc/outbox-relay/%i."),
     ("kafka-password:/etc/outbox-relay/", "kafka-password:/etc/outbox-relay/%i."),
     ("User=outbox-relay", "User=outbox-relay-%i"),
 ];
 
 const OF_THE_TEMPLATE: &str = "\
-# One relay for each of several outboxes: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secret
-# /etc/outbox-relay/NAME.postgres-url. Give each instance an admin port of its own, [admin] listen in its file: all
-# default to 127.0.0.1:9187, and the second that takes it does not start. NAME becomes part of a user's name: letters,
-# digits, - and _, 18 at the most. Written from outbox-relay.service; change that, then run
-# UPDATE_DOCS=1 cargo test --test integration unit_file
+# One relay for each of several outboxes: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secrets
+# /etc/outbox-relay/NAME.postgres-url, NAME.postgres-password and NAME.kafka-password. Give each instance an admin port of
+# its own, [admin] listen in its file: all default to 127.0.0.1:9187, and the second that takes it does not start. NAME
+# becomes part of a user's name: letters, digits, - and _, 18 at the most. Written from outbox-relay.service; change
+# that, then run UPDATE_DOCS=1 cargo test --test integration unit_file
 #
 ";
 

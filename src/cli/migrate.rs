@@ -64,7 +64,7 @@ struct Instead {
 impl Migrate {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let table = config.outbox.table.clone();
         if self.instead.print {
             let parts = self.asked_for().into_iter().map(|series| match series {

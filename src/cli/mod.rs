@@ -23,7 +23,7 @@ pub mod status;
 mod systemd;
 mod version;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Findings};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
 use std::path::PathBuf;
@@ -85,14 +85,24 @@ impl ConfigFile {
 
     /// Reads it, and shows its warnings.
     pub fn load(&self) -> Result<Config, Failed> {
-        let config = config::load(self.config.as_deref(), config::environment()).map_err(|findings| {
-            Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}"))
-        })?;
-        if !config.warnings.is_empty() {
-            eprintln!("{}", config.warnings);
-        }
-        Ok(config)
+        loaded(config::load(self.config.as_deref(), config::environment()))
     }
+
+    /// The same for a command that asks the database only: whoever runs it may be kept from reading the secrets of
+    /// Kafka.
+    pub fn load_for_database(&self) -> Result<Config, Failed> {
+        loaded(config::load_for_database(self.config.as_deref(), config::environment()))
+    }
+}
+
+fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
+    let config = loaded.map_err(|findings| {
+        Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}"))
+    })?;
+    if !config.warnings.is_empty() {
+        eprintln!("{}", config.warnings);
+    }
+    Ok(config)
 }
 
 /// The command line as it is documented: the manual pages and the completions are made of it.

@@ -44,7 +44,7 @@ pub struct Reap {
 impl Reap {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let lines = block_on(async {
             let database = one_shot::database(&config)?;
             let rights = [REAP_RIGHTS, &reap_rights()].concat();

@@ -78,7 +78,17 @@ impl Reloading {
         for change in &changes {
             tell(change);
         }
-        tracing::info!(changes = changes.len(), "the configuration was read again");
+        let changes = changes.len();
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        if credentials.is_some_and(|folder| config::are_of_systemd(&folder)) {
+            tracing::info!(
+                changes,
+                "the configuration was read again, but for secrets that systemd handed over: those are of the start, and \
+                 a new one needs a restart"
+            );
+        } else {
+            tracing::info!(changes, "the configuration was read again");
+        }
         self.config.clone()
     }
 }

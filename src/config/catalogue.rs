@@ -147,7 +147,8 @@ pub const SETTINGS: &[Setting] = &[
         ("postgres", "password"),
         Text,
         Unset("secret"),
-        "The password, if the url has none; it comes before the one of the url.",
+        "The password, if the url has none; it comes before the one of the url. With another url in the environment, the\n\
+         file's password is not used: give that url its own.",
     ),
     public(
         ("postgres", "password_file"),

@@ -29,8 +29,13 @@ pub(super) struct Entries {
 
 impl Entries {
     /// Lets the settings of `other` replace these. A secret replaces its twin too: a password by environment comes
-    /// before a password file in the configuration file.
+    /// before a password file in the configuration file. Another URL replaces the password as well: that of the relay
+    /// is neither for another role nor for another server.
     pub(super) fn override_with(&mut self, other: Entries) {
+        if ["url", "url_file"].iter().any(|key| other.settings.contains_key(&("postgres", *key))) {
+            self.settings.remove(&("postgres", "password"));
+            self.settings.remove(&("postgres", "password_file"));
+        }
         for (section, key) in other.settings.keys() {
             if let Some(twin) = catalogue::find(section, key).and_then(Setting::twin) {
                 self.settings.remove(&(twin.section, twin.key));

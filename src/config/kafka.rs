@@ -173,6 +173,10 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
         }
     };
     if let Some(base) = name.strip_suffix("_file").filter(|base| properties::is_secret(base)) {
+        if !reader.opens_files_of("kafka") {
+            let source = SecretSource::File(reader.lookup.resolve(&value));
+            return Ok((base.to_owned(), Property::Secret(source)));
+        }
         let (source, secret) = reader.secret_file(name, &value)?;
         accept(base, secret.expose())?;
         return Ok((base.to_owned(), Property::Secret(source)));
@@ -181,7 +185,7 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
     if properties::is_secret(name) {
         return Ok((name.to_owned(), Property::Secret(SecretSource::Inline(Secret::new(value)))));
     }
-    if properties::FILES.contains(&name) && value != "probe" {
+    if properties::FILES.contains(&name) && value != "probe" && reader.opens_files_of("kafka") {
         let path = reader.readable_file(name, &value)?;
         return Ok((name.to_owned(), Property::Plain(path.to_string_lossy().into_owned())));
     }

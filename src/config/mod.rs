@@ -35,7 +35,7 @@ pub use manual::manual;
 pub use oauth::{ClientAuthentication, OAuth};
 pub use postgres::{Connection, ConnectionError, Postgres};
 pub use reload::{Change, Effect, changes};
-pub use secret::{Secret, SecretSource};
+pub use secret::{Secret, SecretSource, are_of_systemd};
 pub use sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 pub use size::{BadSize, ByteSize};
 pub use tls::{Tls, TlsMode, TlsVersion};
@@ -81,6 +81,34 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 ///
 /// Everything that is wrong, in the order of the file, warnings included.
 pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Findings> {
+    load_for(Servers::Both, path, env)
+}
+
+/// The same for what asks the database only: files for Kafka are not opened. Whoever is on call may have none of the
+/// relay's secrets.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_for_database(
+    path: Option<&Path>,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Config, Findings> {
+    load_for(Servers::Postgres, path, env)
+}
+
+/// What is connected to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Servers {
+    Both,
+    Postgres,
+}
+
+fn load_for(
+    servers: Servers,
+    path: Option<&Path>,
+    env: impl Iterator<Item = (String, String)>,
+) -> Result<Config, Findings> {
     let variables: Vec<_> = env.collect();
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
     let lookup = Lookup {
@@ -93,7 +121,7 @@ pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) ->
         None => (entries::Entries::default(), true),
     };
     entries.override_with(entries::from_environment(variables, &mut findings));
-    let mut reader = Reader { entries, findings, lookup, file: path.map(Path::to_path_buf), whole };
+    let mut reader = Reader { entries, findings, lookup, file: path.map(Path::to_path_buf), whole, servers };
     reader.note_missing();
     let postgres = Postgres::from(&mut reader);
     let kafka = Kafka::from(&mut reader);

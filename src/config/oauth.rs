@@ -103,6 +103,9 @@ impl OAuth {
 
 fn ca_location(reader: &mut Reader) -> Option<PathBuf> {
     let (name, place) = (reader.text(SECTION, "ca_location")?, reader.place(SECTION, "ca_location")?);
+    if !reader.opens_files_of(SECTION) {
+        return Some(reader.lookup.resolve(&name));
+    }
     match reader.readable_file("[kafka.oauth] ca_location", &name) {
         Ok(path) => Some(path),
         Err(problem) => {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::Servers;
 use super::catalogue::{self, Fallback, Kind, SETTINGS, Setting};
 use super::entries::Entries;
 use super::findings::{Findings, Place, Problem};
@@ -17,6 +18,8 @@ pub(super) struct Reader {
     pub(super) file: Option<PathBuf>,
     /// Whether the file could be read to its end; if not, what seems to be missing may stand in it.
     pub(super) whole: bool,
+    /// Files for others are not opened.
+    pub(super) servers: Servers,
 }
 
 /// Names in the code must be names of the catalogue.
@@ -112,6 +115,9 @@ impl Reader {
             return Some((SecretSource::Inline(Secret::new(&text)), Secret::new(text), place));
         }
         let (name, place) = (self.text(section, twin.key)?, file_place?);
+        if !self.opens_files_of(section) {
+            return Some((SecretSource::File(self.lookup.resolve(&name)), Secret::new(""), place));
+        }
         match self.secret_file(&format!("[{section}] {}", twin.key), &name) {
             Ok((source, secret)) => Some((source, secret, place)),
             Err(problem) => {
@@ -121,6 +127,11 @@ impl Reader {
         }
     }
 
+    /// Whether files that this section names are opened.
+    pub(super) fn opens_files_of(&self, section: &str) -> bool {
+        self.servers == Servers::Both || section == "postgres"
+    }
+
     /// The secret in a file, and the source to read it from again.
     pub(super) fn secret_file(&self, setting: &str, name: &str) -> Result<(SecretSource, Secret), Problem> {
         let path = self.lookup.resolve(name);
@@ -128,7 +139,7 @@ impl Reader {
         let secret = source.read().map_err(|error| self.unreadable(setting, &path, name, &error))?;
         if secret.expose().is_empty() {
             let message = format!("{setting}: {} is empty", path.display());
-            return Err(Problem::new(message, "write the secret into it, on one line"));
+            return Err(Problem::new(message, self.lookup.help_with_empty(&path)));
         }
         Ok((source, secret))
     }
@@ -149,7 +160,14 @@ impl Reader {
         name: &str,
         error: &std::io::Error,
     ) -> Problem {
-        let help = if std::path::Path::new(name).is_absolute() {
+        let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+        let help = if denied && setting.starts_with("[postgres]") {
+            let url = catalogue::find("postgres", "url").expect(IN_CATALOGUE).variable();
+            format!(
+                "the user that runs the relay must be able to read it; for other commands, use sudo, or set {url} to a \
+                 login of your own"
+            )
+        } else if std::path::Path::new(name).is_absolute() {
             "the user that runs the relay must be able to read it".to_owned()
         } else {
             format!("it is looked up in {}", self.lookup.places())

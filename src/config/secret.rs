@@ -52,6 +52,12 @@ impl SecretSource {
     }
 }
 
+/// Whether systemd made this folder of credentials. Its files are copies, made when the service started; elsewhere, as on
+/// Kubernetes, they may change.
+pub fn are_of_systemd(folder: &Path) -> bool {
+    folder.starts_with("/run/credentials")
+}
+
 /// Where relative file names are looked up: the folder of systemd's credentials, then the folder of the
 /// configuration file.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +79,25 @@ impl Lookup {
         credential.unwrap_or_else(|| {
             self.beside_config.as_ref().map_or_else(|| name.to_path_buf(), |folder| folder.join(name))
         })
+    }
+
+    /// What to do about a secret's file without a secret. The units of the package hand over an empty one for each that
+    /// is missing.
+    pub(super) fn help_with_empty(&self, path: &Path) -> String {
+        match self
+            .credentials
+            .as_ref()
+            .filter(|folder| path.parent() == Some(folder) && are_of_systemd(folder))
+        {
+            Some(folder) => {
+                let unit = folder.file_name().unwrap_or_default().to_string_lossy();
+                format!(
+                    "it is systemd's copy: write the secret, on one line, into the file that LoadCredential= names in \
+                     `systemctl cat {unit}`, and restart"
+                )
+            }
+            None => "write the secret into it, on one line".to_owned(),
+        }
     }
 
     /// The folders that are searched, for a message.

@@ -71,7 +71,11 @@ impl Database {
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is a matter of waiting, whatever the server said: a wrong password may be rotated,
             // too many connections may end.
-            PoolError::Backend(error) => Fault { kind: FaultKind::Unavailable, ..fault(CONNECTING, error) },
+            PoolError::Backend(error) => {
+                let Fault { doing, message, .. } = fault(CONNECTING, error);
+                let message = format!("{message} ({})", self.latest.servers());
+                Fault { kind: FaultKind::Unavailable, doing, message }
+            }
             other => unavailable(CONNECTING, other.to_string()),
         })
     }
@@ -120,6 +124,31 @@ pub(super) fn serial(connection: &Object) -> u64 {
 /// What the next connect uses.
 #[derive(Clone, Default)]
 struct Latest(Arc<Mutex<Option<(tokio_postgres::Config, MakeTlsConnector)>>>);
+
+impl Latest {
+    /// Where it leads, for a message: the URL may stand in a file that the reader of the log does not see.
+    fn servers(&self) -> String {
+        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((config, _)) = latest.as_ref() else { return String::new() };
+        let names: Vec<String> = match config.get_hosts() {
+            [] => config.get_hostaddrs().iter().map(ToString::to_string).collect(),
+            hosts => hosts.iter().map(host_name).collect(),
+        };
+        let ports = config.get_ports();
+        let server = |(place, name): (usize, &String)| match ports.get(place).or(ports.first()) {
+            Some(port) => format!("{name}:{port}"),
+            None => format!("{name}:5432"),
+        };
+        names.iter().enumerate().map(server).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(folder) => folder.display().to_string(),
+    }
+}
 
 struct Connect {
     latest: Latest,

@@ -46,5 +46,7 @@ pub(super) fn remedy(error: &str) -> Option<String> {
         return Some((*remedy).to_owned());
     }
     let remedy = certificates::remedy(error)?;
-    Some(format!("{remedy} (sslrootcert, sslcert, sslkey); the files are read again at each attempt"))
+    Some(format!(
+        "{remedy} (sslrootcert, sslcert, sslkey); the files are read again at each attempt, credentials of systemd at a restart"
+    ))
 }

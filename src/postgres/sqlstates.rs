@@ -43,7 +43,7 @@ const POOLER: &str =
 const REPORT: &str = "report it, with the server's log";
 const RIGHTS: &str =
     "grant what is missing: `outbox-relay check-config --connect` shows the GRANT to execute";
-const CREDENTIALS: &str = "look at the role, its password or client certificate, and pg_hba.conf; files are read again at each attempt";
+const CREDENTIALS: &str = "look at the role, its password or client certificate, and pg_hba.conf; files are read again at each attempt, credentials of systemd at a restart";
 const MEND_SERVER: &str = "look at the server's log, and mend what it names";
 
 /// By state; an entry of five characters goes before the one of its class.
@@ -102,7 +102,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "28000",
         "the role may not log in, no line of pg_hba.conf fits, or a client certificate is missing or of another role",
         "look at the role, at sslcert and sslkey if the server wants a certificate, at sslmode if it says \"no encryption\", \
-         and at pg_hba.conf; files are read again at each attempt",
+         and at pg_hba.conf; files are read again at each attempt, credentials of systemd at a restart",
     ),
     unavailable("28P01", "the password is wrong: it may be rotated just now", CREDENTIALS),
     refused("2B", "something depends on a privilege", OBJECTS),

@@ -62,17 +62,18 @@ impl Told {
     pub fn tell(&mut self, hold_version: i64, pauses: Vec<Pause>) {
         for ended in without(&self.pauses, &pauses) {
             let (pause, of) = (ended.id, ended.paused.name());
-            tracing::info!(pause, of, "resumed: the events that waited flow again, in order");
+            tracing::info!(pause, of, "resumed {of}: the events that waited flow again, in order");
         }
         for begun in without(&pauses, &self.pauses) {
             let (pause, of) = (begun.id, begun.paused.name());
-            let reason = begun.reason.as_deref().unwrap_or("none was given");
+            let reason = begun.reason.as_deref().unwrap_or("no reason was given");
+            let others = if begun.paused == Paused::Everything { "" } else { ", all else flows" };
             tracing::warn!(
                 pause,
                 of,
                 reason,
-                "an operator has paused it: nothing more of it is claimed, all others flow. What to do: when the reason is \
-                 gone, `outbox-relay resume`; `outbox-relay status` shows what is paused"
+                "an operator has paused {of} ({reason}): nothing more of it is claimed{others}. What to do: when the reason \
+                 is gone, `outbox-relay resume`; `outbox-relay status` shows what is paused"
             );
         }
         *self = Told { hold_version: Some(hold_version), pauses };

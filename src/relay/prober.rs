@@ -206,5 +206,5 @@ async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
 
 fn say_lifted(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(|lasted| lasted.as_secs_f64());
-    tracing::info!(topic, seconds, "the topic works again, its events flow");
+    tracing::info!(topic, seconds, "the topic works again, its events flow: {topic}");
 }

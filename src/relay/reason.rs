@@ -85,16 +85,16 @@ reasons! {
 
     AUTHENTICATION = Cluster, "authentication",
         "the brokers do not accept who the relay says it is",
-        "look at security.protocol, sasl.* and the credentials in [kafka.properties], or at [kafka.oauth]; files are read again at each attempt";
+        "look at security.protocol, sasl.* and the credentials in [kafka.properties], or at [kafka.oauth]; files are read again at each attempt, credentials of systemd at a restart";
     TOKEN = Cluster, "token",
         "the token endpoint gives the relay no token to log in with",
-        "look at [kafka.oauth] and at the identity provider; the file of the client secret is read again at each attempt";
+        "look at [kafka.oauth] and at the identity provider; the file of the client secret is read again at each attempt, a credential of systemd at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's user has no right to publish at all",
         "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 3.0), or Write on a topic";
     TLS = Cluster, "tls",
         "no secure connection comes about",
-        "look at ssl.* in [kafka.properties], the brokers' certificates and their dates, and at the client certificate if the brokers ask for one; files are read again at each attempt";
+        "look at ssl.* in [kafka.properties], the brokers' certificates and their dates, and at the client certificate if the brokers ask for one; files are read again at each attempt, credentials of systemd at a restart";
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker answers",
         "look at [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network between";

@@ -67,7 +67,8 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
     for (path, text) in &texts {
         for (number, line) in prose(text) {
             for target in targets(&line) {
-                if target.contains("://") || target.starts_with("mailto:") {
+                // An item of the crate is a link for rustdoc, which checks it itself.
+                if target.contains("://") || target.starts_with("mailto:") || target.starts_with("crate::") {
                     continue;
                 }
                 checked += 1;

@@ -35,6 +35,10 @@ const FILES: &[(&str, &str)] = &[
     ("/etc/outbox-relay/config.toml", "The configuration of the service outbox-relay."),
     ("/etc/outbox-relay/NAME.toml", "The configuration of the service outbox-relay@NAME."),
     ("/etc/outbox-relay/postgres-url", "The URL of the database, which the service reads as a credential."),
+    (
+        "/etc/outbox-relay/postgres-password, /etc/outbox-relay/kafka-password",
+        "Passwords, likewise. For outbox-relay@NAME all three are called NAME.postgres-url and so on.",
+    ),
 ];
 
 /// Every page of section 1, by the name of its file.

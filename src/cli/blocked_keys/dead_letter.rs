@@ -39,7 +39,7 @@ pub struct DeadLetter {
 impl DeadLetter {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         act(&config, &DEAD_LETTER, &selection, &self.deed, async |keys, after, up_to, rows| {
             keys.dead_letter(&selection, after, up_to, rows).await

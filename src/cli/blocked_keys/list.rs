@@ -50,7 +50,7 @@ struct Line<'a> {
 impl List {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         let show = |key: &BlockedKey| {
             Ok((key.outbox_id, if self.shown.json { output::json(&line(key))? } else { describe(key) }))

@@ -35,7 +35,7 @@ pub struct Retry {
 impl Retry {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         act(&config, &RETRY, &selection, &self.deed, async |keys, after, up_to, rows| {
             keys.retry(&selection, after, up_to, rows).await

@@ -61,7 +61,7 @@ struct Line<'a> {
 impl History {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let show =
             |act: &Act| Ok((act.id, if self.shown.json { output::json(&line(act))? } else { describe(act) }));
         block_on(async {

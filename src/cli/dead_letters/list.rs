@@ -79,7 +79,7 @@ impl Line {
 impl List {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let requeued = match (self.requeued, self.not_requeued) {
             (true, _) => Some(true),
             (_, true) => Some(false),

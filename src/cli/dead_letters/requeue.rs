@@ -46,7 +46,7 @@ pub struct Requeue {
 impl Requeue {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let requeued = if self.again { None } else { Some(false) };
         let which = Which { selection: self.filters.selection(), requeued };
         act(&config, &REQUEUE, &which, &self.deed, async |letters, after, up_to, rows| {

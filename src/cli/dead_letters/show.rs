@@ -75,7 +75,7 @@ fn headers(json: &str) -> Value {
 impl Show {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let whole = block_on(async {
             open(&config, LETTER_RIGHTS).await?.whole(self.id).await.map_err(one_shot::fault)
         })??;

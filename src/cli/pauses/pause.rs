@@ -36,7 +36,7 @@ pub struct Pause {
 impl Pause {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;
         let begun = block_on(async {
             let pauses = open(&config, PAUSE_RIGHTS).await?;

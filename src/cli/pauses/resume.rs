@@ -36,7 +36,7 @@ pub struct Resume {
 impl Resume {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;
         let (done, left) = block_on(async {
             let pauses = open(&config, RESUME_RIGHTS).await?;

@@ -59,7 +59,7 @@ impl Status {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
         let path = self.config.path();
-        let config = self.config.load()?;
+        let config = self.config.load_for_database()?;
         block_on(async {
             let mut onlooker = Onlooker::new(config, path.as_deref())?;
             match self.watch {

@@ -42,6 +42,28 @@ fn the_environment_comes_before_the_file_even_where_the_file_is_wrong() {
 }
 
 #[test]
+fn the_password_of_the_file_does_not_go_with_the_url_of_the_environment() {
+    let text = LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]");
+    let password = |case: Case| {
+        let connection = case.load().unwrap().postgres.connection().unwrap();
+        connection.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+    };
+    let case = || Case::new(&text).file("pw", "of-the-relay");
+    assert_eq!(password(case()).as_deref(), Some("of-the-relay"));
+    let url = "OUTBOX_RELAY__POSTGRES__URL";
+    assert_eq!(password(case().env(url, "postgres://alice@localhost/app")), None);
+    assert_eq!(password(case().env(url, "postgres://alice:hers@localhost/app")).as_deref(), Some("hers"));
+    let with_one = case().env(url, "postgres://alice@localhost/app");
+    let with_one = with_one.env("OUTBOX_RELAY__POSTGRES__PASSWORD", "beside");
+    assert_eq!(password(with_one).as_deref(), Some("beside"));
+    // Nor has whoever gives a URL to be able to read it.
+    assert_eq!(
+        password(Case::new(&text).env(url, "postgres://alice:hers@localhost/app")).as_deref(),
+        Some("hers")
+    );
+}
+
+#[test]
 fn an_unknown_variable_is_a_finding_with_the_nearest_name() {
     Case::new(LEAST).env("OUTBOX_RELAY__RELAY__BATCHSIZE", "1").assert_finding(
         "error: environment variable OUTBOX_RELAY__RELAY__BATCHSIZE: no setting has this name\n  \

@@ -1,6 +1,7 @@
 //! Secrets are found where they should be, and shown nowhere.
 
 use super::{Case, LEAST, with};
+use crate::config::secret::Lookup;
 use crate::config::{Property, SecretSource};
 
 const MARK: &str = "hunter2";
@@ -40,6 +41,36 @@ fn an_empty_secret_file_is_a_finding() {
     let findings = with("").file("pw", "\n").env("OUTBOX_RELAY__POSTGRES__PASSWORD_FILE", "pw").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
     assert!(findings[0].contains("pw is empty"), "{}", findings[0]);
+}
+
+#[test]
+fn an_empty_secret_of_systemd_is_a_finding_that_says_where_to_write_it() {
+    let folder = std::path::Path::new("/run/credentials/outbox-relay.service");
+    let lookup = Lookup { credentials: Some(folder.to_owned()), beside_config: None };
+    let help = lookup.help_with_empty(&folder.join("postgres-url"));
+    assert!(help.contains("LoadCredential= names in `systemctl cat outbox-relay.service`"), "{help}");
+    for elsewhere in ["/etc/outbox-relay/postgres-url", "/run/credentials/postgres-url"] {
+        assert_eq!(lookup.help_with_empty(elsewhere.as_ref()), "write the secret into it, on one line");
+    }
+}
+
+#[test]
+fn what_asks_the_database_only_opens_no_file_for_kafka() {
+    let kafka = "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n\
+                 'sasl.password_file' = 'kafka-pw'\n'ssl.ca.location' = 'ca.pem'\n";
+    let oauth = "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n[kafka.oauth]\ntoken_url = 'https://h/t'\n\
+                 client_id = 'c'\nclient_secret_file = 'token-pw'\nca_location = 'ca.pem'\n";
+    for settings in [kafka, oauth] {
+        let case = with(settings);
+        let path = case.path("config.toml");
+        assert!(crate::config::load_for_database(Some(&path), std::iter::empty()).is_ok(), "{settings}");
+        assert_eq!(case.findings().len(), 2, "{settings}");
+    }
+    let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]"));
+    assert!(
+        crate::config::load_for_database(Some(&case.path("config.toml")), std::iter::empty()).is_err(),
+        "what it needs itself it opens"
+    );
 }
 
 #[test]
