@@ -1,11 +1,11 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test features simulate model chaos bench lint benches instructions package package-test services down
+.PHONY: help demo test features simulate model chaos bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  %-12s %s\n' "$$name" "$$text"; done
+		printf '  %-16s %s\n' "$$name" "$$text"; done
 
 demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
@@ -36,17 +36,32 @@ model: ## search the large configurations of the protocol's model (minutes, 1 GB
 lint: ## formatting, clippy and documentation, warnings denied
 	@scripts/lint
 
+deny: ## licences, bans, sources and advisories of the dependencies, by cargo-deny
+	@scripts/deny
+
+fuzz: ## search for inputs that break what reads foreign text, with cargo-fuzz (FUZZ_TARGET=headers FUZZ_SECONDS=60)
+	@$(if $(FUZZ_SECONDS),FUZZ_SECONDS=$(FUZZ_SECONDS)) scripts/fuzz $(FUZZ_TARGET)
+
 benches: ## nanoseconds per row of each part of the per-row path (PART=session)
 	@cargo bench --locked --package per-row-path -- $(if $(PART),"$(PART)")
 
 instructions: ## instructions per row of the same, counted by valgrind (PART=session)
 	@scripts/instructions $(if $(PART),"$(PART)")
 
-package: ## build the Debian package, a tarball and their checksums into target/package (MAINTAINER="Name <address>")
+package: ## build the Debian package, the rpm, a tarball and their checksums into target/package (MAINTAINER="Name <address>")
 	@scripts/package
+
+package-rpm: ## build the rpm alone
+	@scripts/package rpm
 
 package-test: ## install, run, upgrade and remove the package in a Debian of its own (as root; minutes)
 	@scripts/package-test
+
+package-rpm-test: ## look into the rpm, install, upgrade and remove it in a folder (as root; seconds)
+	@scripts/package-rpm-test
+
+reproducible: ## build the tarball of this commit twice, in two places, and compare (two release builds)
+	@scripts/reproducible
 
 services: ## start the test servers and leave them running
 	@scripts/prerequisites

@@ -48,5 +48,6 @@ mod support;
 mod takeover;
 mod taking_turns;
 mod unit_file;
+mod upgrading;
 mod version;
 mod watchdog;

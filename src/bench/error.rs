@@ -3,6 +3,7 @@
 use crate::postgres::bench::schema::SchemaError;
 use crate::postgres::migrate::MigrateError;
 use crate::relay::failure::{Failure, Fault};
+use crate::relay::reason::CONFIGURATION;
 
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,10 @@ pub enum BenchError {
 
 impl From<Failure> for BenchError {
     fn from(failure: Failure) -> BenchError {
+        // Of a client that cannot be made of the settings: nothing was connected to.
+        if failure.reason == CONFIGURATION.word {
+            return BenchError::Configuration(failure.error);
+        }
         BenchError::Kafka(failure)
     }
 }

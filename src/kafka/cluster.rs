@@ -151,7 +151,7 @@ impl KafkaCluster {
         }
     }
 
-    async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
+    pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
         self.have_token().await?;
         let reports = Arc::new(Reports::default());

@@ -1,7 +1,7 @@
 //! What is wrong on the side of Kafka, for `outbox-relay doctor`. It publishes nothing.
 
 use super::cluster::KafkaCluster;
-use super::inspect::{Described, Inspector, Settings};
+use super::inspect::{Described, Inspector, Settings, Unseen};
 use crate::config::{self, Property};
 use crate::doctor::codes::{
     KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW, NOT_LOOKED_AT,
@@ -27,10 +27,11 @@ pub async fn examine(
         return findings;
     }
     if settings.oauth.is_some() {
-        findings.extend(without_settings(settings, cluster, topics).await);
-        return findings;
+        let problem = "the Kafka client library cannot ask for topics' settings when it logs in with a token";
+        let remedy = "look at them with kafka-configs.sh --describe --entity-type topics";
+        findings.push(NOT_LOOKED_AT.found("settings of topics", problem, remedy));
     }
-    let inspector = match Inspector::new(settings) {
+    let inspector = match Inspector::new(settings, cluster).await {
         Ok(inspector) => inspector,
         Err(failure) => {
             findings.push(unreachable(settings, &failure));
@@ -40,28 +41,6 @@ pub async fn examine(
     for topic in topics {
         match inspector.describe(&topic.topic).await {
             Ok(described) => findings.extend(judge(topic, &described)),
-            Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
-            Err(failure) => {
-                findings.push(unreachable(settings, &failure));
-                break;
-            }
-        }
-    }
-    findings
-}
-
-/// The client library's administrator cannot log in with a token; a producer can, and sees whether a topic is there.
-async fn without_settings(
-    settings: &config::Kafka,
-    cluster: &KafkaCluster,
-    topics: &[TopicInUse],
-) -> Vec<Finding> {
-    let problem = "the Kafka client library cannot ask for topics' settings when it logs in with a token";
-    let remedy = "look at them with kafka-topics.sh --describe and kafka-configs.sh --describe";
-    let mut findings = vec![NOT_LOOKED_AT.found("replicas and settings of topics", problem, remedy)];
-    for topic in topics {
-        match cluster.probe_topic(&topic.topic).await {
-            Ok(_) => {}
             Err(failure) if failure.kind == FailureKind::Topic => findings.push(unusable(topic, &failure)),
             Err(failure) => {
                 findings.push(unreachable(settings, &failure));
@@ -103,13 +82,18 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition";
         findings.push(REPLICATION_FACTOR.found(&place, "its replication factor is 1", remedy));
     }
-    let Some(Settings { min_insync, request_bytes_max }) = settings else {
-        let remedy = "allow the relay's Kafka user DescribeConfigs on the topic";
-        findings.push(TOPIC_HIDDEN.found(&place, "the brokers do not tell its settings", remedy));
-        if in_sync == 0 {
-            findings.push(unavailable(&place, in_sync, 1));
+    let Settings { min_insync, request_bytes_max } = match settings {
+        Ok(settings) => settings,
+        Err(unseen) => {
+            if unseen == Unseen::Hidden {
+                let remedy = "allow the relay's Kafka user DescribeConfigs on the topic";
+                findings.push(TOPIC_HIDDEN.found(&place, "the brokers do not tell its settings", remedy));
+            }
+            if in_sync == 0 {
+                findings.push(unavailable(&place, in_sync, 1));
+            }
+            return findings;
         }
-        return findings;
     };
     if in_sync < min_insync.max(1) {
         findings.push(unavailable(&place, in_sync, min_insync));

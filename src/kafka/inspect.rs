@@ -1,7 +1,8 @@
 //! What the brokers say of a topic and its settings. Nothing is produced, and no topic is made.
 
-use super::cluster::client_config;
+use super::cluster::{KafkaCluster, client_config};
 use super::failure::{failure, reason};
+use super::polled::PolledProducer;
 use super::producer::METADATA_TIMEOUT;
 use crate::config;
 use crate::relay::failure::Failure;
@@ -9,7 +10,7 @@ use crate::relay::reason::UNKNOWN_TOPIC;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::{Metadata, MetadataBroker, MetadataPartition, MetadataTopic};
-use std::sync::Arc;
+use rdkafka::producer::Producer as _;
 use std::time::Duration;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,8 +22,8 @@ pub struct Described {
     pub replicas: usize,
     /// How many replicas are in sync where fewest are; 0 where a partition has no leader.
     pub in_sync: usize,
-    /// Nothing if the settings may not be seen.
-    pub settings: Option<Settings>,
+    /// Or why they are not known.
+    pub settings: Result<Settings, Unseen>,
 }
 
 /// Those of a topic's settings that decide whether events get in.
@@ -34,25 +35,44 @@ pub struct Settings {
     pub request_bytes_max: i64,
 }
 
-/// Asks about topics. Its thread ends with it.
+/// Why a topic's settings are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unseen {
+    /// The brokers do not tell them to this user.
+    Hidden,
+    /// The client library cannot ask for them when it logs in with a token.
+    Unasked,
+}
+
+/// Asks about topics. Its threads end with it.
 pub struct Inspector {
-    admin: Arc<AdminClient<DefaultClientContext>>,
+    /// Knows what topics there are, and logs in whatever it takes.
+    producer: PolledProducer,
+    /// Knows their settings. It cannot log in with a token: rdkafka takes none of its events but its own answers.
+    admin: Option<AdminClient<DefaultClientContext>>,
 }
 
 impl Inspector {
-    /// A client of this cluster. It connects in the background.
-    pub fn new(settings: &config::Kafka) -> Result<Inspector, Failure> {
-        let config = client_config(settings)?;
-        let admin = config.create().map_err(|error| failure("creating a client", &error))?;
-        Ok(Inspector { admin: Arc::new(admin) })
+    /// Clients of this cluster, which connect in the background.
+    pub async fn new(settings: &config::Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
+        let (producer, ..) = cluster.connect().await?;
+        let admin = match settings.oauth {
+            Some(_) => None,
+            None => {
+                let created = client_config(settings)?.create();
+                Some(created.map_err(|error| failure("creating a client", &error))?)
+            }
+        };
+        Ok(Inspector { producer, admin })
     }
 
     /// What the brokers say of this topic.
     pub async fn describe(&self, topic: &str) -> Result<Described, Failure> {
         let what = format!("looking topic {topic} up");
-        let (admin, name) = (Arc::clone(&self.admin), topic.to_owned());
-        let fetched =
-            tokio::task::spawn_blocking(move || admin.inner().fetch_metadata(Some(&name), METADATA_TIMEOUT));
+        let (producer, name) = (self.producer.share(), topic.to_owned());
+        let fetched = tokio::task::spawn_blocking(move || {
+            producer.client().fetch_metadata(Some(&name), METADATA_TIMEOUT)
+        });
         let metadata = match fetched.await {
             Ok(Ok(metadata)) => metadata,
             Ok(Err(error)) => return Err(failure(&what, &error)),
@@ -63,14 +83,21 @@ impl Inspector {
         Ok(Described { replicas, in_sync, settings: self.settings(topic, broker).await })
     }
 
-    /// Any broker knows them; left alone, librdkafka would wait for the controller.
-    async fn settings(&self, topic: &str, broker: Option<i32>) -> Option<Settings> {
+    async fn settings(&self, topic: &str, broker: Option<i32>) -> Result<Settings, Unseen> {
+        let Some(admin) = &self.admin else { return Err(Unseen::Unasked) };
+        // Any broker knows them; left alone, librdkafka would wait for the controller.
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
-        let answer = self.admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
-        let resource = answer.ok()?.into_iter().next()?.ok()?;
+        let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        let resource = answer.ok().and_then(|answer| answer.into_iter().next()?.ok());
+        resource.as_ref().and_then(Settings::of).ok_or(Unseen::Hidden)
+    }
+}
+
+impl Settings {
+    fn of(resource: &ConfigResource) -> Option<Settings> {
         Some(Settings {
-            min_insync: value(&resource, "min.insync.replicas")?,
-            request_bytes_max: value(&resource, "max.message.bytes")?,
+            min_insync: value(resource, "min.insync.replicas")?,
+            request_bytes_max: value(resource, "max.message.bytes")?,
         })
     }
 }

@@ -53,6 +53,28 @@ async fn a_standby_is_found() {
     outbox.drop().await;
 }
 
+/// No server that is too old runs in the tests. This one says that it is, to the one role that finds another function first.
+#[tokio::test]
+async fn a_server_that_is_too_old_is_found() {
+    let world = World::new("doctor_old").await;
+    world.doctor().has_not("server-too-old");
+    let role = &world.role;
+    world
+        .sql(&format!(
+            "CREATE SCHEMA former;
+             CREATE FUNCTION former.current_setting(setting text) RETURNS text LANGUAGE sql AS $$
+                 SELECT CASE setting WHEN 'server_version_num' THEN '130022' WHEN 'server_version' THEN '13.22'
+                                     ELSE pg_catalog.current_setting(setting) END $$;
+             GRANT USAGE ON SCHEMA former TO {role};
+             ALTER ROLE {role} SET search_path = former, pg_catalog"
+        ))
+        .await;
+    let found = world.doctor();
+    assert_eq!(found.has("server-too-old", "the server is PostgreSQL 13.22"), "upgrade it to 14 or newer");
+    assert_eq!(found.exit, 1);
+    world.drop().await;
+}
+
 /// Another index has the order of the ids, and statistics of a time when all was sent make it look small.
 #[tokio::test]
 async fn a_claim_that_reads_by_another_index_is_found() {

@@ -1,9 +1,13 @@
-//! Tokens that end while a relay runs, and an identity provider that fails meanwhile.
+//! Tokens that end while a relay runs, and an identity provider that fails meanwhile; and what the commands that look at a
+//! cluster see of it with a token.
 
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
-use crate::kafka::Secured;
+use crate::kafka::{Secured, checked};
 use crate::postgres::{not_ready, under_load, verdict};
+use crate::support::database::run;
+use crate::support::relay::Relay;
 use crate::support::token_endpoint::Answers;
 use crate::support::wait::wait_until;
 
@@ -46,5 +50,75 @@ async fn tokens_are_renewed_under_a_running_relay_and_an_outage_of_the_provider_
         assert!(!log.contains(secret), "{secret} in the log");
     }
     verdict(outbox, writers, relay).await;
+    secured.outbox.drop_database().await;
+}
+
+/// The exit code of `doctor --json`, and its findings: code, place and problem of each.
+async fn examined(relay: Relay) -> (i32, Vec<[String; 3]>) {
+    let ended = tokio::task::spawn_blocking(move || relay.command(&["doctor", "--json"])).await.unwrap();
+    let json: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"));
+    let text = |finding: &Value, field: &str| finding[field].as_str().unwrap().to_owned();
+    let shown = |finding: &Value| ["code", "place", "problem"].map(|field| text(finding, field));
+    (ended.code, json["findings"].as_array().unwrap().iter().map(shown).collect())
+}
+
+#[tokio::test]
+async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_see_with_one() {
+    let secured = Secured::start("token_doctor", &["OAUTH"], Duration::from_secs(300)).await;
+    let insert = |kind: &str| {
+        format!(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('{kind}', '1', 'x')"
+        )
+    };
+    run(&secured.outbox.client, &insert("order")).await;
+    let topic = format!("topic {}", secured.outbox.topic("order"));
+    let ended = checked(secured.by_token()).await;
+    println!("{}", ended.succeeds());
+    assert!(ended.stdout.contains("1 of the 1 topics of waiting events are there"), "{ended}");
+
+    // The topic's replicas are seen, its settings are not.
+    let (exit, findings) = examined(secured.by_token()).await;
+    let codes = |findings: &[[String; 3]]| -> Vec<String> {
+        findings.iter().map(|[code, place, _]| format!("{code}: {place}")).collect()
+    };
+    let unseen = "not-looked-at: settings of topics".to_owned();
+    let alone = format!("replication-factor: {topic}");
+    assert_eq!((exit, codes(&findings)), (0, vec![alone.clone(), unseen.clone()]), "{findings:?}");
+
+    run(&secured.outbox.client, &insert("nowhere")).await;
+    let (exit, findings) = examined(secured.by_token()).await;
+    let missing = format!("topic-missing: topic {}", secured.outbox.topic("nowhere"));
+    assert_eq!((exit, codes(&findings)), (1, vec![missing, alone, unseen]), "{findings:?}");
+
+    let wrong = secured.files.put("wrong-secret", "a wrong secret");
+    let (exit, findings) =
+        examined(secured.by_token().set_inner("kafka", "oauth", "client_secret_file", wrong)).await;
+    let [[code, _, problem]] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((exit, code.as_str()), (1, "kafka-unreachable"));
+    assert!(problem.contains("look at client_id and the client secret"), "{problem}");
+
+    let relay = secured.by_token();
+    let ended =
+        tokio::task::spawn_blocking(move || relay.command(&["bench", "--only", "drain"])).await.unwrap();
+    ended.fails(78, &["cannot manage topics when it logs in with a token"]);
+    secured.outbox.drop_database().await;
+}
+
+/// More in one request than the topic takes, and the relay cannot ask how much that is.
+#[tokio::test]
+async fn with_a_token_a_topic_with_a_small_limit_costs_requests_and_no_event() {
+    const ROWS: i64 = 60;
+    let mut secured = Secured::start("token_limit", &["OAUTH"], Duration::from_secs(300)).await;
+    secured.outbox.create_topic_with("small", 1, &[("max.message.bytes", "4000")]).await;
+    let sql = format!(
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+         SELECT 'small', n % 7, 'x', to_json((SELECT string_agg(md5(n || '.' || m), '') FROM generate_series(1, 50) AS m))
+         FROM generate_series(1, {ROWS}) AS n"
+    );
+    run(&secured.outbox.client, &sql).await;
+    let relay = secured.by_token();
+    let ended = tokio::task::spawn_blocking(move || relay.command(&["run", "--once"])).await.unwrap();
+    ended.succeeds();
+    assert_eq!((secured.outbox.unsent().await, secured.outbox.dead_letters().await), (0, 0), "{ended}");
     secured.outbox.drop_database().await;
 }

@@ -3,7 +3,7 @@ use super::*;
 fn words(
     replicas: usize,
     in_sync: usize,
-    settings: Option<(usize, i64)>,
+    settings: Result<(usize, i64), Unseen>,
     largest_bytes: i64,
 ) -> Vec<&'static str> {
     let topic = TopicInUse { topic: "events.order".to_owned(), waiting: 1, largest_bytes };
@@ -14,21 +14,23 @@ fn words(
 
 #[test]
 fn a_topic_should_stand_the_loss_of_one_broker() {
-    assert_eq!(words(3, 3, Some((2, 1_000)), 10), [""; 0]);
-    assert_eq!(words(1, 1, Some((1, 1_000)), 10), ["replication-factor"]);
-    assert_eq!(words(3, 3, Some((1, 1_000)), 10), ["min-insync-too-low"]);
-    assert_eq!(words(2, 2, Some((1, 1_000)), 10), ["min-insync-too-low"]);
-    assert_eq!(words(3, 3, Some((3, 1_000)), 10), ["min-insync-too-high"]);
-    assert_eq!(words(2, 2, Some((2, 1_000)), 10), ["min-insync-too-high"]);
+    assert_eq!(words(3, 3, Ok((2, 1_000)), 10), [""; 0]);
+    assert_eq!(words(1, 1, Ok((1, 1_000)), 10), ["replication-factor"]);
+    assert_eq!(words(3, 3, Ok((1, 1_000)), 10), ["min-insync-too-low"]);
+    assert_eq!(words(2, 2, Ok((1, 1_000)), 10), ["min-insync-too-low"]);
+    assert_eq!(words(3, 3, Ok((3, 1_000)), 10), ["min-insync-too-high"]);
+    assert_eq!(words(2, 2, Ok((2, 1_000)), 10), ["min-insync-too-high"]);
     assert_eq!(
-        words(1, 1, Some((2, 1_000)), 10),
+        words(1, 1, Ok((2, 1_000)), 10),
         ["replication-factor", "partition-unavailable", "min-insync-too-high"]
     );
-    assert_eq!(words(3, 1, Some((2, 1_000)), 10), ["partition-unavailable"]);
-    assert_eq!(words(3, 0, Some((2, 1_000)), 10), ["partition-unavailable"]);
-    assert_eq!(words(3, 3, Some((2, 1_000)), 1_001), ["payload-above-topic-limit"]);
-    assert_eq!(words(3, 3, None, 10), ["topic-settings-hidden"]);
-    assert_eq!(words(3, 0, None, 10), ["topic-settings-hidden", "partition-unavailable"]);
+    assert_eq!(words(3, 1, Ok((2, 1_000)), 10), ["partition-unavailable"]);
+    assert_eq!(words(3, 0, Ok((2, 1_000)), 10), ["partition-unavailable"]);
+    assert_eq!(words(3, 3, Ok((2, 1_000)), 1_001), ["payload-above-topic-limit"]);
+    assert_eq!(words(3, 3, Err(Unseen::Hidden), 10), ["topic-settings-hidden"]);
+    assert_eq!(words(3, 0, Err(Unseen::Hidden), 10), ["topic-settings-hidden", "partition-unavailable"]);
+    assert_eq!(words(3, 3, Err(Unseen::Unasked), 10), [""; 0]);
+    assert_eq!(words(1, 0, Err(Unseen::Unasked), 10), ["replication-factor", "partition-unavailable"]);
 }
 
 #[test]
