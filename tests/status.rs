@@ -101,6 +101,36 @@ async fn a_relay_that_cannot_reach_kafka_is_not_relaying_and_doctor_is_named() {
     world.drop().await;
 }
 
+#[tokio::test]
+async fn the_relay_of_this_machine_says_what_it_lacks() {
+    let world = World::new("status_here").await;
+    let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
+    let listening = away.clone().set("admin", "listen", "127.0.0.1:0");
+    let relay = listening.start().await;
+    wait_until("it knows that Kafka is away", WITHIN, async || {
+        relay.not_ready().await.is_some_and(|why| why.contains("no broker of"))
+    })
+    .await;
+    let here = relay.address();
+    let asking = of_relay(&away, &relay.name).set("admin", "listen", here.clone());
+    // Nothing waits yet: without asking it, all would look well.
+    assert_eq!(verdict(&status(&of_relay(&away, &relay.name))).0, "healthy");
+    let seen = status(&asking);
+    let (state, why, _) = verdict(&seen);
+    assert_eq!(state, "not-relaying", "{seen:#}");
+    let expected = format!("the relay at {here} is not ready: Kafka: no broker of");
+    assert!(why.starts_with(&expected), "{why}");
+    let screen = asking.clone().command(&["status"]);
+    assert!(screen.succeeds().contains(&format!("the one at http://{here} says: Kafka: ")), "{screen}");
+    // What does not answer as a relay does is none.
+    let broker = crate::support::topics::Cluster::shared().bootstrap;
+    let broker = broker.split(',').next().unwrap();
+    let other = status(&of_relay(&away, &relay.name).set("admin", "listen", broker));
+    assert!(other["relays"]["here"].is_null(), "{other:#}");
+    drop(relay);
+    world.drop().await;
+}
+
 /// Whoever holds lanes keeps relays from them.
 #[tokio::test]
 async fn a_claim_that_is_open_is_seen_by_whichever_name() {

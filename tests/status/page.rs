@@ -5,6 +5,7 @@ use crate::support::database::run;
 use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::time::Duration;
 
 const PAGE: &str = include_str!("../../docs/status.md");
@@ -76,8 +77,18 @@ async fn the_page_lists_every_field_with_its_type_and_no_other() {
     // PostgreSQL 14 tells of it only after a moment.
     let vacuumed = "SELECT count(last_vacuum) FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
     wait_until("the vacuum is counted", WITHIN, async || world.outbox.count(vacuumed).await == 1).await;
+    // A relay would send the row.
+    let relay_here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = relay_here.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = relay_here.accept().unwrap();
+        let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 15\r\n\r\nKafka: is away\n";
+        stream.write_all(text.as_bytes()).unwrap();
+    });
     // Of other roles' transactions, only a superuser sees since when they are open.
-    let seen = status(&world.outbox.relay().set("postgres", "url", world.outbox.database.url()));
+    let superuser = world.outbox.relay().set("postgres", "url", world.outbox.database.url());
+    let seen = status(&superuser.set("admin", "listen", address.to_string()));
+    answering.join().unwrap();
     let mut found = BTreeMap::new();
     fields(&seen, "", &mut found);
     let found: BTreeMap<String, String> =

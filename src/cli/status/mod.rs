@@ -1,5 +1,6 @@
-//! `outbox-relay status`: how an outbox stands, from the database alone.
+//! `outbox-relay status`: how an outbox stands. The database tells, and a relay of this machine, if it answers.
 
+mod here;
 mod onlooker;
 mod report;
 mod screen;
@@ -24,8 +25,9 @@ const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 #[command(after_help = "\
 The first line is the verdict: healthy, behind or not relaying, with why, and the one command that tells more.
 
-Asks the database only, so it also works when no relay runs and when Kafka is away. Every question is bounded: it can \
-be asked of a table of any size. It takes a second, in which it measures the rates.
+Asks the database, so it also works when no relay runs and when Kafka is away; and the relay of this machine, at [admin] \
+listen, what it lacks, if it answers. Every question is bounded: it can be asked of a table of any size. It takes a \
+second, in which it measures the rates.
 
 Examples:
   outbox-relay status --config /etc/outbox-relay/config.toml

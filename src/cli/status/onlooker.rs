@@ -1,5 +1,6 @@
 //! Looks at an outbox, once or again and again.
 
+use super::here;
 use super::report::{Rates, Relays, Report};
 use super::verdict::{Circumstances, verdict};
 use crate::cli::exit::Failed;
@@ -61,14 +62,16 @@ impl Onlooker {
         let deletes = self.config.outbox.on_sent == OnSent::Delete;
         let rates = self.counted.and_then(|earlier| Rates::between(&earlier, &counted, deletes));
         self.counted = Some(counted);
+        let here = here::ask(self.config.admin.listen).await;
         let circumstances = Circumstances {
             relay_name: &self.relay_name,
             pooled,
             rates: rates.as_ref(),
+            here: here.as_ref(),
             config: &self.config_argument,
         };
         let verdict = verdict(&status, &circumstances);
-        let relays = Relays::new(&self.relay_name, pooled, &status.relays);
+        let relays = Relays::new(&self.relay_name, pooled, &status.relays, here.clone());
         Ok(Report::new(&self.config, &status, relays, rates, verdict))
     }
 

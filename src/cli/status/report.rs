@@ -4,6 +4,7 @@
 
 mod filled;
 
+use super::here::Here;
 use super::verdict::Verdict;
 use serde::Serialize;
 
@@ -135,6 +136,8 @@ pub(super) struct Relays {
     /// A pooler stands in between: these are its connections, and its address.
     pub(super) pooled: bool,
     pub(super) at_work: Vec<AtWork>,
+    /// What the one of this machine says of itself, if it answers.
+    pub(super) here: Option<Here>,
 }
 
 #[derive(Debug, Serialize)]

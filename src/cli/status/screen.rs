@@ -112,6 +112,9 @@ impl Report {
             let name = in_line(name, TEXT_SHOWN);
             writeln!(f, "  {name} at {address}: {}", what_they_do(&connections))?;
         }
+        if let Some(here) = &relays.here {
+            writeln!(f, "  the one at http://{} says: {}", here.address, here.says)?;
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The first line: is it healthy, and if not, why, and which command tells more.
 
+use super::here::Here;
 use super::report::Rates;
 use super::units::{counted, span, thousands};
 use crate::cli::output::in_line;
@@ -48,6 +49,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) relay_name: &'a str,
     pub(super) pooled: bool,
     pub(super) rates: Option<&'a Rates>,
+    /// The relay of this machine, if it answers.
+    pub(super) here: Option<&'a Here>,
     /// ` --config FILE`, or nothing.
     pub(super) config: &'a str,
 }
@@ -70,6 +73,13 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
         let why = format!("everything is paused, by {by}{reason}{}", waiting(status));
         return tell(State::NotRelaying, why, "outbox-relay resume");
+    }
+    // It knows before anything is late, and it knows why.
+    if let Some(here) = circumstances.here.filter(|here| !here.ready)
+        && !moves(status, circumstances.rates)
+    {
+        let why = format!("the relay at {} is not ready: {}{}", here.address, here.says, waiting(status));
+        return tell(State::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that waits for nothing but a relay is {} old", span(age));

@@ -4,6 +4,7 @@ use super::{
     AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Paused, Rates,
     Reaper, Reason, Relays, Report, Size,
 };
+use crate::cli::status::here::Here;
 use crate::cli::status::verdict::Verdict;
 use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
@@ -167,6 +168,7 @@ impl Relays {
         application_name: &str,
         pooled: bool,
         connections: &[RelayConnection],
+        here: Option<Here>,
     ) -> Relays {
         let addresses: BTreeSet<Option<&str>> =
             connections.iter().map(|connection| connection.address.as_deref()).collect();
@@ -176,6 +178,7 @@ impl Relays {
             addresses: addresses.len(),
             pooled,
             at_work: connections.iter().map(AtWork::from).collect(),
+            here,
         }
     }
 }

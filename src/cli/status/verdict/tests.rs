@@ -43,10 +43,37 @@ fn rates(inserted: f64, sent: f64) -> Rates {
 }
 
 fn judged(status: &OutboxStatus, rates: Option<&Rates>, pooled: bool) -> (State, String, Option<String>) {
-    let circumstances =
-        Circumstances { relay_name: "outbox-relay", pooled, rates, config: " --config relay.toml" };
+    judged_beside(None, status, rates, pooled)
+}
+
+fn judged_beside(
+    here: Option<&Here>,
+    status: &OutboxStatus,
+    rates: Option<&Rates>,
+    pooled: bool,
+) -> (State, String, Option<String>) {
+    let config = " --config relay.toml";
+    let circumstances = Circumstances { relay_name: "outbox-relay", pooled, rates, here, config };
     let Verdict { state, why, command } = verdict(status, &circumstances);
     (state, why, command)
+}
+
+#[test]
+fn a_relay_of_this_machine_that_is_not_ready_says_why_unless_another_one_sends() {
+    let here =
+        |ready, says: &str| Here { address: "127.0.0.1:9187".to_owned(), ready, says: says.to_owned() };
+    let away = here(false, "Kafka: no broker answers");
+    let (state, why, command) = judged_beside(Some(&away), &waiting(3, SECOND), None, false);
+    let expected = "the relay at 127.0.0.1:9187 is not ready: Kafka: no broker answers, and 3 rows wait";
+    assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
+    assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
+    let sending = rates(10.0, 10.0);
+    assert_eq!(
+        judged_beside(Some(&away), &waiting(3, SECOND), Some(&sending), false).0,
+        State::Healthy,
+        "by another relay"
+    );
+    assert_eq!(judged_beside(Some(&here(true, "ready")), &at_rest(), None, false).0, State::Healthy);
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! What the relay of this machine says of itself, where `[admin] listen` of the configuration is answered. The database
+//! cannot tell that Kafka is away.
+
+use crate::cli::output::in_line;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::{CONNECTION, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// It is on this machine, so it answers at once or not at all.
+const WITHIN: Duration = Duration::from_millis(500);
+const ANSWER_BYTES_MAX: usize = 4096;
+const SHOWN: usize = 300;
+
+/// The relay that answers at `[admin] listen`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Here {
+    /// Where it was asked.
+    pub(super) address: String,
+    /// It can relay rows.
+    pub(super) ready: bool,
+    /// The one line of `/readyz`.
+    pub(super) says: String,
+}
+
+/// Asks `/readyz` at this address of this machine. Nothing if nobody listens there, or somebody else does.
+pub(super) async fn ask(listen: Option<SocketAddr>) -> Option<Here> {
+    let address = reachable(listen.filter(|address| address.port() != 0)?);
+    let (status, text) = timeout(WITHIN, get(address)).await.ok().flatten()?;
+    let ready = match status {
+        StatusCode::OK if text.trim_end() == "ready" => true,
+        StatusCode::SERVICE_UNAVAILABLE => false,
+        _ => return None,
+    };
+    Some(Here { address: address.to_string(), ready, says: in_line(text.trim_end(), SHOWN) })
+}
+
+/// Who listens on all addresses is asked at the loopback one.
+fn reachable(mut listen: SocketAddr) -> SocketAddr {
+    match listen {
+        SocketAddr::V4(address) if address.ip().is_unspecified() => listen.set_ip(Ipv4Addr::LOCALHOST.into()),
+        SocketAddr::V6(address) if address.ip().is_unspecified() => listen.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    listen
+}
+
+async fn get(address: SocketAddr) -> Option<(StatusCode, String)> {
+    let stream = TcpStream::connect(address).await.ok()?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+    let request = Request::get("/readyz")
+        .header(HOST, address.to_string())
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .ok()?;
+    let answer = async move {
+        let response = sender.send_request(request).await.ok()?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.ok()?;
+        Some((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+    };
+    // The connection ends with the answer; an error of it is an answer that does not come.
+    let (answer, _) = tokio::join!(answer, connection);
+    answer
+}
