@@ -5,7 +5,7 @@ use crate::support::database::run;
 use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("../../docs/status.md");
@@ -82,6 +82,9 @@ async fn the_page_lists_every_field_with_its_type_and_no_other() {
     let address = relay_here.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
         let (mut stream, _) = relay_here.accept().unwrap();
+        // Closed with something unread, the connection would be reset before the answer is read.
+        let request = BufReader::new(stream.try_clone().unwrap());
+        request.lines().find(|line| line.as_ref().is_ok_and(String::is_empty)).unwrap().unwrap();
         let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 15\r\n\r\nKafka: is away\n";
         stream.write_all(text.as_bytes()).unwrap();
     });
