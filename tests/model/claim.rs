@@ -184,8 +184,22 @@ fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
     claim.phase = Phase::Committed;
     invariants::on_marked(state, marked);
     state.database.sent = state.database.sent.or(marked);
+    block(configuration, state, relay);
     hold(state, state.relays[relay].session.closed);
     free_lane(state, relay);
+}
+
+/// Records the blocks of refused rows. A block hides its whole key, so every earlier row of the key has to be settled.
+fn block(configuration: &Configuration, state: &mut State, relay: usize) {
+    let claim = state.relays[relay].claim;
+    for refused in claim.with_fate(Fate::Refused).and(state.database.unsent()).iter() {
+        let of_key = claim.rows().and(configuration.of_place(refused)).and(state.database.unsent());
+        let is_first = of_key.iter().all(|other| other >= refused);
+        if is_first || !configuration.rules.has(Rule::BlockBehindNoUnsentRow) {
+            state.database.blocked.insert(refused);
+            state.database.hold_version += 1;
+        }
+    }
 }
 
 /// The rows that an UPDATE by the ids of these events finds.

@@ -108,6 +108,15 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
             found.push((Step::Fault(Fault::RowLocked, Some(event)), locked));
         }
     }
+    for event in state.database.blocked.iter() {
+        let dead = after(state, |next| {
+            next.database.blocked.remove(event);
+            next.database.hold_version += 1;
+            next.database.transactions[event] = Transaction::Gone;
+            next.history.dead.insert(event);
+        });
+        found.push((Step::DeadLetter(event), dead));
+    }
     let is_certain = |relay: &Relay| relay.claim.phase == Phase::Idle && !relay.doubtful;
     if configuration.may_happen(Fault::PutBack, state) && state.relays.iter().all(is_certain) {
         for event in state.database.sent.iter() {
@@ -205,7 +214,7 @@ pub fn store(configuration: &Configuration, state: &mut State, event: Event) {
     }
 }
 
-/// The rows that a read sees: unsent, and not of a held topic.
+/// The rows that a read sees: unsent, and neither of a held topic nor of a blocked key.
 pub fn readable(configuration: &Configuration, state: &State) -> Set {
     let mut rows = state.database.unsent();
     if !configuration.rules.has(Rule::ReadCommitted) {
@@ -213,6 +222,9 @@ pub fn readable(configuration: &Configuration, state: &State) -> Set {
     }
     for topic in state.database.held.iter() {
         rows = rows.without(configuration.of_topic(topic));
+    }
+    for blocks in state.database.blocked.iter() {
+        rows = rows.without(configuration.of_place(blocks));
     }
     rows
 }

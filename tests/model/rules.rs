@@ -49,6 +49,8 @@ pub enum Rule {
     SettleInClaim,
     /// Only acknowledged rows are settled. Off: whatever was read.
     SettleAcknowledged,
+    /// A refused row blocks its key only if no earlier row of the key stays unsent. Off: in any case.
+    BlockBehindNoUnsentRow,
 
     // The session.
     /// An outcome that is unknown is no success. Off: it is taken for one.

@@ -41,6 +41,8 @@ pub struct History {
     pub acknowledged: Set,
     /// Events whose commit a failover has lost.
     pub lost: Set,
+    /// Events that an operator has moved to the dead letters. Later ones may pass them, even if a failover loses the move.
+    pub dead: Set,
     /// How many faults have happened.
     pub faults: u8,
     /// The invariant that the last step broke.
@@ -55,7 +57,9 @@ pub struct Database {
     pub sent: Set,
     /// How many ids the sequence has handed out.
     pub last_id: u8,
-    /// Topics that are held, and the version of that set.
+    /// Rows that were refused and block their keys.
+    pub blocked: Set,
+    /// Topics that are held, and the version of that set and of the blocked keys.
     pub held: Set,
     pub hold_version: u8,
 }
@@ -127,8 +131,10 @@ pub enum Fate {
     Open,
     InFlight,
     Acknowledged,
-    /// It stays unsent: its topic is closed, or it failed.
+    /// It stays unsent: its topic is closed, it failed, or it follows a refused row of its key.
     Left,
+    /// Refused for good before it was sent.
+    Refused,
 }
 
 /// One idempotent producer.
