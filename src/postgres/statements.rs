@@ -191,7 +191,8 @@ LEFT JOIN {outbox} o ON o.id = h.witness
 ORDER BY h.topic -- two relays that hold the same topics must not deadlock
 ON CONFLICT (topic) DO NOTHING";
 
-/// The row itself stays in the outbox.
+/// The row itself stays in the outbox. A block hides the whole key. The caller has made sure that no earlier row of the key
+/// stays unsent; to check that here, each refused row would walk the unsent rows of its lane.
 const BLOCK: &str = "
 INSERT INTO {blocked_key} (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
 SELECT o.aggregate_type, o.aggregate_id, o.id, o.event_id, r.topic, r.reason, r.error

@@ -334,7 +334,7 @@ async fn record<C: Claim, P: Publisher>(
     let settlement = Settlement {
         sent: batch.sent().collect(),
         rejected: batch.dead().collect(),
-        blocked: batch.blocked().collect(),
+        blocked: batch.blocked(skip_locked).collect(),
         held: session.held(batch),
         skip_locked,
     };

@@ -65,8 +65,8 @@ pub async fn work<O: Outbox, P: Publisher>(
                 }
                 count(&relay.stats, &cycle, begun.elapsed());
                 give_back(&relay, &lanes, &cycle);
-                // Rows that somebody keeps locked are all that it had to settle.
-                let locked_out = cycle.locked_out && cycle.recovered == cycle.rows;
+                // It settled nothing but rows of earlier batches, some of which another session keeps locked.
+                let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
                 if after_session(&relay, &cycle) || locked_out {
                     sleep(backoff.next_wait()).await;
                 } else {

@@ -162,6 +162,8 @@ pub enum Sabotage {
     GapsAfterRefusal,
     /// A row is found guilty with its batch.
     GuiltyByBatch,
+    /// A row that is refused before it is sent blocks its key although an earlier row of the key stays unsent.
+    BlockedBehindOpenRow,
     /// A relay that was frozen records its settlement although its claim has ended.
     SettledAfterTakeover,
     /// The reaper deletes by age, sent or not.

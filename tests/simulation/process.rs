@@ -1,8 +1,9 @@
 //! A relay as a process: it can be killed or frozen before any poll of any of its tasks, that is at every await.
 
+use super::event::SimEvent;
 use super::postgres::server::TAKEOVER;
 use super::world::{World, add};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -27,6 +28,8 @@ pub struct Process {
     postgres_cut_until: Cell<Instant>,
     kafka_cut_until: Cell<Instant>,
     doom: Cell<Option<(u64, Doom)>>,
+    /// Events that its producers refused before they were sent, for a broken relay that blocks their keys too early.
+    pub refused: RefCell<Vec<SimEvent>>,
 }
 
 /// What happens to a process between two of its steps.
@@ -54,6 +57,7 @@ impl Process {
             postgres_cut_until: Cell::new(now),
             kafka_cut_until: Cell::new(now),
             doom: Cell::new(None),
+            refused: RefCell::default(),
         })
     }
 

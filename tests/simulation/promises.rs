@@ -191,6 +191,14 @@ impl Promises {
         }
     }
 
+    /// In the end it is unsent and its key is blocked, but only by a later event. That is right only for an event that an
+    /// operator put back while its key was blocked.
+    pub fn hidden(&self, event: &SimEvent) {
+        if self.state.borrow().events[event.identity as usize].due <= 1 {
+            self.world.violate(|| format!("{event:?} is hidden by the block of a later event"));
+        }
+    }
+
     /// A broker has refused it when it came alone.
     pub fn refused_alone(&self, identity: u32) {
         self.state.borrow_mut().events[identity as usize].refused_alone = true;

@@ -28,6 +28,7 @@ const SETTLED: &str = "was settled, and Kafka has not acknowledged it";
 const DUPLICATES: &str = "are excused";
 const REAPED: &str = "was reaped before it was sent";
 const PAUSED: &str = "paused, and published";
+const HIDDEN: &str = "is hidden by the block of a later event";
 const INNOCENT: &str = "was rejected, and nothing is wrong with it";
 
 /// Transactions that take long, beside others.
@@ -186,6 +187,12 @@ fn a_producer_that_leaves_gaps() {
 #[test]
 fn a_row_that_is_guilty_with_its_batch() {
     must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 30, INNOCENT);
+}
+
+#[test]
+fn a_key_that_is_blocked_while_an_earlier_row_stays_unsent() {
+    let plan = |seed| Plan { blocks_keys: true, unsendable: 150, ..faults_of_kafka(seed) };
+    must_be_caught(Sabotage::BlockedBehindOpenRow, plan, 250, HIDDEN);
 }
 
 #[test]

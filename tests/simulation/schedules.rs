@@ -189,6 +189,22 @@ fn a_bad_row_costs_no_duplicate_and_harms_only_itself() {
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
+/// A block hides its whole key, so it must not be recorded before the rows in front of it are settled.
+#[test]
+fn a_refused_row_hides_no_earlier_row_of_its_key() {
+    let plan = |seed| Plan {
+        blocks_keys: true,
+        unsendable: 150,
+        poison: 50,
+        session_fatal: 50,
+        request_refused: 200,
+        row_locks: 4,
+        requeues: 1,
+        ..Plan::busy(seed)
+    };
+    explore(plan, 500);
+}
+
 #[test]
 fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     let plan = |seed| Plan {

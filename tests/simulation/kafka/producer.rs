@@ -153,6 +153,9 @@ impl Producer for SimProducer {
         let cluster = &self.shared.cluster;
         cluster.broker.promises.handed_over(cluster.process.number, &event);
         if self.shared.cluster.broker.promises.is_unsendable(event.identity) {
+            if world.breaks(Sabotage::BlockedBehindOpenRow) {
+                cluster.process.refused.borrow_mut().push(event);
+            }
             let error = "refused before it was sent".to_owned();
             return Err(Refusal::Row(Rejection { reason: "invalid-header", error }));
         }

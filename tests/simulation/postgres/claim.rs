@@ -80,6 +80,18 @@ impl SimClaim<'_> {
         if self.connection.server.hears(self.transaction) { Ok(()) } else { Err(self.connection.breaks()) }
     }
 
+    /// Blocks the keys of all rows that were refused, whatever became of the rows before them.
+    fn block_at_once(&self) {
+        let server = &self.connection.server;
+        let (refused, blocked) = (self.connection.process.refused.take(), server.blocked());
+        for row in server.rows(|row| row.sent_at.is_none() && !blocked.contains(&row.event)) {
+            let is_refused = refused.iter().any(|event| event.identity == row.event.identity);
+            if is_refused && self.lanes.contains(&row.event.lane()) {
+                server.change(self.transaction, Change::Block(row.event));
+            }
+        }
+    }
+
     /// What a read of these lanes sees now.
     fn take_snapshot(&mut self, lanes: &[Lane], read: &Read) {
         let server = Rc::clone(&self.connection.server);
@@ -198,6 +210,9 @@ impl Claim for SimClaim<'_> {
             return Err(fault);
         }
         let settled = record(&server, self.transaction, settlement).await;
+        if server.world.breaks(Sabotage::BlockedBehindOpenRow) {
+            self.block_at_once();
+        }
         let Some(settled) = settled else {
             let message = "lock timeout".to_owned();
             return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });

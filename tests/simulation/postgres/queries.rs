@@ -138,4 +138,10 @@ impl Server {
     pub fn is_blocked(&self, event: &SimEvent) -> bool {
         self.state.borrow().tables.is_blocked(event)
     }
+
+    /// Whether this row blocks its key, or follows a row that does.
+    pub fn is_behind_block(&self, event: &SimEvent) -> bool {
+        let same_key = |blocks: &SimEvent| (blocks.topic, blocks.key) == (event.topic, event.key);
+        self.blocked().iter().any(|blocks| same_key(blocks) && blocks.id <= event.id)
+    }
 }
