@@ -12,7 +12,7 @@ use outbox_relay::relay::marks::Marks;
 use outbox_relay::relay::outbox::{End, ServerId};
 use outbox_relay::relay::publisher::{Producer, Refusal, Report};
 use outbox_relay::relay::refusals::Refusals;
-use outbox_relay::relay::session::{Routing, Session};
+use outbox_relay::relay::session::Session;
 use pg_outbox::topic::TopicTemplate;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
@@ -88,7 +88,7 @@ impl Part for Handover {
         let from = batch.grown(End::Complete);
         session.begin(refusals);
         runtime.block_on(async {
-            session.send(Routing { template, refusals }, batch, from).await;
+            session.send(template, batch, from).await;
             session.finish(batch).await;
         });
         let sent: Vec<&OutboxRow> = batch.sent().collect();

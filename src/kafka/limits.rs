@@ -15,6 +15,9 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
+/// The limits of at most this many topics are remembered.
+const TOPICS_KEPT: usize = 4_096;
+
 /// What is known of the topics in use.
 pub struct Limits {
     /// librdkafka's `message.max.bytes`: no larger record is taken.
@@ -59,8 +62,18 @@ impl Limits {
         // An answer that did not come is asked for again soon, one that came from time to time: limits are altered.
         let good_for = if asked.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
         let limit = asked.unwrap_or(DEFAULT);
-        self.known.borrow_mut().insert(topic.to_owned(), (limit, Instant::now() + good_for));
+        self.remember(topic, limit, Instant::now() + good_for);
         limit
+    }
+
+    /// Remembers a limit. A topic too many displaces the one that is asked for again first.
+    fn remember(&self, topic: &str, limit: usize, until: Instant) {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= TOPICS_KEPT && !known.contains_key(topic) {
+            let first = known.iter().min_by_key(|(_, (_, until))| *until).map(|(topic, _)| topic.clone());
+            first.map(|topic| known.remove(&topic));
+        }
+        known.insert(topic.to_owned(), (limit, until));
     }
 
     /// A request of this topic was refused for its size: what was known of its limit is wrong.
@@ -87,5 +100,22 @@ impl Limits {
         let resource = answer.ok()?.into_iter().next()?.ok()?;
         let entry = resource.get("max.message.bytes")?;
         entry.value.as_ref()?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_10_000_topics_take_bounded_memory() {
+        let limits = Limits::new(None, DEFAULT);
+        let begun = Instant::now();
+        for number in 0..10_000_usize {
+            let until = begun + Duration::from_secs(number as u64);
+            limits.remember(&format!("events.{number}"), 10_000 + number, until);
+        }
+        assert_eq!(limits.known.borrow().len(), TOPICS_KEPT);
+        assert_eq!(limits.smallest(), 20_000 - TOPICS_KEPT, "the latest are kept");
     }
 }

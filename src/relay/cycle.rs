@@ -19,7 +19,7 @@ use super::lane::Lane;
 use super::marks::Start;
 use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement};
 use super::publisher::{Producer, Publisher};
-use super::session::{Routing, Session};
+use super::session::Session;
 use crate::fail_point;
 use std::future::Future;
 use std::pin::pin;
@@ -221,8 +221,8 @@ async fn publish<C: Claim, P: Publisher>(
         fail_point::reach("between-slices").await;
     };
     // All of them at once: handed over slice by slice, they would go out in many small requests.
-    let routing = Routing { template: &relay.template, refusals: &relay.refusals };
-    by(deadline, relay, claim, session, async |session| session.send(routing, batch, 0).await).await?;
+    let template = &relay.template;
+    by(deadline, relay, claim, session, async |session| session.send(template, batch, 0).await).await?;
     fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
     Ok(hold_version)

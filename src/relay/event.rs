@@ -50,8 +50,11 @@ pub(crate) mod fixture {
     use super::{Event, Lane, Payload};
     use uuid::Uuid;
 
-    /// Those above 100 are of other types.
+    /// Those above 100 are of other types. Those from 50 to 99 are large.
     pub(crate) struct Row(pub(crate) i64);
+
+    /// The size of a large row.
+    pub(crate) const LARGE: usize = 100;
 
     impl Event for Row {
         fn id(&self) -> i64 {
@@ -86,7 +89,7 @@ pub(crate) mod fixture {
             0
         }
         fn size(&self) -> usize {
-            1
+            if (50..100).contains(&self.0) { LARGE } else { 1 }
         }
     }
 }

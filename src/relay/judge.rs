@@ -105,8 +105,8 @@ async fn judge_place<E: Event, P: Publisher>(
 /// How many rows are smaller than one that the topic has refused for its size. The next one goes alone at once: halving
 /// would find it in more steps.
 fn innocent<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let refused = relay.refusals.size_of(topic);
-    rest.iter().take_while(|&&index| batch.rows()[index].size() < refused).count()
+    let is_large = |index: usize| relay.refusals.sizes.covers(topic, batch.rows()[index].size());
+    rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
 /// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.

@@ -23,6 +23,7 @@ pub mod gate;
 pub mod holding;
 pub mod judge;
 pub mod lane;
+pub mod large_rows;
 pub mod marks;
 pub mod outage;
 pub mod outbox;
