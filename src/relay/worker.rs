@@ -41,15 +41,20 @@ pub async fn work<O: Outbox, P: Publisher>(
             session.abandon();
             break;
         };
-        if !relay.gate.is_open() {
+        let waits = if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
+            false
         } else if worker.is_outdated() {
             relay.board.give_back(&lanes, &[]);
             relay.board.put_up(lanes);
+            false
         } else {
-            worker.cycle(&mut outbox, &mut session, &lanes).await;
-        }
+            worker.cycle(&mut outbox, &mut session, &lanes).await
+        };
         worker.keep(session);
+        if waits {
+            sleep(worker.backoff.next_wait()).await;
+        }
     }
 }
 
@@ -117,7 +122,13 @@ impl<P: Publisher> Worker<'_, P> {
         self.renewals != self.relay.renewals.get()
     }
 
-    async fn cycle<O: Outbox>(&mut self, outbox: &mut O, session: &mut Session<P::Producer>, lanes: &[Lane]) {
+    /// Runs a cycle. True if the next one should wait a little.
+    async fn cycle<O: Outbox>(
+        &mut self,
+        outbox: &mut O,
+        session: &mut Session<P::Producer>,
+        lanes: &[Lane],
+    ) -> bool {
         let (relay, number) = (self.relay, self.number);
         let begun = Instant::now();
         // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
@@ -146,11 +157,11 @@ impl<P: Publisher> Worker<'_, P> {
                 give_back(relay, lanes, &cycle);
                 // Rows that somebody keeps locked are all that it had to settle.
                 let locked_out = cycle.locked_out && cycle.recovered == cycle.rows;
-                if after_cycle(relay, &cycle, self.backoff.attempts()) || locked_out {
-                    sleep(self.backoff.next_wait()).await;
-                } else {
+                let waits = after_cycle(relay, &cycle, self.backoff.attempts()) || locked_out;
+                if !waits {
                     self.backoff.reset();
                 }
+                waits
             }
             Err(fault) => {
                 relay.board.give_back(lanes, &[]);
@@ -161,7 +172,7 @@ impl<P: Publisher> Worker<'_, P> {
                         relay.postgres_failed(number, &fault);
                     }
                 }
-                sleep(self.backoff.next_wait()).await;
+                true
             }
         }
     }

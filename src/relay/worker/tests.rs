@@ -213,7 +213,7 @@ async fn a_worker_that_has_lost_its_claim_and_waits_for_kafka_takes_steps() {
     };
     tokio::select! {
         () = work_for(2 * PUBLISH_TIMEOUT, &relay, &world) => unreachable!(),
-        () = scout => unreachable!(),
+        _ = scout => unreachable!(),
         () = feeding => {}
     }
     assert_eq!(world.claims.get(), 1, "it has waited for the reports of one batch all the time");
