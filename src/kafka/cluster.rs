@@ -334,7 +334,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         break;
     }
     // Too late is unknown, as above.
-    let _ = tokio::time::timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
     let mut reports = Vec::new();
     producer.drain(&mut reports);
     for Report { index, outcome } in reports {
