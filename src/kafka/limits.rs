@@ -3,7 +3,7 @@
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,11 @@ pub struct Limits {
     pub record_bytes_max: usize,
     /// `None` if the brokers cannot be asked.
     config: RefCell<Option<ClientConfig>>,
-    /// Made when it is first needed, and anew after a change of the configuration.
+    /// Made with the first producer, and again after a change of the configuration.
     admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
     known: RefCell<HashMap<String, (usize, Instant)>>,
+    /// How often the configuration has changed.
+    generation: Cell<u64>,
 }
 
 impl Limits {
@@ -36,6 +38,25 @@ impl Limits {
             config: RefCell::new(config),
             admin: RefCell::new(None),
             known: RefCell::new(HashMap::new()),
+            generation: Cell::new(0),
+        }
+    }
+
+    /// Makes the client that asks, on another thread, before a claim needs it: it takes as long as a producer.
+    pub(super) async fn prepare(&self) {
+        if self.admin.borrow().is_some() {
+            return;
+        }
+        let (config, generation) = (self.config.borrow().clone(), self.generation.get());
+        let Some(config) = config else { return };
+        let made = tokio::task::spawn_blocking(move || config.create().ok()).await;
+        let Ok(Some(admin)) = made else { return };
+        let mut known = self.admin.borrow_mut();
+        if known.is_none() && generation == self.generation.get() {
+            *known = Some(Arc::new(admin));
+        } else {
+            // Its end waits for its threads.
+            tokio::task::spawn_blocking(move || drop::<AdminClient<DefaultClientContext>>(admin));
         }
     }
 
@@ -44,6 +65,7 @@ impl Limits {
         if let Some(asks_with) = self.config.borrow_mut().as_mut() {
             *asks_with = config;
         }
+        self.generation.set(self.generation.get() + 1);
         if let Some(admin) = self.admin.take() {
             // Its end waits for its threads.
             tokio::task::spawn_blocking(move || drop(admin));
@@ -87,14 +109,8 @@ impl Limits {
     }
 
     async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
-        let known = self.admin.borrow().clone();
-        let admin = match known {
-            Some(admin) => admin,
-            None => {
-                let admin = Arc::new(self.config.borrow().as_ref()?.create().ok()?);
-                Arc::clone(self.admin.borrow_mut().insert(admin))
-            }
-        };
+        self.prepare().await;
+        let admin = self.admin.borrow().clone()?;
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;

@@ -9,10 +9,11 @@ use crate::config::OptionalHeader;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, Rejection};
 use crate::relay::publisher::{Producer, Refusal, Report};
-use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES};
+use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES, TAKEN_BACK};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct KafkaProducer {
     limits: Rc<Limits>,
     batch_bytes: usize,
     optional_headers: Rc<[OptionalHeader]>,
+    /// A topic that was found last, by any producer of the cluster.
+    topic: Rc<RefCell<Option<String>>>,
 }
 
 impl KafkaProducer {
@@ -36,18 +39,37 @@ impl KafkaProducer {
         limits: Rc<Limits>,
         batch_bytes: usize,
         optional_headers: Rc<[OptionalHeader]>,
+        topic: Rc<RefCell<Option<String>>>,
     ) -> KafkaProducer {
-        KafkaProducer { producer, reports, limits, batch_bytes, optional_headers }
+        KafkaProducer { producer, reports, limits, batch_bytes, optional_headers, topic }
     }
+
+    /// Nothing speaks against using it.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.reports.has_failed() && !self.reports.is_fatal()
+    }
+
+    /// Why the cluster, or the client itself, takes nothing more from this producer.
+    fn cause(&self) -> Option<Failure> {
+        cause(&self.producer, &self.reports)
+    }
+}
+
+/// Why the cluster, or the client itself, takes nothing more from this producer. The client reports a fatal error under
+/// one code, whatever it was: the original code is asked for.
+pub(super) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<Failure> {
+    let fatal = || {
+        let (code, error) = producer.client().fatal_error()?;
+        Some(super::failure::reason(code).failure(error))
+    };
+    reports.refused().or_else(fatal)
 }
 
 impl Producer for KafkaProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
         let found =
-            metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
-                Some(refused) => refused,
-                None => failure,
-            })?;
+            metadata(&self.producer, topic).await.map_err(|failure| self.cause().unwrap_or(failure))?;
+        self.topic.replace(Some(topic.to_owned()));
         let limit = self.limits.of(topic, found.broker).await;
         if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
@@ -80,7 +102,8 @@ impl Producer for KafkaProducer {
             let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
             return Err(Refusal::Row(too_large(bytes as i64, self.limits.record_bytes_max)));
         }
-        Err(Refusal::Session(failure("handing a record to the producer", &error)))
+        let refused = || failure("handing a record to the producer", &error);
+        Err(Refusal::Session(self.cause().unwrap_or_else(refused)))
     }
 
     fn in_flight(&self) -> usize {
@@ -96,7 +119,18 @@ impl Producer for KafkaProducer {
     }
 
     fn drain(&mut self, reports: &mut Vec<Report>) {
+        let from = reports.len();
         self.reports.take(reports);
+        // A fatal error empties the queue: what was taken back failed for its cause.
+        let taken_back = |report: &&mut Report| {
+            report.outcome.as_ref().is_err_and(|failure| failure.reason == TAKEN_BACK.word)
+        };
+        let mut taken_back = reports[from..].iter_mut().filter(taken_back).peekable();
+        if taken_back.peek().is_some()
+            && let Some(cause) = self.cause()
+        {
+            taken_back.for_each(|report| report.outcome = Err(cause.clone()));
+        }
     }
 
     async fn quiet(&mut self, any: bool) {

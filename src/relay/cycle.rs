@@ -51,17 +51,20 @@ pub struct Cycle {
     pub publishing: Option<Duration>,
     /// Kafka's failure that ended the session, if one did.
     pub failure: Option<Failure>,
+    /// What kept suspects from being judged.
+    pub unjudged: Option<Failure>,
     /// Somebody else's lock kept a row from being settled.
     pub locked_out: bool,
 }
 
 /// Runs one cycle over those of `lanes` that are free.
 ///
-/// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set.
+/// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set. After a failure the session
+/// can do nothing more, whatever is returned.
 pub async fn run<O: Outbox, P: Publisher>(
     relay: &Relay<P>,
     outbox: &mut O,
-    session: &mut Option<Session<P::Producer>>,
+    session: &mut Session<P::Producer>,
     lanes: &[Lane],
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
@@ -84,49 +87,40 @@ pub async fn run<O: Outbox, P: Publisher>(
     };
     let deadline = Instant::now() + relay.limits().publish_timeout;
 
-    let mut session_now = match session.take() {
-        Some(session) => session,
-        None => match relay.publisher.open().await {
-            Ok(producer) => Session::new(producer),
-            Err(failure) => return give_up(claim, failure).await,
-        },
-    };
-    session_now.begin(&relay.refusals);
+    session.begin(&relay.refusals);
     let mut batch = Batch::new(relay.limits().on_rejected);
-    let mut published = publish(relay, &mut session_now, &mut claim, &ask, &mut batch, deadline).await;
+    let mut published = publish(relay, session, &mut claim, &ask, &mut batch, deadline).await;
     if published.is_err() {
         // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
         // later would be taken for one of the next batch.
-        if timeout_at(deadline, session_now.finish(&mut batch)).await.is_err() {
-            session_now.close(overdue(relay));
+        if stepping(relay, timeout_at(deadline, session.finish(&mut batch))).await.is_err() {
+            session.close(overdue(relay));
         }
     }
-    if session_now.failure().is_some() {
-        let (_, kept) = alive(relay, &mut claim, harvest(&mut session_now, &mut batch)).await;
+    if session.failure().is_some() {
+        let (_, kept) = alive(relay, &mut claim, harvest(session, &mut batch)).await;
         published = published.and_then(|version| kept.map(|()| version));
     }
+    let mut unjudged = None;
     // Without the claim another relay may have these lanes: what it publishes must not meet a verdict of ours.
     if published.is_ok() && batch.has_suspects() {
-        let judging = timeout_at(deadline, judge(relay, &mut session_now, &mut batch));
-        let (_, kept) = alive(relay, &mut claim, judging).await;
+        let judging = timeout_at(deadline, judge(relay, session, &mut batch));
+        let (judged, kept) = alive(relay, &mut claim, judging).await;
+        unjudged = judged.unwrap_or_else(|_| Some(overdue(relay)));
         published = published.and_then(|version| kept.map(|()| version));
     }
-    relay.heard(&session_now, &batch);
+    relay.heard(session, &batch);
 
-    let publishing = session_now.publishing();
+    let publishing = session.publishing();
     let recorded = match published {
-        Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
+        Ok(hold_version) => record(relay, claim, session, &batch, skip_locked)
             .await
             .map(|settled| confirm(relay, &ask.start, hold_version, &owned, &batch, &settled)),
         Err(fault) => Err(fault),
     };
-    let failure = session_now.failure().cloned();
-    match failure {
-        None => *session = Some(session_now),
-        Some(_) => session_now.abandon(),
-    }
+    let failure = session.failure().cloned();
     match recorded {
-        Ok(cycle) => Ok(Cycle { publishing, failure, ..cycle }),
+        Ok(cycle) => Ok(Cycle { publishing, failure, unjudged, ..cycle }),
         Err(fault) => {
             let mut acknowledged = relay.acknowledged.borrow_mut();
             // What it did not read where it looked, another relay has settled.
@@ -175,11 +169,6 @@ impl Ask {
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     let limits = relay.limits();
     relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
-}
-
-async fn give_up<C: Claim>(claim: C, failure: Failure) -> Result<Cycle, Fault> {
-    claim.release().await?;
-    Ok(Cycle { failure: Some(failure), ..Cycle::default() })
 }
 
 /// Reads the claim slice by slice, and hands the rows to the session. Returns the set of holds that the read saw, when
@@ -295,23 +284,36 @@ fn overdue<P>(relay: &Relay<P>) -> Failure {
 }
 
 /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost the work goes on all the same, for what
-/// Kafka acknowledges still counts.
+/// Kafka acknowledges still counts. `work` has to end by itself: waiting for it counts as steps.
 pub(super) async fn alive<C: Claim, P: Publisher, T>(
     relay: &Relay<P>,
     claim: &mut C,
     work: impl Future<Output = T>,
 ) -> (T, Result<(), Fault>) {
     let mut work = pin!(work);
-    let mut kept = Ok(());
     loop {
         let beat = async {
             sleep(relay.limits().takeover_timeout / 3).await;
             claim.keep_alive().await
         };
-        tokio::select! {
+        let kept = tokio::select! {
             biased;
-            done = &mut work => return (done, kept),
-            beat = beat, if kept.is_ok() => kept = beat,
+            done = &mut work => return (done, Ok(())),
+            kept = beat => kept,
+        };
+        if kept.is_err() {
+            return (stepping(relay, work).await, kept);
+        }
+    }
+}
+
+/// Waits for `work` without a claim to keep alive, and is woken as often as with one: a wait for Kafka may be longer than
+/// the watchdog's patience. `work` has to end by itself.
+async fn stepping<P, T>(relay: &Relay<P>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        if let Ok(done) = timeout(relay.limits().takeover_timeout / 3, work.as_mut()).await {
+            return done;
         }
     }
 }

@@ -13,17 +13,19 @@ use super::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
 use super::session::{Place, Session};
 use std::collections::HashMap;
 
-/// Judges the suspects of a batch, one partition after the other.
+/// Judges the suspects of a batch, one partition after the other. Returns what stopped it before its end, if anything
+/// did: then none of the remaining suspects is judged.
 pub async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-) {
+) -> Option<Failure> {
     for (place, suspects) in suspects(session, batch) {
-        if judge_place(relay, session, batch, place, &suspects).await == Next::Stop {
-            return;
+        if let Next::Stop(failure) = judge_place(relay, session, batch, place, &suspects).await {
+            return Some(failure);
         }
     }
+    None
 }
 
 /// The suspects of each partition, as far as their turn has come: up to the first row whose fate is open.
@@ -49,10 +51,9 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
     found
 }
 
-#[derive(PartialEq, Eq)]
 enum Next {
     Place,
-    Stop,
+    Stop(Failure),
 }
 
 /// Halves the group that is published at once until it goes through or is a single row.
@@ -84,7 +85,7 @@ async fn judge_place<E: Event, P: Publisher>(
         match failure.kind {
             FailureKind::Row if size > 1 => width = (size - acknowledged) / 2,
             // That another record was refused cannot be, alone: what it says of this one is not known.
-            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop,
+            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop(failure),
             FailureKind::Row => {
                 if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
                     session.hold(place, rejects_everything(relay, &failure));
@@ -97,7 +98,9 @@ async fn judge_place<E: Event, P: Publisher>(
                 session.hold(place, failure.into());
                 return Next::Place;
             }
-            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => return Next::Stop,
+            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => {
+                return Next::Stop(failure);
+            }
         }
     }
 }

@@ -192,6 +192,12 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Kafka works for everybody.
+    fn kafka_works(&self) {
+        self.stats.kafka.answers();
+        self.kafka.worked(0);
+    }
+
     /// How many rows probably fit into so many bytes.
     fn expected_rows(&self, bytes: usize) -> usize {
         (bytes / self.row_bytes.get().max(1)).max(1)
@@ -230,8 +236,14 @@ impl<P> Relay<P> {
         if batch.sent().next().is_some() {
             self.heard_at.set(Some(Instant::now()));
         }
+        let mut acknowledged = false;
         for (topic, Tally { rows, bytes }) in session.tally(batch) {
             self.stats.count_topic(topic, rows, bytes);
+            acknowledged = true;
+        }
+        let handed_over = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
+        if handed_over.is_some_and(|at| self.gate.acknowledged(at)) {
+            self.kafka_works();
         }
         if !self.refusals.is_empty() {
             for topic in session.acknowledged(batch) {

@@ -21,6 +21,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 const CLUSTER_FIRST: Duration = Duration::from_millis(200);
 const CLUSTER_MOST: Duration = Duration::from_secs(2);
 const CLUSTER_PROBES_MOST: usize = 6;
+/// An outage that no probe sees is over after this time without another failure, if no row waits to prove it.
+const QUIET: Duration = Duration::from_secs(15);
+const QUIET_LOOK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
 
 /// The holds, which are rows in the database: all relays agree on them.
@@ -82,20 +85,41 @@ pub struct Witness {
     pub id: i64,
 }
 
-/// Opens the gate whenever Kafka answers.
+/// Opens the gate whenever Kafka answers. If a session's failure has closed it, the outage lasts until a row is
+/// acknowledged, since a probe may not see the cause.
 pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng) {
     let mut backoff = Backoff::new(CLUSTER_FIRST, CLUSTER_MOST, random);
     loop {
-        relay.gate.closed().await;
+        tokio::select! {
+            biased;
+            () = relay.gate.closed() => {}
+            () = quiet(&relay) => {
+                relay.gate.trust();
+                relay.kafka_works();
+                continue;
+            }
+        }
         if let Some(reason) = relay.gate.reason() {
             relay.stats.kafka.fails(&reason);
             relay.kafka.failed(0, &reason, &advice(&reason));
         }
+        if relay.gate.opened_in_vain() {
+            sleep(backoff.next_wait()).await;
+        } else {
+            backoff.reset();
+        }
         probe_until_answered(&relay, &mut backoff).await;
-        relay.stats.kafka.answers();
-        relay.kafka.worked(0);
+        if relay.gate.doubted_for().is_none() {
+            relay.kafka_works();
+        }
         relay.gate.open();
-        backoff.reset();
+    }
+}
+
+/// Waits until a failure is so long ago, while nothing was in hand, that there is nothing to prove it with.
+async fn quiet<P>(relay: &Relay<P>) {
+    while relay.gate.doubted_for().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
+        sleep(QUIET_LOOK_EVERY).await;
     }
 }
 
@@ -116,7 +140,8 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
                 probes.push(relay.publisher.probe());
-                next = Instant::now() + backoff.next_wait();
+                // A probe takes some round trips: the next one gives it time.
+                next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
             }
         }
     }

@@ -9,7 +9,8 @@ pub trait Publisher {
     /// One idempotent producer.
     type Producer: Producer;
 
-    /// A new idempotent producer. It connects by itself, in the background.
+    /// A new idempotent producer, connected, with its producer id: it sends what it is given at once. Takes some round
+    /// trips, or seconds if no broker answers, so nothing is claimed meanwhile.
     async fn open(&self) -> Result<Self::Producer, Failure>;
 
     /// Publishes a few rows of one partition, in order, on a producer of their own, the first of them alone, and waits
@@ -17,7 +18,7 @@ pub trait Publisher {
     /// leaves the outcome unknown.
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged;
 
-    /// Whether the cluster answers.
+    /// Whether the cluster answers, and gives a producer what it needs.
     async fn probe(&self) -> Result<(), Failure>;
 
     /// Whether this topic can be written to, as far as can be told without writing; how many partitions it has.

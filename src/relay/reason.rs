@@ -81,7 +81,7 @@ reasons! {
         "look for partitions of the topic without a leader or with fewer in-sync replicas than min.insync.replicas; the relay goes on by itself when they have them";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
         "the topic has rejected many records in a row, each sent alone, so the fault is hardly theirs",
-        "look at the topic's limits and validators, such as max.message.bytes and schema checks; the relay goes on by itself when the topic takes an event again. If the events are wrong, raise [outbox] rejections_before_hold, restart the relays, and delete the topic's row from the table of holds";
+        "look at the topic's limits and validators, such as max.message.bytes and schema checks; the relay goes on by itself when the topic takes an event again. If the events are wrong, raise [outbox] rejections_before_hold, reload the relays, and delete the topic's row from the table of holds";
 
     AUTHENTICATION = Cluster, "authentication",
         "the brokers do not accept who the relay says it is",

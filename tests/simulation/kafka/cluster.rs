@@ -58,7 +58,7 @@ impl Publisher for SimCluster {
     type Producer = SimProducer;
 
     async fn open(&self) -> Result<SimProducer, Failure> {
-        self.broker.world.pass(4).await;
+        self.round_trip().await?;
         Ok(SimProducer::new(self.clone()))
     }
 
