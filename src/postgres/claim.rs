@@ -285,7 +285,11 @@ impl Claim for PostgresClaim<'_> {
 
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
-        self.reading = None; // as in `release`
+        if let Some(Reading::Whole(rows)) = self.reading.take() {
+            // Its rows are not wanted any more. If it failed, the transaction has failed, and only its answer says why.
+            let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
+            drained.inspect_err(|fault| doubt(self.doubtful, fault))?;
+        }
         let opened = Reading::open(&self.open, self.statements, self.prepares, &self.lanes, read).await;
         self.reading = Some(opened.inspect_err(|fault| doubt(self.doubtful, fault))?);
         Ok(())

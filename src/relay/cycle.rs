@@ -206,8 +206,9 @@ async fn publish<C: Claim, P: Publisher>(
     if relay.narrowing.looks_at_first(&ask.lanes) {
         return look_at_first(relay, claim, &ask.read, ask.start.epoch(), batch).await;
     }
+    let failed = |fault: &Fault| relay.narrowing.read_failed(&ask.lanes, ask.read.rows_max, fault);
     if !ask.sent {
-        claim.read(&ask.read).await?;
+        claim.read(&ask.read).await.inspect_err(failed)?;
     }
     fail_point::reach("read-sent").await;
     let hold_version = loop {
@@ -220,7 +221,7 @@ async fn publish<C: Claim, P: Publisher>(
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|fault| {
             relay.expect_larger_rows();
-            relay.narrowing.read_failed(&ask.lanes, ask.read.rows_max, fault);
+            failed(fault);
         })?;
         batch.saw_holds(slice.hold_version);
         relay.saw(ask.start.epoch(), &slice, &batch.rows()[from..]);
