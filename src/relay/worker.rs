@@ -49,6 +49,7 @@ pub async fn work<O: Outbox, P: Publisher>(
             relay.board.put_up(lanes);
             false
         } else {
+            let lanes = relay.narrowing.first_of(&relay.board, lanes);
             worker.cycle(&mut outbox, &mut session, &lanes).await
         };
         worker.keep(session);
@@ -130,6 +131,7 @@ impl<P: Publisher> Worker<'_, P> {
         lanes: &[Lane],
     ) -> bool {
         let (relay, number) = (self.relay, self.number);
+        let before = relay.narrowing.before(lanes);
         let begun = Instant::now();
         // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
         // is, goes round instead of waiting for it too.
@@ -155,6 +157,9 @@ impl<P: Publisher> Worker<'_, P> {
                 }
                 count(&relay.stats, &cycle, begun.elapsed());
                 give_back(relay, lanes, &cycle);
+                if !cycle.locked_out {
+                    relay.narrowing.settled(&relay.board, &cycle.reach);
+                }
                 // It settled nothing but rows of earlier batches, some of which another session keeps locked.
                 let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
                 let waits = after_cycle(relay, &cycle, self.backoff.attempts()) || locked_out;
@@ -164,11 +169,14 @@ impl<P: Publisher> Worker<'_, P> {
                 waits
             }
             Err(fault) => {
-                relay.board.give_back(lanes, &[]);
                 relay.stats.postgres_faults.inc();
+                if relay.narrowing.takes(&relay.board, lanes, &before, &fault) {
+                    return false;
+                }
+                relay.board.give_back(lanes, &[]);
                 match fault.kind {
                     FaultKind::Contended => relay.locks.failed(number, &fault, LOCKS_ADVICE),
-                    FaultKind::Unavailable | FaultKind::Refused => {
+                    FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                         relay.postgres_failed(number, &fault);
                     }
                 }
