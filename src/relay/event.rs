@@ -4,7 +4,7 @@ use super::lane::Lane;
 use uuid::Uuid;
 
 /// One claimed row. Everything is borrowed from where the row was read into: the per-row path copies nothing before
-/// the record is handed to the Kafka client. Texts are bytes, since a database in `SQL_ASCII` promises no UTF-8.
+/// the record is handed to the Kafka client. Texts are bytes: none of them is copied into a string.
 pub trait Event {
     /// Order inside a key.
     fn id(&self) -> i64;
