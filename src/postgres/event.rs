@@ -1,5 +1,6 @@
 //! A row of the outbox, as it came over the wire: nothing is copied out of it before it is a record.
 
+use super::payload::PayloadType;
 use crate::relay::event::{Event, Payload};
 use crate::relay::lane::Lane;
 use std::error::Error;
@@ -33,7 +34,7 @@ pub struct OutboxRow {
     row: Row,
     id: i64,
     lane: Lane,
-    jsonb_payload: bool,
+    payload_type: Option<PayloadType>,
 }
 
 impl OutboxRow {
@@ -44,8 +45,13 @@ impl OutboxRow {
         // The lane table has a CHECK, and the check at start saw its 64 rows.
         let lane = Lane::new(lane.into()).unwrap_or_else(|| unreachable!("lane {lane} does not exist"));
         // Of this very result: somebody may have changed the column while the relay runs.
-        let jsonb_payload = *row.columns()[column::PAYLOAD].type_() == Type::JSONB;
-        Ok(OutboxRow { row, id, lane, jsonb_payload })
+        let payload_type = PayloadType::of(row.columns()[column::PAYLOAD].type_());
+        Ok(OutboxRow { row, id, lane, payload_type })
+    }
+
+    /// The type of the payload column when the row was read; `None` if it is none that the relay can read.
+    pub fn payload_type(&self) -> Option<PayloadType> {
+        self.payload_type
     }
 
     /// Where the row lies, to delete it without an index.
@@ -90,7 +96,7 @@ impl Event for OutboxRow {
         }
         match self.bytes(column::PAYLOAD) {
             None => Payload::Tombstone,
-            Some(wire) if self.jsonb_payload => Payload::Bytes(jsonb_text(wire)),
+            Some(wire) if self.payload_type == Some(PayloadType::Jsonb) => Payload::Bytes(jsonb_text(wire)),
             Some(wire) => Payload::Bytes(wire),
         }
     }

@@ -14,6 +14,7 @@ pub mod event;
 pub mod fault;
 pub mod grants;
 mod handshake;
+mod head;
 pub mod holders;
 pub mod holds;
 pub mod lookout;

@@ -41,7 +41,12 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    /// Which rows are pending, without any limit.
+    pub(super) fn pending(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        self.typed().into_iter().take(3).collect()
+    }
+
+    pub(super) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&self.lanes, Type::INT2_ARRAY),
             (&self.read.lows, Type::INT8_ARRAY),

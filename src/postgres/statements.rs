@@ -14,9 +14,13 @@ pub struct Statements {
     pub on_sent: OnSent,
     /// No record is larger: of a row that is, nothing large is fetched.
     pub record_bytes_max: i32,
+    table: TableName,
+    template: TopicTemplate,
     pub(super) lock: String,
     pub(super) read: String,
     pub(super) read_first: String,
+    pub(super) read_head: String,
+    pub(super) read_row: String,
     pub(super) mark: String,
     pub(super) mark_around_locks: String,
     pub(super) delete: String,
@@ -117,6 +121,28 @@ LEFT JOIN LATERAL (
     ) p
     LIMIT $4::bigint
 ) r ON true";
+
+/// One row, whole, as [`READ`] reads it: whether it can be read at all.
+const THIS_ROW: &str = "
+    (hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > l.low AND $3::bigint IS NOT NULL
+    AND o.id = $7::bigint";
+
+/// The first row that [`READ`] would give, without what may be large or damaged. It has the columns of [`READ`]; as too
+/// large, it can never be taken for a record without a payload.
+const READ_HEAD: &str = "
+SELECT v.version, p.*
+FROM {hold_version} v
+CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+LEFT JOIN LATERAL (
+    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
+           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
+    FROM {outbox} o
+    WHERE {pending}
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p ON true";
 
 /// The length of an event in bytes if no record can hold it, else NULL. What is compared is never more than what the
 /// record needs, so that nothing is refused that Kafka might take.
@@ -333,9 +359,13 @@ impl Statements {
             payload,
             on_sent,
             record_bytes_max,
+            table: table.clone(),
+            template: template.clone(),
             lock: render(LOCK),
             read: render(READ),
             read_first: render(&READ.replace("{pending}", "{first_of_key}")),
+            read_head: render(READ_HEAD),
+            read_row: render(&READ.replace("{pending}", THIS_ROW)),
             mark: render(MARK),
             mark_around_locks: render(MARK_AROUND_LOCKS),
             delete: render(DELETE),
@@ -353,6 +383,16 @@ impl Statements {
 }
 
 impl Statements {
+    /// The table that they are about.
+    pub fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// The same statements for a payload column of this type.
+    pub fn with_payload(&self, payload: PayloadType) -> Statements {
+        Statements::new(&self.table, payload, self.on_sent, &self.template, self.record_bytes_max)
+    }
+
     /// The claim's read, whose plan a test looks at.
     pub fn read(&self) -> &str {
         &self.read

@@ -17,6 +17,7 @@ use super::failure::{Failure, Fault};
 use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
+use super::narrow::look_at_first;
 use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement};
 use super::publisher::{Producer, Publisher};
 use super::session::{Routing, Session};
@@ -66,8 +67,11 @@ pub async fn run<O: Outbox, P: Publisher>(
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
     // What is read along of a lane that turns out to be somebody else's is thrown away.
-    let apart = relay.board.has_more(lanes) || relay.board.was_elsewhere(lanes);
+    let apart = relay.board.has_more(lanes)
+        || relay.board.was_elsewhere(lanes)
+        || relay.narrowing.claims_apart(lanes);
     let rows_max = if apart { relay.limits().batch_rows } else { prompt_rows(relay) };
+    let rows_max = relay.narrowing.rows_max(lanes, rows_max);
     let ahead = (!apart).then(|| Ask::new(relay, lanes, rows_max));
     let mut claim = outbox.claim(lanes, ahead.as_ref().map(|ask| &ask.read)).await?;
     if claim.lanes().is_empty() {
@@ -92,7 +96,7 @@ pub async fn run<O: Outbox, P: Publisher>(
         },
     };
     session_now.begin(&relay.refusals);
-    let mut batch = Batch::new(relay.limits().on_rejected);
+    let mut batch = Batch::new(relay.narrowing.on_rejected(lanes, relay.limits().on_rejected));
     let mut published = publish(relay, &mut session_now, &mut claim, &ask, &mut batch, deadline).await;
     if published.is_err() {
         // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
@@ -117,6 +121,7 @@ pub async fn run<O: Outbox, P: Publisher>(
     let recorded = match published {
         Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
             .await
+            .inspect_err(|fault| relay.narrowing.settlement_failed(&owned, fault))
             .map(|settled| confirm(relay, &ask.start, hold_version, &owned, &batch, &settled)),
         Err(fault) => Err(fault),
     };
@@ -144,6 +149,9 @@ pub async fn run<O: Outbox, P: Publisher>(
 struct Ask {
     start: Start,
     read: Read,
+    /// The lanes that it was made for.
+    lanes: Vec<Lane>,
+    begun: Instant,
     /// It was sent along with the claim.
     sent: bool,
 }
@@ -158,7 +166,7 @@ impl Ask {
             shares: relay.board.shares(lanes, rows_max),
             first_of_key_of: None,
         };
-        Ask { start, read, sent: false }
+        Ask { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
 
     /// It was sent for these lanes, of which only those in `owned` turned out to be ours.
@@ -195,8 +203,12 @@ async fn publish<C: Claim, P: Publisher>(
     // One set of them for the whole batch, whatever a reload does meanwhile.
     let limits = relay.limits();
     batch.ask(&ask.read.shares);
+    if relay.narrowing.looks_at_first(&ask.lanes) {
+        return look_at_first(relay, claim, &ask.read, ask.start.epoch(), batch).await;
+    }
+    let failed = |fault: &Fault| relay.narrowing.read_failed(&ask.lanes, ask.read.rows_max, fault);
     if !ask.sent {
-        claim.read(&ask.read).await?;
+        claim.read(&ask.read).await.inspect_err(failed)?;
     }
     fail_point::reach("read-sent").await;
     let hold_version = loop {
@@ -207,7 +219,10 @@ async fn publish<C: Claim, P: Publisher>(
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
-        let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
+        let slice = read.inspect_err(|fault| {
+            relay.expect_larger_rows();
+            failed(fault);
+        })?;
         batch.saw_holds(slice.hold_version);
         relay.saw(ask.start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
@@ -216,6 +231,7 @@ async fn publish<C: Claim, P: Publisher>(
             batch.cut();
         }
         if slice.end != End::More || full {
+            relay.narrowing.read_took(ask.lanes.len(), ask.begun.elapsed());
             break slice.hold_version;
         }
         fail_point::reach("between-slices").await;
@@ -331,19 +347,21 @@ async fn record<C: Claim, P: Publisher>(
     batch: &Batch<C::Event>,
     skip_locked: bool,
 ) -> Result<Settled, Fault> {
-    let settlement = Settlement {
+    let mut settlement = Settlement {
         sent: batch.sent().collect(),
         rejected: batch.dead().collect(),
         blocked: batch.blocked().collect(),
         held: session.held(batch),
         skip_locked,
     };
+    relay.leave_holds_out(&mut settlement);
     if settlement.is_empty() {
         claim.release().await?;
         return Ok(Settled::All);
     }
     fail_point::reach("before-settlement").await;
-    let settled = claim.settle(&settlement).await?;
+    let settled =
+        claim.settle(&settlement).await.inspect_err(|fault| relay.not_settled(&settlement, fault))?;
     fail_point::reach("committed").await;
     relay.report(&settlement);
     Ok(settled)

@@ -23,7 +23,9 @@ pub mod gate;
 pub mod holding;
 pub mod judge;
 pub mod lane;
+pub mod looking;
 pub mod marks;
+pub mod narrow;
 pub mod outage;
 pub mod outbox;
 pub mod partition;
@@ -39,6 +41,7 @@ pub mod rejections;
 pub mod scout;
 pub mod session;
 pub mod stats;
+pub mod width;
 pub mod worker;
 
 use acknowledged::{Acknowledged, Seen};
@@ -48,6 +51,7 @@ use event::Event;
 use gate::Gate;
 use holding::Holding;
 use marks::Marks;
+use narrow::Narrowing;
 use outage::Outage;
 use outbox::{Held, Settlement, Slice, Verdict};
 use pg_outbox::topic::TopicTemplate;
@@ -91,6 +95,10 @@ pub struct Relay<P> {
     pub kafka: Outage,
     /// Whether nobody else's locks stand in the way for long.
     locks: Outage,
+    /// Lanes with rows that cannot be read.
+    narrowing: Narrowing,
+    /// Until when settlements leave holds and blocked keys out, if they have anything else to record.
+    without_holds: Cell<Option<Instant>>,
     /// Topics that were said to be held.
     holding: Holding,
     /// Rows that were said to be refused.
@@ -148,6 +156,8 @@ impl<P> Relay<P> {
             postgres: Outage::new("Postgres"),
             kafka: Outage::new("Kafka"),
             locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
+            narrowing: Narrowing::new(),
+            without_holds: Cell::new(None),
             holding: Holding::default(),
             rejections: Rejections::default(),
             stats,
@@ -249,6 +259,25 @@ impl<P> Relay<P> {
         self.heard_at.get().is_some_and(|at| at > begun)
     }
 
+    /// Holds and blocked keys change one row, the version of their set, which an operator's open transaction may keep locked.
+    /// What Kafka has acknowledged must not wait for that: the rows that they are about stay unsent, and are decided about
+    /// again in a later batch.
+    fn leave_holds_out<E>(&self, settlement: &mut Settlement<'_, E>) {
+        let leaves_out = self.without_holds.get().is_some_and(|until| until > Instant::now());
+        if leaves_out && !(settlement.sent.is_empty() && settlement.rejected.is_empty()) {
+            settlement.held.clear();
+            settlement.blocked.clear();
+        }
+    }
+
+    /// A settlement failed. Perhaps somebody else's lock kept its holds from being recorded.
+    fn not_settled<E>(&self, settlement: &Settlement<'_, E>, fault: &failure::Fault) {
+        let holds = !settlement.held.is_empty() || !settlement.blocked.is_empty();
+        if holds && fault.kind == failure::FaultKind::Contended {
+            self.without_holds.set(Some(Instant::now() + LOCKS_PATIENCE));
+        }
+    }
+
     /// Counts what a settlement has recorded, and says what of it a person should know: a fault that comes again and
     /// again only when it begins.
     fn report<E: Event>(&self, settlement: &Settlement<'_, E>) {
@@ -294,16 +323,19 @@ impl<P> Relay<P> {
 
     fn refused<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, so: &str) {
         self.stats.count_rejected(why.reason);
+        let unreadable = why.reason == reason::UNREADABLE_ROW.word;
+        let what =
+            if unreadable { "Postgres cannot read this event" } else { "Kafka can never store this event" };
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "Kafka can never store this event either, {so}: {}", why.error
+                "{what} either, {so}: {}", why.error
             );
             return;
         }
         tracing::warn!(
             event_id = %row.event_id(), topic, reason = why.reason,
-            "Kafka can never store this event, {so}: {}. What to do: {}",
+            "{what}, {so}: {}. What to do: {}",
             why.error, reason::remedy(why.reason)
         );
     }

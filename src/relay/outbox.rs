@@ -50,6 +50,10 @@ pub trait Claim {
         rows: &mut Vec<Self::Event>,
     ) -> Result<Slice, Fault>;
 
+    /// The first row that this read of the claim's only lane would give, without its contents, and whether the server
+    /// refuses to read it whole. Both are looked at under the lock of the lane.
+    async fn head(&mut self, read: &Read) -> Result<Head<Self::Event>, Fault>;
+
     /// Tells the server that this relay lives, and lets go of the read's snapshot.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 
@@ -86,6 +90,16 @@ pub struct Read {
     pub shares: Vec<usize>,
     /// Only the first unsent row of the key that this row belongs to, held or not: what a topic is probed with.
     pub first_of_key_of: Option<i64>,
+}
+
+/// The first row of a lane.
+pub struct Head<E> {
+    /// The set of holds under which it is the first one.
+    pub hold_version: i64,
+    /// The row, without what may be large or damaged; `None` if there is none. It must not be published.
+    pub row: Option<E>,
+    /// What the server says when it is asked for the whole row; `None` if it gives it.
+    pub refusal: Option<String>,
 }
 
 /// What a slice of the read said.

@@ -4,7 +4,7 @@
 use super::Relay;
 use super::cycle::alive;
 use super::event::Event;
-use super::failure::{Failure, FailureKind, Fault};
+use super::failure::{Failure, FailureKind, Fault, FaultKind};
 use super::marks::LOWEST;
 use super::outbox::{Claim, Outbox, Read, Settled, Settlement};
 use super::partition;
@@ -78,7 +78,13 @@ async fn publish_first<P: Publisher, O: Outbox>(
     };
     claim.read(&read).await?;
     let mut rows = Vec::new();
-    claim.next_slice(1, usize::MAX, &mut rows).await?;
+    let read = claim.next_slice(1, usize::MAX, &mut rows).await;
+    if matches!(&read, Err(fault) if fault.kind == FaultKind::Data) {
+        // What cannot be read cannot be tried. A worker's claim has to decide about the row, which it reads only if its
+        // topic is not held.
+        return Ok(Probe::Works);
+    }
+    read?;
     let Some(row) = rows.first() else {
         claim.release().await?;
         return Ok(Probe::Unknown);

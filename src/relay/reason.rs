@@ -57,6 +57,9 @@ reasons! {
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
         "`aggregate_type` makes a name that Kafka allows for no topic; found before anything is sent",
         "mend the writer's aggregate_type, or the template [outbox] topic";
+    UNREADABLE_ROW = Row, "unreadable-row",
+        "Postgres cannot read the row, for instance because its TOAST data is damaged, or because the text of a `jsonb` is above 1 GB; if the row cannot be moved to the dead letters either, it blocks its key",
+        "restore the row from a backup with an UPDATE, or delete it, then run `outbox-relay blocked-keys retry`; look at the server's log for other damaged data";
 
     UNKNOWN_TOPIC = Topic, "unknown-topic",
         "the topic, or the partition, does not exist, or the relay's user may not see it",

@@ -34,6 +34,8 @@ pub async fn work<O: Outbox, P: Publisher>(
             wait_for_gate(&relay).await;
             continue;
         }
+        let lanes = relay.narrowing.first_of(&relay.board, lanes);
+        let before = relay.narrowing.before(&lanes);
         let now = relay.renewals.get();
         if std::mem::replace(&mut renewals, now) != now
             && let Some(session) = session.take()
@@ -65,6 +67,9 @@ pub async fn work<O: Outbox, P: Publisher>(
                 }
                 count(&relay.stats, &cycle, begun.elapsed());
                 give_back(&relay, &lanes, &cycle);
+                if !cycle.locked_out {
+                    relay.narrowing.settled(&relay.board, &cycle.reach);
+                }
                 // Rows that somebody keeps locked are all that it had to settle.
                 let locked_out = cycle.locked_out && cycle.recovered == cycle.rows;
                 if after_session(&relay, &cycle) || locked_out {
@@ -74,11 +79,14 @@ pub async fn work<O: Outbox, P: Publisher>(
                 }
             }
             Err(fault) => {
-                relay.board.give_back(&lanes, &[]);
                 relay.stats.postgres_faults.inc();
+                if relay.narrowing.takes(&relay.board, &lanes, &before, &fault) {
+                    continue;
+                }
+                relay.board.give_back(&lanes, &[]);
                 match fault.kind {
                     FaultKind::Contended => relay.locks.failed(number, &fault, LOCKS_ADVICE),
-                    FaultKind::Unavailable | FaultKind::Refused => {
+                    FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                         relay.postgres_failed(number, &fault);
                     }
                 }

@@ -31,6 +31,14 @@ pub struct Plan {
     pub poison: u32,
     /// Events that are refused before they are sent.
     pub unsendable: u32,
+    /// Events whose rows Postgres cannot read; half of them cannot be moved to the dead letters either.
+    pub unreadable: u32,
+    /// A read fails for a reason that is none of its rows'.
+    pub read_errors: u32,
+    /// Reads and looks over more lanes than this run into the statement timeout; 0: none does.
+    pub lanes_in_time: usize,
+    /// Somebody keeps the version of the holds locked for a while, so many times.
+    pub hold_locks: u32,
     /// A row that is refused for good blocks its key, and is no dead letter.
     pub blocks_keys: bool,
     pub rejections_before_hold: u32,
@@ -166,6 +174,10 @@ pub enum Sabotage {
     SettledAfterTakeover,
     /// The reaper deletes by age, sent or not.
     ReapsUnsent,
+    /// A row that cannot be read is left out, and those behind it are read.
+    UnreadableSkipped,
+    /// A row counts as unreadable without having been read alone.
+    UnreadableUnproven,
     /// The reaper does not look again at a row that was put back meanwhile.
     ReapsPutBack,
 }
@@ -190,6 +202,10 @@ pub const CALM: Plan = Plan {
     prepares: 100,
     poison: 0,
     unsendable: 0,
+    unreadable: 0,
+    read_errors: 0,
+    lanes_in_time: 0,
+    hold_locks: 0,
     blocks_keys: false,
     rejections_before_hold: 10,
     answer_slow: 0,
@@ -241,10 +257,15 @@ impl Plan {
     /// Any of the faults, each in about half of the schedules: some faults hide others.
     pub fn storm(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5707);
+        let random_width = 8 << random.usize(0..3); // a sweep covers 8 lanes
         let mut perhaps = |thousandths: u32| if random.bool() { thousandths } else { 0 };
         Plan {
             poison: perhaps(60),
             unsendable: perhaps(30),
+            unreadable: perhaps(20),
+            read_errors: perhaps(10),
+            lanes_in_time: perhaps(1) as usize * random_width,
+            hold_locks: perhaps(2),
             answer_slow: perhaps(20),
             postgres_breaks: perhaps(12),
             commit_answer_lost: perhaps(40),

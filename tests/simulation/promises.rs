@@ -38,7 +38,11 @@ struct Known {
     guilty: bool,
     /// It is refused before it is sent.
     unsendable: bool,
+    /// Postgres cannot read its row.
+    damage: Damage,
     dead: bool,
+    /// It was a dead letter once, and those behind it may be on their way. A failover may have lost that.
+    died: bool,
     /// How many times Kafka has it.
     stored: u32,
     /// A relay was told so.
@@ -47,6 +51,17 @@ struct Known {
     refused_alone: bool,
     /// How many times Kafka has to have it in the end.
     due: u32,
+}
+
+/// What is wrong with a row in Postgres.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Damage {
+    #[default]
+    None,
+    /// It cannot be read.
+    Unreadable,
+    /// It cannot be moved to another table either.
+    Unmovable,
 }
 
 /// What came of a schedule.
@@ -73,6 +88,17 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         state.events.push(Known { guilty: poisoned || unsendable, unsendable, ..Known::default() });
         state.events.len() as u32 - 1
+    }
+
+    /// The row of this event is damaged.
+    pub fn damaged(&self, identity: u32, damage: Damage) {
+        let known = &mut self.state.borrow_mut().events[identity as usize];
+        (known.damage, known.guilty) = (damage, true);
+    }
+
+    /// What is wrong with the row of this event.
+    pub fn damage(&self, identity: u32) -> Damage {
+        self.state.borrow().events[identity as usize].damage
     }
 
     /// Whether an event is refused before it is sent.
@@ -148,8 +174,9 @@ impl Promises {
         for earlier in order.iter().take_while(|identity| **identity != event.identity) {
             let known = &state.events[*earlier as usize];
             // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
-            let found_guilty = known.guilty || known.refused_alone;
-            let passed = known.dead || (found_guilty && !self.world.plan.blocks_keys);
+            // One that cannot be read is alone in its batch: those behind it wait until it has moved.
+            let found_guilty = (known.guilty || known.refused_alone) && known.damage == Damage::None;
+            let passed = known.dead || known.died || (found_guilty && !self.world.plan.blocks_keys);
             if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
@@ -173,7 +200,7 @@ impl Promises {
     pub fn died(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
-        known.dead = true;
+        (known.dead, known.died) = (true, true);
         drop(state);
         self.condemned(event);
     }
@@ -205,6 +232,7 @@ impl Promises {
     pub fn mended(&self, identity: u32) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
         (known.guilty, known.unsendable, known.refused_alone) = (false, false, false);
+        (known.damage, known.died) = (Damage::None, false);
     }
 
     /// An operator wants it to be sent again.

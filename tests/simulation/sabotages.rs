@@ -188,6 +188,22 @@ fn a_row_that_is_guilty_with_its_batch() {
     must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 30, INNOCENT);
 }
 
+/// Rows that Postgres cannot read.
+fn unreadable_rows(seed: u64) -> Plan {
+    Plan { unreadable: 100, ..Plan::busy(seed) }
+}
+
+#[test]
+fn leaving_out_a_row_that_cannot_be_read() {
+    must_be_caught(Sabotage::UnreadableSkipped, unreadable_rows, 20, ORDER);
+}
+
+#[test]
+fn a_row_that_counts_as_unreadable_without_having_been_read_alone() {
+    let plan = |seed| Plan { read_errors: 300, ..Plan::busy(seed) };
+    must_be_caught(Sabotage::UnreadableUnproven, plan, 20, INNOCENT);
+}
+
 #[test]
 fn a_frozen_relay_that_settles_after_waking() {
     must_be_caught(Sabotage::SettledAfterTakeover, freezes, 50, "without the lock of its lane");

@@ -5,11 +5,12 @@ use super::server::Server;
 use super::tables::{Change, Row};
 use crate::event::{SimEvent, topic_number};
 use crate::plan::Sabotage;
+use crate::promises::Damage;
 use crate::world::add;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
 use std::collections::HashSet;
 use std::rc::Rc;
 use tokio::time::Instant;
@@ -38,6 +39,7 @@ impl Outbox for SimConnection {
             server,
             snapshot: None,
             early,
+            asked: 0,
             has_rows: false,
             ended: false,
         };
@@ -45,6 +47,7 @@ impl Outbox for SimConnection {
             // One after the other: whatever others do in between, the snapshot is younger than the locks.
             claim.statement().await?;
             claim.take_snapshot(lanes, read);
+            claim.asked = lanes.len();
         }
         claim.connection.hear_server().await?;
         Ok(claim)
@@ -63,6 +66,8 @@ pub struct SimClaim<'a> {
     server: ServerId,
     snapshot: Option<Snapshot>,
     early: Option<Vec<SimEvent>>,
+    /// How many lanes the read covers.
+    asked: usize,
     has_rows: bool,
     ended: bool,
 }
@@ -152,6 +157,7 @@ impl Claim for SimClaim<'_> {
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
+        self.asked = lanes.len();
         self.take_snapshot(&lanes, read);
         Ok(())
     }
@@ -163,10 +169,16 @@ impl Claim for SimClaim<'_> {
         rows: &mut Vec<SimEvent>,
     ) -> Result<Slice, Fault> {
         self.statement().await?;
+        self.connection.in_time(self.asked).await?;
+        let promises = Rc::clone(&self.connection.server.promises);
         let snapshot = self.snapshot.as_mut().unwrap();
         let (mut bytes, mut cut) = (0, false);
         for _ in 0..rows_max {
             let Some(row) = snapshot.rows.pop() else { break };
+            let world = &self.connection.server.world;
+            if promises.damage(row.identity) != Damage::None || world.fails(world.plan.read_errors) {
+                return Err(self.connection.refuses(FaultKind::Data));
+            }
             cut |= bytes >= bytes_max && bytes > 0;
             if !cut {
                 bytes += row.size();
@@ -181,6 +193,24 @@ impl Claim for SimClaim<'_> {
         };
         self.connection.hear_server().await?;
         Ok(Slice { hold_version, end })
+    }
+
+    async fn head(&mut self, read: &Read) -> Result<Head<SimEvent>, Fault> {
+        self.statement().await?;
+        let lanes = self.lanes.clone();
+        let first = Read { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
+        self.take_snapshot(&lanes, &first);
+        let Snapshot { rows, hold_version, .. } = self.snapshot.take().unwrap();
+        let server = Rc::clone(&self.connection.server);
+        let row = rows.last().copied();
+        self.statement().await?;
+        let damaged = |row: &SimEvent| {
+            server.promises.damage(row.identity) != Damage::None
+                || server.world.breaks(Sabotage::UnreadableUnproven)
+        };
+        let refusal = row.filter(damaged).map(|_| "it is damaged".to_owned());
+        self.connection.hear_server().await?;
+        Ok(Head { hold_version, row, refusal })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
@@ -198,9 +228,13 @@ impl Claim for SimClaim<'_> {
             return Err(fault);
         }
         let settled = record(&server, self.transaction, settlement).await;
-        let Some(settled) = settled else {
-            let message = "lock timeout".to_owned();
-            return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(FaultKind::Contended) => {
+                let message = "lock timeout".to_owned();
+                return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+            }
+            Err(kind) => return Err(self.connection.refuses(kind)),
         };
         self.statement().await?;
         server.commit(self.transaction, false);
@@ -223,21 +257,32 @@ impl Claim for SimClaim<'_> {
     }
 }
 
-/// The statements of a settlement. `None` if somebody else's lock stood in the way.
-async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, SimEvent>) -> Option<Settled> {
+/// The statements of a settlement.
+async fn record(
+    server: &Server,
+    transaction: u64,
+    settlement: &Settlement<'_, SimEvent>,
+) -> Result<Settled, FaultKind> {
+    let locked = FaultKind::Contended;
     server.lock_table(transaction);
     let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await?;
+    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await.ok_or(locked)?;
     let sent_ids: HashSet<i64> = rows.iter().map(|row| row.event.id).collect();
     let mut recorded = rows.len();
     for row in &rows {
         server.change(transaction, sent(server, row));
     }
     let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, true).await?;
+    let rows = server.lock_rows(transaction, &ids, true).await.ok_or(locked)?;
     recorded += rows.len();
     for row in &rows {
+        if server.promises.damage(row.event.identity) == Damage::Unmovable {
+            return Err(FaultKind::Data);
+        }
         server.change(transaction, Change::DeadLetter(row.event));
+    }
+    if !settlement.blocked.is_empty() || !settlement.held.is_empty() {
+        server.lock_holds(transaction).await.ok_or(locked)?;
     }
     for verdict in &settlement.blocked {
         // As the statement has it: of rows that are there, unsent, and do not block yet.
@@ -252,7 +297,7 @@ async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, S
             server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
         }
     }
-    Some(match settlement.skip_locked {
+    Ok(match settlement.skip_locked {
         _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
         true => Settled::Only(sent_ids),
         false => Settled::Fewer,

@@ -4,6 +4,7 @@ use super::server::{Server, State};
 use super::tables::{Hold, Row, Scope};
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
+use crate::promises::Damage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::Lane;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,10 @@ impl Server {
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
         for event in state.tables.waiting() {
             let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
-            let locked = skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
+            let skipped = self.world.breaks(Sabotage::UnreadableSkipped)
+                && self.promises.damage(event.identity) != Damage::None;
+            let locked =
+                skipped || skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
             let held = state.tables.holds.contains_key(&event.topic) || waits(&event);
             if event.id > low(place) && !held && !locked {
                 found.push((place, event));

@@ -19,6 +19,8 @@ use tokio::time::{Instant, timeout_at};
 pub const TAKEOVER: Duration = Duration::from_secs(3);
 /// So long a statement waits for somebody else's row lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Stands for the row of the version of the holds among the locked rows.
+const HOLD_VERSION: i64 = i64::MIN;
 /// A claim ends after `publish_timeout`, and what follows it: the last reports, judging, and settling.
 const CLAIM_MAX: Duration = Duration::from_secs(PUBLISH_TIMEOUT.as_secs() + 10);
 
@@ -240,6 +242,24 @@ impl Server {
                         state.row_locks.extend(rows.iter().map(|row| (row.event.id, name)));
                     }
                     return Some(rows);
+                }
+            }
+            timeout_at(deadline, changed).await.ok()?;
+        }
+    }
+
+    /// Locks the version of the set of holds, blocked keys and pauses; nothing if somebody else has it for too long.
+    pub async fn lock_holds(&self, name: u64) -> Option<()> {
+        let deadline = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            let changed = self.unlocked.notified();
+            {
+                let mut state = self.state.borrow_mut();
+                if state.row_locks.get(&HOLD_VERSION).is_none_or(|holder| *holder == name) {
+                    if state.transactions.contains_key(&name) {
+                        state.row_locks.insert(HOLD_VERSION, name);
+                    }
+                    return Some(());
                 }
             }
             timeout_at(deadline, changed).await.ok()?;
