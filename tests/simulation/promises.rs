@@ -41,6 +41,8 @@ struct Known {
     /// Postgres cannot read its row.
     damage: Damage,
     dead: bool,
+    /// It was a dead letter once, and those behind it may be on their way. A failover may have lost that.
+    died: bool,
     /// How many times Kafka has it.
     stored: u32,
     /// A relay was told so.
@@ -174,7 +176,7 @@ impl Promises {
             // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
             // One that cannot be read is alone in its batch: those behind it wait until it has moved.
             let found_guilty = (known.guilty || known.refused_alone) && known.damage == Damage::None;
-            let passed = known.dead || (found_guilty && !self.world.plan.blocks_keys);
+            let passed = known.dead || known.died || (found_guilty && !self.world.plan.blocks_keys);
             if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
@@ -198,7 +200,7 @@ impl Promises {
     pub fn died(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
-        known.dead = true;
+        (known.dead, known.died) = (true, true);
         drop(state);
         self.condemned(event);
     }
@@ -238,7 +240,7 @@ impl Promises {
     pub fn mended(&self, identity: u32) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
         (known.guilty, known.unsendable, known.refused_alone) = (false, false, false);
-        known.damage = Damage::None;
+        (known.damage, known.died) = (Damage::None, false);
     }
 
     /// An operator wants it to be sent again.
