@@ -17,7 +17,7 @@ use super::failure::{Failure, Fault};
 use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
-use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement};
+use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement, Slice};
 use super::publisher::{Producer, Publisher};
 use super::session::{Routing, Session};
 use crate::fail_point;
@@ -115,9 +115,9 @@ pub async fn run<O: Outbox, P: Publisher>(
 
     let publishing = session_now.publishing();
     let recorded = match published {
-        Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
+        Ok(versions) => record(relay, claim, &session_now, &batch, skip_locked)
             .await
-            .map(|settled| confirm(relay, &ask.start, hold_version, &owned, &batch, &settled)),
+            .map(|settled| confirm(relay, &ask.start, versions, &owned, &batch, &settled)),
         Err(fault) => Err(fault),
     };
     let failure = session_now.failure().cloned();
@@ -153,7 +153,7 @@ impl Ask {
         let start = relay.marks.borrow().start(lanes);
         let read = Read {
             lows: start.lows.clone(),
-            hold_version: start.hold_version,
+            basis: start.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
             first_of_key_of: None,
@@ -182,7 +182,7 @@ async fn give_up<C: Claim>(claim: C, failure: Failure) -> Result<Cycle, Fault> {
     Ok(Cycle { failure: Some(failure), ..Cycle::default() })
 }
 
-/// Reads the claim slice by slice, and hands the rows to the session. Returns the set of holds that the read saw, when
+/// Reads the claim slice by slice, and hands the rows to the session. Returns the versions that the read saw, when
 /// every report is in or the session has closed.
 async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
@@ -191,7 +191,7 @@ async fn publish<C: Claim, P: Publisher>(
     ask: &Ask,
     batch: &mut Batch<C::Event>,
     deadline: Instant,
-) -> Result<i64, Fault> {
+) -> Result<Slice, Fault> {
     // One set of them for the whole batch, whatever a reload does meanwhile.
     let limits = relay.limits();
     batch.ask(&ask.read.shares);
@@ -199,7 +199,7 @@ async fn publish<C: Claim, P: Publisher>(
         claim.read(&ask.read).await?;
     }
     fail_point::reach("read-sent").await;
-    let hold_version = loop {
+    let versions = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay
             .expected_rows(bytes_left)
@@ -216,7 +216,7 @@ async fn publish<C: Claim, P: Publisher>(
             batch.cut();
         }
         if slice.end != End::More || full {
-            break slice.hold_version;
+            break slice;
         }
         fail_point::reach("between-slices").await;
     };
@@ -225,7 +225,7 @@ async fn publish<C: Claim, P: Publisher>(
     by(deadline, relay, claim, session, async |session| session.send(routing, batch, 0).await).await?;
     fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
-    Ok(hold_version)
+    Ok(versions)
 }
 
 /// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a
@@ -353,7 +353,7 @@ async fn record<C: Claim, P: Publisher>(
 fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
     start: &Start,
-    hold_version: i64,
+    Slice { hold_version, basis, .. }: Slice,
     owned: &[Lane],
     batch: &Batch<E>,
     settled: &Settled,
@@ -362,7 +362,7 @@ fn confirm<E: Event, P: Publisher>(
     let mut acknowledged = relay.acknowledged.borrow_mut();
     acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(start, hold_version, &reach),
+        Settled::All => relay.marks.borrow_mut().raise(start, basis, &reach),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }

@@ -7,7 +7,7 @@ use super::Relay;
 use super::backoff::Backoff;
 use super::failure::{Fault, FaultKind};
 use super::lane::{LANES, Lane};
-use super::marks::LOWEST;
+use super::marks::{LOWEST, Swept};
 use super::outage::Outage;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
@@ -39,7 +39,7 @@ const MEASURING_ADVICE: &str = "Events are relayed all the same, but metrics of 
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
     /// The first unsent row above its low in each of these lanes that has one.
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault>;
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
     /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
@@ -233,7 +233,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             return Ok(Seen::Unknown);
         }
         let start = self.relay.marks.borrow().start(&lanes);
-        let sighting = self.lookout.look(&lanes, &start.lows, start.hold_version).await?;
+        let sighting = self.lookout.look(&lanes, &start.lows, start.basis).await?;
         self.relay.stats.looks.inc();
         self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
         self.relay.marks.borrow_mut().meet(sighting.server);
@@ -245,23 +245,26 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(if sighting.first_unsent.is_empty() && everywhere { Seen::NothingAnywhere } else { Seen::Unknown })
     }
 
-    /// Looks below the marks of a few lanes, for rows that somebody has put back: a requeue, `sent_at = NULL`, a
-    /// restored table.
+    /// Looks below the marks of a few lanes, for rows that were put back (`sent_at = NULL`, a restored table) or inserted
+    /// there, because the sequence was restarted or one very large id was inserted.
     async fn sweep(&mut self) -> Result<(), Fault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(SWEEP_LANES).collect();
         self.swept = (self.swept + SWEEP_LANES) % LANES;
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
-        let version = self.relay.marks.borrow().start(&[]).hold_version;
-        let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], version).await?;
+        let basis = self.relay.marks.borrow().start(&[]).basis;
+        let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], basis).await?;
         self.sweep_at =
             Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(SWEEP_EVERY, SWEEP_AFTER_AT_MOST);
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
-        for (lane, first) in sighting.first_unsent {
-            if first <= marks.low(lane) {
-                marks.reset(lane);
-            }
+        match marks.swept(&lanes, &sighting.first_unsent) {
+            Swept::Clean => {}
+            Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
+            Swept::Forgotten => tracing::info!(
+                code = "marks_reset",
+                "unsent events found below the low-water marks, reading all lanes from the smallest id again"
+            ),
         }
         Ok(())
     }

@@ -141,7 +141,7 @@ fn read(configuration: &Configuration, state: &mut State, relay: usize) {
     if configuration.marks {
         let claim = &mut state.relays[relay].claim;
         claim.fenced = state.relays[relay].marks.passed;
-        claim.hold_version = state.database.hold_version;
+        claim.removals = state.database.removals;
         claim.outdated = false;
         mark::on_read(configuration, state, relay);
     }
@@ -184,7 +184,8 @@ fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
     claim.phase = Phase::Committed;
     invariants::on_marked(state, marked);
     state.database.sent = state.database.sent.or(marked);
-    hold(state, state.relays[relay].session.closed);
+    let closed = state.relays[relay].session.closed;
+    hold(configuration, state, closed);
     free_lane(state, relay);
 }
 

@@ -176,7 +176,7 @@ impl Claim for MadeClaim {
             (false, _) if bytes > bytes_max => End::Cut,
             (false, _) => End::More,
         };
-        Ok(Slice { hold_version: 0, end })
+        Ok(Slice { hold_version: 0, basis: 0, end })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
