@@ -39,6 +39,7 @@ mod plan;
 mod pooler;
 mod probes;
 mod promises;
+mod reaper;
 mod record_size;
 mod reload;
 mod roles;

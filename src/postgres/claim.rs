@@ -121,6 +121,7 @@ impl Outbox for PostgresOutbox {
             doubtful,
             reading,
             hold_version: -1,
+            basis: -1,
             read: 0,
             rows_max: promptly.map_or(0, |read| read.rows_max),
         })
@@ -218,6 +219,7 @@ pub struct PostgresClaim<'a> {
     reading: Option<Reading>,
     /// What the read's snapshot saw; a last slice without a row does not say.
     hold_version: i64,
+    basis: i64,
     read: usize,
     rows_max: usize,
 }
@@ -237,6 +239,7 @@ impl PostgresClaim<'_> {
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
+            self.basis = row.try_get(column::BASIS)?;
             if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
                 continue; // The one row without an event, which carries the version.
             }
@@ -268,7 +271,7 @@ impl PostgresClaim<'_> {
         } else {
             self.reading = reading;
         }
-        Ok(Slice { hold_version: self.hold_version, end })
+        Ok(Slice { hold_version: self.hold_version, basis: self.basis, end })
     }
 }
 

@@ -12,18 +12,20 @@ use uuid::Uuid;
 pub mod column {
     /// The set of holds.
     pub const HOLD_VERSION: usize = 0;
+    /// What the marks are valid for.
+    pub const BASIS: usize = 1;
     /// NULL if there was no row at all.
-    pub const ID: usize = 1;
-    pub(super) const LANE: usize = 2;
-    pub(super) const EVENT_ID: usize = 3;
-    pub(super) const AGGREGATE_TYPE: usize = 4;
-    pub(super) const AGGREGATE_ID: usize = 5;
-    pub(super) const EVENT_TYPE: usize = 6;
-    pub(super) const PAYLOAD: usize = 7;
-    pub(super) const TOO_LARGE: usize = 8;
-    pub(super) const HEADERS: usize = 9;
-    pub(super) const CREATED_AT: usize = 10;
-    pub(super) const CTID: usize = 11;
+    pub const ID: usize = 2;
+    pub(super) const LANE: usize = 3;
+    pub(super) const EVENT_ID: usize = 4;
+    pub(super) const AGGREGATE_TYPE: usize = 5;
+    pub(super) const AGGREGATE_ID: usize = 6;
+    pub(super) const EVENT_TYPE: usize = 7;
+    pub(super) const PAYLOAD: usize = 8;
+    pub(super) const TOO_LARGE: usize = 9;
+    pub(super) const HEADERS: usize = 10;
+    pub(super) const CREATED_AT: usize = 11;
+    pub(super) const CTID: usize = 12;
 }
 
 /// Microseconds from 1970, where Unix begins to count, to 2000, where Postgres does.

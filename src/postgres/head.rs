@@ -27,19 +27,19 @@ pub(super) async fn look(
     let values = Values::new(statements, lanes, read);
     let rows = asking.rows(&statements.read_head, &values.pending()).await?;
     let Some(row) = rows.into_iter().next() else {
-        return Ok(Head { hold_version: read.hold_version, row: None, refusal: None });
+        return Ok(Head { hold_version: -1, basis: read.basis, row: None, refusal: None });
     };
     let first = || -> Result<_, tokio_postgres::Error> {
-        let hold_version = row.try_get(column::HOLD_VERSION)?;
+        let versions = (row.try_get(column::HOLD_VERSION)?, row.try_get(column::BASIS)?);
         let is_there = row.try_get::<_, Option<i64>>(column::ID)?.is_some();
-        Ok((hold_version, if is_there { Some(OutboxRow::new(row)?) } else { None }))
+        Ok((versions, if is_there { Some(OutboxRow::new(row)?) } else { None }))
     };
-    let (hold_version, row) = first().map_err(|error| fault(DOING, error))?;
+    let ((hold_version, basis), row) = first().map_err(|error| fault(DOING, error))?;
     let refusal = match &row {
         Some(row) => asking.refusal(statements, lanes, read, row.id()).await?,
         None => None,
     };
-    Ok(Head { hold_version, row, refusal })
+    Ok(Head { hold_version, basis, row, refusal })
 }
 
 struct Asking<'a, 'b> {

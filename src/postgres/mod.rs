@@ -27,6 +27,7 @@ pub mod pooler;
 mod reading;
 pub mod reap;
 pub mod reap_modules;
+mod reap_round;
 pub mod roles;
 pub mod selection;
 pub mod server_error;

@@ -50,7 +50,7 @@ impl<'a> Values<'a> {
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&self.lanes, Type::INT2_ARRAY),
             (&self.read.lows, Type::INT8_ARRAY),
-            (&self.read.hold_version, Type::INT8),
+            (&self.read.basis, Type::INT8),
             (&self.rows_max, Type::INT8),
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),

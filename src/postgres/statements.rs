@@ -45,18 +45,23 @@ WHERE lane = ANY($1::smallint[])
 FOR UPDATE SKIP LOCKED";
 
 /// Which unsent rows may be read: above the mark, not of a topic that is held or paused, and not of a key that is blocked
-/// or paused. A mark is valid only for the set of holds, blocked keys and pauses under which it was raised, so the version
-/// decides in the same snapshot. If everything is paused, there is no row above what is asked for: so the index is not read,
+/// or paused. A mark is valid only for the basis under which it was raised, so the basis decides in the same snapshot. If everything is paused, there is no row above what is asked for: so the index is not read,
 /// and no node of the plan looks at each row for it. The topics are an array that is read once; NOT EXISTS for each row
 /// costs five times as much.
 const PENDING: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
     AND o.id > CASE WHEN {all_paused} THEN 9223372036854775807
-                    WHEN v.version = $3::bigint THEN l.low
+                    WHEN v.basis = $3::bigint THEN l.low
                     ELSE -9223372036854775808 END
     AND {not_held}
     AND {not_blocked}";
+
+/// The versions of the set of holds, blocked keys and pauses. A mark goes by the basis, which changes when a hold, a block
+/// or a pause ends, and when the table gets another file: TRUNCATE, a rewrite, another table of that name. Computed once.
+const VERSIONS: &str = "(
+    SELECT version, (removals << 32) | pg_relation_filenode({outbox_literal}::regclass)::bigint AS basis FROM {hold_version} OFFSET 0
+) v";
 
 /// Which row a held topic is probed with: the first unsent one of the key that row $7 belongs to. None if it is paused.
 const FIRST_OF_KEY: &str = "
@@ -96,8 +101,8 @@ const NOT_BLOCKED: &str = "(NOT EXISTS (
 /// Of a row that no record can hold, nothing large is fetched: the beginning of its type, which names its topic or is
 /// too long to name one; its key, unless that alone is too large.
 const READ: &str = "
-SELECT v.version, r.*
-FROM {hold_version} v
+SELECT v.version, v.basis, r.*
+FROM {versions}
 LEFT JOIN LATERAL (
     SELECT p.id, p.lane, p.event_id,
            CASE WHEN p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
@@ -132,8 +137,8 @@ const THIS_ROW: &str = "
 /// The first row that [`READ`] would give, without what may be large or damaged. It has the columns of [`READ`]; as too
 /// large, it can never be taken for a record without a payload.
 const READ_HEAD: &str = "
-SELECT v.version, p.*
-FROM {hold_version} v
+SELECT v.version, v.basis, p.*
+FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
@@ -261,7 +266,7 @@ const LOOK: &str = "
 SELECT l.lane, p.id,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
        pg_backend_pid()
-FROM {hold_version} v
+FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id
@@ -332,6 +337,7 @@ impl Statements {
         let of_type = if template.is_constant() { "" } else { OF_TYPE };
         let render = |sql: &str| {
             let sql = sql
+                .replace("{versions}", VERSIONS)
                 .replace("{pending}", PENDING)
                 .replace("{first_of_key}", FIRST_OF_KEY)
                 .replace("{all_paused}", ALL_PAUSED)

@@ -18,7 +18,7 @@ use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
 use super::narrow::look_at_first;
-use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement};
+use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement, Slice};
 use super::publisher::{Producer, Publisher};
 use super::session::Session;
 use crate::fail_point;
@@ -117,10 +117,10 @@ pub async fn run<O: Outbox, P: Publisher>(
 
     let publishing = session.publishing();
     let recorded = match published {
-        Ok(hold_version) => record(relay, claim, session, &batch, skip_locked)
+        Ok(versions) => record(relay, claim, session, &batch, skip_locked)
             .await
             .inspect_err(|fault| relay.narrowing.settlement_failed(&owned, fault))
-            .map(|settled| confirm(relay, &ask.start, hold_version, &owned, &batch, &settled)),
+            .map(|settled| confirm(relay, &ask.start, versions, &owned, &batch, &settled)),
         Err(fault) => Err(fault),
     };
     let failure = session.failure().cloned();
@@ -155,7 +155,7 @@ impl Ask {
         let start = relay.marks.borrow().start(lanes);
         let read = Read {
             lows: start.lows.clone(),
-            hold_version: start.hold_version,
+            basis: start.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
             first_of_key_of: None,
@@ -179,7 +179,7 @@ fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
-/// Reads the claim slice by slice, and hands the rows to the session. Returns the set of holds that the read saw, when
+/// Reads the claim slice by slice, and hands the rows to the session. Returns the versions that the read saw, when
 /// every report is in or the session has closed.
 async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
@@ -188,7 +188,7 @@ async fn publish<C: Claim, P: Publisher>(
     ask: &Ask,
     batch: &mut Batch<C::Event>,
     deadline: Instant,
-) -> Result<i64, Fault> {
+) -> Result<Slice, Fault> {
     // One set of them for the whole batch, whatever a reload does meanwhile.
     let limits = relay.limits();
     batch.ask(&ask.read.shares);
@@ -200,7 +200,7 @@ async fn publish<C: Claim, P: Publisher>(
         claim.read(&ask.read).await.inspect_err(failed)?;
     }
     fail_point::reach("read-sent").await;
-    let hold_version = loop {
+    let versions = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay
             .expected_rows(bytes_left)
@@ -221,7 +221,7 @@ async fn publish<C: Claim, P: Publisher>(
         }
         if slice.end != End::More || full {
             relay.narrowing.read_took(ask.lanes.len(), ask.begun.elapsed());
-            break slice.hold_version;
+            break slice;
         }
         fail_point::reach("between-slices").await;
     };
@@ -230,7 +230,7 @@ async fn publish<C: Claim, P: Publisher>(
     by(deadline, relay, claim, session, async |session| session.send(template, batch, 0).await).await?;
     fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
-    Ok(hold_version)
+    Ok(versions)
 }
 
 /// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a
@@ -373,7 +373,7 @@ async fn record<C: Claim, P: Publisher>(
 fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
     start: &Start,
-    hold_version: i64,
+    Slice { hold_version, basis, .. }: Slice,
     owned: &[Lane],
     batch: &Batch<E>,
     settled: &Settled,
@@ -382,7 +382,7 @@ fn confirm<E: Event, P: Publisher>(
     let mut acknowledged = relay.acknowledged.borrow_mut();
     acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(start, hold_version, &reach),
+        Settled::All => relay.marks.borrow_mut().raise(start, basis, &reach),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }

@@ -221,7 +221,7 @@ impl<P> Relay<P> {
     /// Takes in what a slice says beside its rows.
     fn saw<E: Event>(&self, epoch: u64, slice: &Slice, rows: &[E]) {
         let mut marks = self.marks.borrow_mut();
-        marks.saw_holds(epoch, slice.hold_version);
+        marks.saw_basis(epoch, slice.basis);
         if let Some(highest) = rows.iter().map(Event::id).max() {
             marks.saw_id(epoch, highest);
             self.row_bytes.set(rows.iter().map(Event::size).sum::<usize>() / rows.len());

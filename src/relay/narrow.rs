@@ -16,7 +16,7 @@ use super::event::Event;
 use super::failure::{Fault, FaultKind};
 use super::lane::{LANES, Lane};
 use super::outage::Outage;
-use super::outbox::{Claim, End, Head, Read};
+use super::outbox::{Claim, End, Head, Read, Slice};
 use super::reason::UNREADABLE_ROW;
 use super::width::Width;
 use std::cell::{Cell, RefCell};
@@ -223,17 +223,17 @@ fn give_back_in_front(board: &Board, lanes: &[Lane]) {
 }
 
 /// Looks at the first row of the lane without its contents. If Postgres refuses to read it whole, it is all that the batch
-/// holds, with the verdict. Returns the set of holds that was seen.
+/// holds, with the verdict. Returns the versions that the look saw.
 pub async fn look_at_first<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,
     read: &Read,
     epoch: u64,
     batch: &mut Batch<C::Event>,
-) -> Result<i64, Fault> {
-    let Head { hold_version, row, refusal } = claim.head(read).await?;
+) -> Result<Slice, Fault> {
+    let Head { hold_version, basis, row, refusal } = claim.head(read).await?;
     batch.saw_holds(hold_version);
-    relay.marks.borrow_mut().saw_holds(epoch, hold_version);
+    relay.marks.borrow_mut().saw_basis(epoch, basis);
     match (row, refusal) {
         (None, _) => _ = batch.grown(End::Complete),
         // It was restored, or another row is the first one by now. It is read like any other next time.
@@ -250,7 +250,7 @@ pub async fn look_at_first<C: Claim, P>(
             }
         }
     }
-    Ok(hold_version)
+    Ok(Slice { hold_version, basis, end: batch.end() })
 }
 
 #[cfg(test)]

@@ -82,8 +82,8 @@ pub struct ServerId {
 pub struct Read {
     /// One for each lane of the claim: only rows with a greater id are read.
     pub lows: Vec<i64>,
-    /// The set of holds under which `lows` is valid; under any other the read begins at the smallest id.
-    pub hold_version: i64,
+    /// What `lows` is valid for; under any other basis the read begins at the smallest id.
+    pub basis: i64,
     /// At most this many rows.
     pub rows_max: usize,
     /// One for each lane of the claim: at most this many rows of it.
@@ -96,6 +96,8 @@ pub struct Read {
 pub struct Head<E> {
     /// The set of holds under which it is the first one.
     pub hold_version: i64,
+    /// The basis under which it is the first one.
+    pub basis: i64,
     /// The row, without what may be large or damaged; `None` if there is none. It must not be published.
     pub row: Option<E>,
     /// What the server says when it is asked for the whole row; `None` if it gives it.
@@ -105,8 +107,11 @@ pub struct Head<E> {
 /// What a slice of the read said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The set of holds that the read's snapshot saw.
+    /// The set of holds that the read's snapshot saw: another number after each change of it.
     pub hold_version: i64,
+    /// What marks are valid for, as the read's snapshot saw it: the file of the table in the lower 32 bits, and above them
+    /// how often a hold, a block or a pause has ended.
+    pub basis: i64,
     /// Whether there is more.
     pub end: End,
 }

@@ -71,7 +71,7 @@ async fn publish_first<P: Publisher, O: Outbox>(
     // Without marks: it begins at the smallest id, and raises none.
     let read = Read {
         lows: vec![LOWEST],
-        hold_version: -1,
+        basis: -1,
         rows_max: 1,
         shares: vec![1],
         first_of_key_of: Some(witness.id),

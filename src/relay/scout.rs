@@ -8,7 +8,7 @@ use super::backoff::Backoff;
 use super::failure::{Fault, FaultKind};
 use super::lane::{LANES, Lane};
 use super::looking::Looking;
-use super::marks::LOWEST;
+use super::marks::{LOWEST, Swept};
 use super::outage::Outage;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
@@ -41,7 +41,7 @@ const MEASURING_ADVICE: &str = "Events are relayed all the same, but metrics of 
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
     /// The first unsent row above its low in each of these lanes that has one.
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault>;
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
     /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
@@ -242,7 +242,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
         let start = self.relay.marks.borrow().start(&lanes);
         let begun = Instant::now();
-        let sighting = match self.lookout.look(&lanes, &start.lows, start.hold_version).await {
+        let sighting = match self.lookout.look(&lanes, &start.lows, start.basis).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.looking.timed_out(&lanes) => {
                 tracing::debug!("the next look covers fewer lanes: {fault}");
                 return Ok(Seen::Unknown);
@@ -265,14 +265,14 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(if self.looking.saw_nothing(&lanes) { Seen::NothingAnywhere } else { Seen::Unknown })
     }
 
-    /// Looks below the marks of a few lanes, for rows that somebody has put back: a requeue, `sent_at = NULL`, a
-    /// restored table.
+    /// Looks below the marks of a few lanes, for rows that were put back (`sent_at = NULL`, a restored table) or inserted
+    /// there, because the sequence was restarted or one very large id was inserted.
     async fn sweep(&mut self) -> Result<(), Fault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
-        let version = self.relay.marks.borrow().start(&[]).hold_version;
-        let sighting = self.lookout.look(&lanes, &vec![LOWEST; lanes.len()], version).await;
+        let basis = self.relay.marks.borrow().start(&[]).basis;
+        let sighting = self.lookout.look(&lanes, &vec![LOWEST; lanes.len()], basis).await;
         self.sweep_at = later(begun, SWEEP_EVERY);
         let timed_out = matches!(&sighting, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
@@ -283,10 +283,13 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.sweeping.worked(lanes.len(), begun.elapsed());
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
-        for (lane, first) in sighting.first_unsent {
-            if first <= marks.low(lane) {
-                marks.reset(lane);
-            }
+        match marks.swept(&lanes, &sighting.first_unsent) {
+            Swept::Clean => {}
+            Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
+            Swept::Forgotten => tracing::info!(
+                code = "marks_reset",
+                "unsent events found below the low-water marks, reading all lanes from the smallest id again"
+            ),
         }
         Ok(())
     }

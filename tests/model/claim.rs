@@ -141,7 +141,7 @@ fn read(configuration: &Configuration, state: &mut State, relay: usize) {
     if configuration.marks {
         let claim = &mut state.relays[relay].claim;
         claim.fenced = state.relays[relay].marks.passed;
-        claim.hold_version = state.database.hold_version;
+        claim.removals = state.database.removals;
         claim.outdated = false;
         mark::on_read(configuration, state, relay);
     }
@@ -185,7 +185,8 @@ fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
     invariants::on_marked(state, marked);
     state.database.sent = state.database.sent.or(marked);
     block(configuration, state, relay);
-    hold(state, state.relays[relay].session.closed);
+    let closed = state.relays[relay].session.closed;
+    hold(configuration, state, closed);
     free_lane(state, relay);
 }
 
@@ -197,7 +198,7 @@ fn block(configuration: &Configuration, state: &mut State, relay: usize) {
         let is_first = of_key.iter().all(|other| other >= refused);
         if is_first || !configuration.rules.has(Rule::BlockBehindNoUnsentRow) {
             state.database.blocked.insert(refused);
-            state.database.hold_version += 1;
+            state.database.removals += u8::from(!configuration.rules.has(Rule::CountRemovals));
         }
     }
 }

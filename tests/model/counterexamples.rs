@@ -96,6 +96,11 @@ fn a_mark_that_outlives_a_hold_hides_the_rows_that_were_held() {
 }
 
 #[test]
+fn a_mark_that_only_new_holds_invalidate_hides_the_rows_that_were_held() {
+    breaks(Rule::CountRemovals, HOLDS, Order, 21);
+}
+
+#[test]
 fn without_a_sweep_a_row_that_is_put_back_stays_below_the_mark() {
     breaks(Rule::Sweep, REPLAY, NoLoss, 17);
 }

@@ -87,7 +87,7 @@ fn topics(configuration: &Configuration, state: &State, found: &mut Found) {
     for topic in state.database.held.and(state.topics).iter() {
         let lifted = after(state, |next| {
             next.database.held.remove(topic);
-            next.database.hold_version += 1;
+            next.database.removals += u8::from(configuration.rules.has(Rule::CountRemovals));
         });
         found.push((Step::LiftHold(topic), lifted));
     }
@@ -96,7 +96,7 @@ fn topics(configuration: &Configuration, state: &State, found: &mut Found) {
 fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
     if configuration.may_happen(Fault::TopicHeld, state) {
         for topic in state.topics.without(state.database.held).iter() {
-            let held = fault(state, |next| hold(next, Set::of(&[topic])));
+            let held = fault(state, |next| hold(configuration, next, Set::of(&[topic])));
             found.push((Step::Fault(Fault::TopicHeld, Some(topic)), held));
         }
     }
@@ -111,7 +111,7 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
     for event in state.database.blocked.iter() {
         let dead = after(state, |next| {
             next.database.blocked.remove(event);
-            next.database.hold_version += 1;
+            next.database.removals += u8::from(configuration.rules.has(Rule::CountRemovals));
             next.database.transactions[event] = Transaction::Gone;
             next.history.dead.insert(event);
         });
@@ -129,11 +129,11 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
     }
 }
 
-/// Holds these topics, and counts the version of the set.
-pub fn hold(state: &mut State, topics: Set) {
+/// Holds these topics. A mark that passed no readable row passes none when fewer are readable, so nothing is counted.
+pub fn hold(configuration: &Configuration, state: &mut State, topics: Set) {
     if !topics.without(state.database.held).is_empty() {
         state.database.held = state.database.held.or(topics);
-        state.database.hold_version += 1;
+        state.database.removals += u8::from(!configuration.rules.has(Rule::CountRemovals));
     }
 }
 

@@ -59,9 +59,9 @@ pub struct Database {
     pub last_id: u8,
     /// Rows that were refused and block their keys.
     pub blocked: Set,
-    /// Topics that are held, and the version of that set and of the blocked keys.
+    /// Topics that are held, and how often a hold or a block has ended.
     pub held: Set,
-    pub hold_version: u8,
+    pub removals: u8,
 }
 
 /// The transaction that writes one event.
@@ -113,9 +113,9 @@ pub struct Claim {
     pub fates: [Fate; EVENTS],
     /// A limit cut the read off.
     pub cut: bool,
-    /// What the read started with: the fence that had passed, and the set of holds that it saw.
+    /// What the read started with: the fence that had passed, and how many holds it saw ended.
     pub fenced: u8,
-    pub hold_version: u8,
+    pub removals: u8,
     /// The marks have been forgotten, or the lane's was reset, since the read was sent: it raises nothing.
     pub outdated: bool,
     /// Some acknowledged row could not be marked, since somebody else has locked it.
@@ -156,8 +156,8 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Marks {
     pub low: u8,
-    /// The set of holds under which `low` is valid.
-    pub hold_version: u8,
+    /// How many holds had ended when `low` was raised: it is valid until the next one ends.
+    pub removals: u8,
     pub highest_seen: u8,
     /// No id up to this one can still be committed.
     pub passed: u8,

@@ -88,6 +88,8 @@ pub enum Disaster {
     PostgresCrashes,
     /// A standby takes over that lacks the last commits.
     FailsOver,
+    /// The outbox is truncated when all is sent, and ids begin again.
+    IdsRestart,
     KafkaAway,
     /// A partition has no leader for a while.
     LeaderChange,
@@ -116,6 +118,7 @@ pub const ALL: &[Disaster] = &[
     D::PostgresRestarts,
     D::PostgresCrashes,
     D::FailsOver,
+    D::IdsRestart,
     D::KafkaAway,
     D::LeaderChange,
     D::PartitionStuck,
@@ -144,8 +147,14 @@ pub enum Sabotage {
     MarkRaisedBeforeCommit,
     /// Marks stay when the server may have lost commits.
     MarkKeptOverFailover,
-    /// Marks stay when a hold ends.
+    /// Marks stay when a hold begins or ends.
     MarkKeptOverHold,
+    /// Marks stay when a hold ends, and are invalid when one begins.
+    MarkKeptOverRemoval,
+    /// Marks stay when ids begin again.
+    MarkKeptOverTruncate,
+    /// The acknowledged set goes by the holds that have ended, as marks do, and not by those that have begun.
+    AdditionsUncounted,
     /// The read goes by the pauses of a second ago, as a relay that remembers them would.
     PausesRemembered,
     /// A held topic is probed although it is paused.

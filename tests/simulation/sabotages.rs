@@ -48,6 +48,11 @@ fn failovers(seed: u64) -> Plan {
     Plan { relays: 1, postgres_breaks: 40, commit_answer_lost: 300, disasters: 4, kinds, ..Plan::busy(seed) }
 }
 
+/// Ids begin again, several times.
+fn restarted_ids(seed: u64) -> Plan {
+    Plan { disasters: 3, kinds: &[Disaster::IdsRestart], ..long_transactions(seed) }
+}
+
 /// Requests fail, are answered in vain, or find no leader.
 fn faults_of_kafka(seed: u64) -> Plan {
     Plan { request_refused: 300, request_answer_lost: 100, session_fatal: 50, ..Plan::busy(seed) }
@@ -120,6 +125,37 @@ fn a_mark_that_outlives_a_hold() {
         150,
         ORDER,
     );
+}
+
+#[test]
+fn a_mark_that_outlives_the_end_of_a_hold_and_not_its_beginning() {
+    let plan = |seed| Plan { holds_by_hand: 3, ..Plan::calm(seed) };
+    must_be_caught(Sabotage::MarkKeptOverRemoval, plan, 150, ORDER);
+}
+
+#[test]
+fn a_mark_that_outlives_a_truncated_table() {
+    must_be_caught(Sabotage::MarkKeptOverTruncate, restarted_ids, 50, ORDER);
+}
+
+#[test]
+fn an_acknowledged_set_that_does_not_count_new_pauses() {
+    let plan = |seed| Plan {
+        relays: 1,
+        postgres_breaks: 40,
+        commit_answer_lost: 200,
+        pauses: 6,
+        ..Plan::busy(seed)
+    };
+    let duplicates = |seed, plan: Plan| match run(seed, &plan, false).outcome {
+        Ok(outcome) => (outcome.duplicates > 0).then(|| format!("{} duplicates", outcome.duplicates)),
+        Err(promise) => Some(promise),
+    };
+    let caught =
+        first_broken(1, 250, |seed| duplicates(seed, plan(seed).breaking(Sabotage::AdditionsUncounted)));
+    let (seed, what) = caught.expect("AdditionsUncounted was not caught in 250 schedules");
+    println!("AdditionsUncounted was caught by schedule {seed}: {what}");
+    assert!(first_broken(1, 250, |seed| duplicates(seed, plan(seed))).is_none(), "without it, too");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::explore::{each, explore};
 use super::plan::{CALM, Disaster, Plan};
 use super::run::run;
+use std::time::Duration;
 
 #[test]
 fn whatever_fails_nothing_is_lost_and_first_occurrences_stay_in_order() {
@@ -80,6 +81,17 @@ fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
         ..Plan::busy(seed)
     };
     explore(plan, 250);
+}
+
+/// Marks, H and the fence are those of ids that are drawn again, by relays that have seen higher ones.
+#[test]
+fn ids_that_begin_again_lose_and_reorder_nothing_and_cost_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        transactions: 8,
+        writing: Duration::from_secs(5),
+        answer_slow: 50,
+        ..strikes(seed, &[Disaster::IdsRestart])
+    });
 }
 
 #[test]

@@ -176,11 +176,11 @@ impl Claim for MadeClaim {
             (false, _) if bytes > bytes_max => End::Cut,
             (false, _) => End::More,
         };
-        Ok(Slice { hold_version: 0, end })
+        Ok(Slice { hold_version: 0, basis: 0, end })
     }
 
     async fn head(&mut self, _: &Read) -> Result<Head<MadeRow>, Fault> {
-        Ok(Head { hold_version: 0, row: None, refusal: None })
+        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

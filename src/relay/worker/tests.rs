@@ -110,7 +110,10 @@ impl Claim for OneClaim {
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
         rows.push(Row(1));
-        Ok(Slice { hold_version: 0, end: End::Complete })
+        Ok(Slice { hold_version: 0, basis: 0, end: End::Complete })
+    }
+    async fn head(&mut self, _: &Read) -> Result<Head<Row>, Fault> {
+        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         let lost = || Fault {

@@ -76,6 +76,7 @@ struct Snapshot {
     /// Those that were not handed out yet, the next one last.
     rows: Vec<SimEvent>,
     hold_version: i64,
+    basis: i64,
     limited: bool,
 }
 
@@ -101,10 +102,10 @@ impl SimClaim<'_> {
     fn take_snapshot(&mut self, lanes: &[Lane], read: &Read) {
         let server = Rc::clone(&self.connection.server);
         let wrong_marks = &self.connection.wrong_marks;
-        let hold_version =
-            if server.world.breaks(Sabotage::MarkKeptOverHold) { 0 } else { server.hold_version() };
-        wrong_marks.meet(server.life().1, hold_version);
-        let valid = hold_version == read.hold_version;
+        server.reads(self.transaction);
+        let (hold_version, basis) = (server.hold_version(), server.basis());
+        wrong_marks.meet(server.life().1, basis);
+        let valid = basis == read.basis;
         let low = |place: usize| {
             let low = if valid { read.lows[place] } else { i64::MIN };
             low.max(wrong_marks.low(lanes[place]))
@@ -136,7 +137,7 @@ impl SimClaim<'_> {
         }
         server.promises.read(self.connection.process.number, &rows);
         rows.reverse();
-        self.snapshot = Some(Snapshot { rows, hold_version, limited });
+        self.snapshot = Some(Snapshot { rows, hold_version, basis, limited });
     }
 }
 
@@ -197,14 +198,15 @@ impl Claim for SimClaim<'_> {
                 rows.push(row);
             }
         }
-        let (hold_version, exhausted) = (snapshot.hold_version, snapshot.rows.is_empty());
+        let (hold_version, basis) = (snapshot.hold_version, snapshot.basis);
+        let exhausted = snapshot.rows.is_empty();
         let end = match (cut || (exhausted && snapshot.limited), exhausted) {
             (true, _) => End::Cut,
             (false, true) => End::Complete,
             (false, false) => End::More,
         };
         self.connection.hear_server().await?;
-        Ok(Slice { hold_version, end })
+        Ok(Slice { hold_version, basis, end })
     }
 
     async fn head(&mut self, read: &Read) -> Result<Head<SimEvent>, Fault> {
@@ -212,7 +214,7 @@ impl Claim for SimClaim<'_> {
         let lanes = self.lanes.clone();
         let first = Read { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
         self.take_snapshot(&lanes, &first);
-        let Snapshot { rows, hold_version, .. } = self.snapshot.take().unwrap();
+        let Snapshot { rows, hold_version, basis, .. } = self.snapshot.take().unwrap();
         let server = Rc::clone(&self.connection.server);
         let row = rows.last().copied();
         self.statement().await?;
@@ -222,7 +224,7 @@ impl Claim for SimClaim<'_> {
         };
         let refusal = row.filter(damaged).map(|_| "it is damaged".to_owned());
         self.connection.hear_server().await?;
-        Ok(Head { hold_version, row, refusal })
+        Ok(Head { hold_version, basis, row, refusal })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -18,11 +18,11 @@ use std::time::Duration;
 const PROBE_LEASE: Duration = Duration::from_secs(30);
 
 impl Lookout for SimConnection {
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault> {
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
         self.reach_server(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
-        let valid = hold_version == server.hold_version() || server.world.breaks(Sabotage::MarkKeptOverHold);
+        let valid = basis == server.basis();
         let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
         for row in rows {

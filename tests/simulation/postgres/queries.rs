@@ -77,7 +77,22 @@ impl Server {
 
     /// The version of the set of holds.
     pub fn hold_version(&self) -> i64 {
-        self.state.borrow().tables.hold_version
+        let state = self.state.borrow();
+        let tables = &state.tables;
+        if self.world.breaks(Sabotage::AdditionsUncounted) { tables.removals } else { tables.hold_version }
+    }
+
+    /// What marks are valid for.
+    pub fn basis(&self) -> i64 {
+        let state = self.state.borrow();
+        let tables = &state.tables;
+        let removals = match self.world.plan.sabotage {
+            Some(Sabotage::MarkKeptOverHold) => 0,
+            Some(Sabotage::MarkKeptOverRemoval) => tables.hold_version - tables.removals,
+            _ => tables.removals,
+        };
+        let file = if self.world.breaks(Sabotage::MarkKeptOverTruncate) { 0 } else { tables.file };
+        (removals << 32) | file
     }
 
     /// Any rows that fit, for those who change some by hand.

@@ -60,6 +60,8 @@ struct Transaction {
     claim_of: Option<usize>,
     /// It holds RowExclusiveLock on the outbox.
     writes: bool,
+    /// It holds AccessShareLock on the outbox.
+    reads: bool,
     /// The first id that it has drawn.
     first_id: Option<i64>,
     begun: Instant,
@@ -114,6 +116,7 @@ impl Server {
         let transaction = Transaction {
             claim_of,
             writes: false,
+            reads: false,
             first_id: None,
             begun: now,
             heard: now,
@@ -195,6 +198,29 @@ impl Server {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
             transaction.writes = true;
         }
+    }
+
+    /// A statement that reads rows takes AccessShareLock on the table, which stays to the end of the transaction.
+    pub fn reads(&self, name: u64) {
+        if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
+            transaction.reads = true;
+        }
+    }
+
+    /// An operator empties the outbox with TRUNCATE ... RESTART IDENTITY, once every event is sent. False if something is
+    /// left in it, or if the lock is not free.
+    pub fn truncate(&self) -> bool {
+        let state = self.state.borrow();
+        let locked = state.transactions.values().any(|transaction| transaction.writes || transaction.reads);
+        let tables = &state.tables;
+        let unsent = tables.rows.values().any(|row| row.sent_at.is_none()) || !tables.blocked.is_empty();
+        if locked || unsent || !tables.prepared.is_empty() {
+            return false;
+        }
+        drop(state);
+        self.commit_at_once(&[Change::Truncate], true);
+        self.state.borrow_mut().next_id = 1;
+        true
     }
 
     /// The next value of the identity column.
@@ -378,6 +404,7 @@ impl Server {
                 self.promises.resumed(*scope);
             }
             Change::Lift(topic) => self.world.note("topic is held no more", TOPICS[*topic as usize]),
+            Change::Truncate => self.world.note("the outbox is truncated, and ids restart at", 1),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }
     }
