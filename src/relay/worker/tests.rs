@@ -7,7 +7,7 @@ use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::failure::Fault;
 use crate::relay::marks::Marks;
-use crate::relay::outbox::{Claim, End, Read, ServerId, Settled, Settlement, Slice};
+use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
 use crate::relay::publisher::{Judged, Producer, Refusal, Report};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
 use std::cell::{Cell, RefCell};
