@@ -16,13 +16,16 @@ pub mod backoff;
 pub mod batch;
 pub mod board;
 pub mod cycle;
+pub mod elsewhere;
 pub mod event;
 pub mod failure;
 pub mod fence;
+mod flight;
 pub mod gate;
 pub mod holding;
 pub mod judge;
 pub mod lane;
+mod leaders;
 pub mod marks;
 pub mod outage;
 pub mod outbox;
@@ -39,11 +42,13 @@ pub mod rejections;
 pub mod scout;
 pub mod session;
 pub mod stats;
+mod turns;
 pub mod worker;
 
 use acknowledged::{Acknowledged, Seen};
 use batch::{Batch, OnRejected};
 use board::Board;
+use elsewhere::Elsewhere;
 use event::Event;
 use gate::Gate;
 use holding::Holding;
@@ -57,10 +62,12 @@ use rejections::Rejections;
 use session::{Session, Tally};
 use stats::Stats;
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// Locks of others are ordinary as long as they are gone soon: operators' statements, deadlocks.
 const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
@@ -85,6 +92,8 @@ pub struct Relay<P> {
     pub refusals: Refusals,
     /// Acknowledged, not yet settled.
     pub acknowledged: RefCell<Acknowledged>,
+    /// Rows in flight that probe held topics, without the locks of their lanes: by id and event_id.
+    probing: RefCell<HashSet<(i64, Uuid)>>,
     /// Whether Postgres works.
     pub postgres: Outage,
     /// Whether Kafka works.
@@ -93,6 +102,8 @@ pub struct Relay<P> {
     locks: Outage,
     /// Topics that were said to be held.
     holding: Holding,
+    /// What other relays can reach and this one cannot.
+    elsewhere: Elsewhere,
     /// Rows that were said to be refused.
     rejections: Rejections,
     /// What happened, for metrics, health and status.
@@ -145,10 +156,12 @@ impl<P> Relay<P> {
             marks,
             refusals: Refusals::new(),
             acknowledged: RefCell::new(Acknowledged::new()),
+            probing: RefCell::default(),
             postgres: Outage::new("Postgres"),
             kafka: Outage::new("Kafka"),
             locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
             holding: Holding::default(),
+            elsewhere: Elsewhere::default(),
             rejections: Rejections::default(),
             stats,
             clock: Cell::new(None),
@@ -224,6 +237,13 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Whether the prober has one of these rows in flight. A claim reads such a row only if its hold disappeared meanwhile;
+    /// if it published the row as well, the row would be stored twice.
+    fn probes_any_of<E: Event>(&self, rows: &[E]) -> bool {
+        let probing = self.probing.borrow();
+        !probing.is_empty() && rows.iter().any(|row| probing.contains(&(row.id(), row.event_id())))
+    }
+
     /// Takes in what Kafka said to a batch.
     fn heard<E: Event, S: Producer>(&self, session: &Session<S>, batch: &Batch<E>) {
         if batch.sent().next().is_some() {
@@ -267,7 +287,10 @@ impl<P> Relay<P> {
                  follow",
             );
         }
-        for Held { topic, why, .. } in &settlement.held {
+        for Held { topic, why, witness } in &settlement.held {
+            if why.reason == reason::STUCK.word {
+                self.elsewhere.held(topic, witness.id());
+            }
             if !self.holding.begins(topic) {
                 tracing::debug!(topic, reason = why.reason, "held already: {}", why.error);
                 continue;

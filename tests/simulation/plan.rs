@@ -85,6 +85,8 @@ pub enum Disaster {
     LeaderChange,
     /// A partition takes nothing for long, while others go on.
     PartitionStuck,
+    /// One relay, and no other, cannot reach the leader of a partition for long. Not among ALL, whose schedules stay as they are.
+    CutFromLeader,
     TopicDeleted,
     /// It goes and comes several times within moments.
     TopicFlickers,
@@ -164,6 +166,8 @@ pub enum Sabotage {
     GuiltyByBatch,
     /// A relay that was frozen records its settlement although its claim has ended.
     SettledAfterTakeover,
+    /// A relay does not see that another one publishes to a topic that it has held.
+    ReleasesUnnoticed,
     /// The reaper deletes by age, sent or not.
     ReapsUnsent,
     /// The reaper does not look again at a row that was put back meanwhile.
