@@ -101,12 +101,22 @@ impl Elsewhere {
     }
 }
 
+/// What the leader of a partition says.
+enum Answer {
+    /// It answers, or the brokers name no leader: this relay is not cut off from one.
+    Reached,
+    /// The brokers name it, and it does not answer this relay.
+    Unreachable(Failure),
+    /// Nobody has said who it is.
+    Unclear(Failure),
+}
+
 /// Some partitions are silent, though the cluster answers. If another relay publishes to one of them, and its leader does
 /// not answer this relay, then this relay is cut off from it.
 pub(super) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String, u32)>) -> Option<Failure> {
     let silent = silent.into_iter().filter(|(topic, _)| relay.elsewhere.works(topic));
     for place in silent.take(LEADERS_MAX) {
-        if let Some(failure) = unreachable(relay, &place).await {
+        if let Answer::Unreachable(failure) = ask_leader(relay, &place).await {
             relay.elsewhere.cut_off.replace(Some(place));
             return Some(failure);
         }
@@ -114,12 +124,15 @@ pub(super) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String,
     None
 }
 
-/// Whether this relay is still cut off from the leader because of which it has closed its gate.
+/// Whether this relay is still cut off from the leader because of which it has closed its gate. Only an answer ends that: a
+/// question that nobody answers must not open the gate for a moment.
 pub(super) async fn is_still_cut_off<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
     let place = relay.elsewhere.cut_off.borrow().clone();
     let Some(place) = place else { return Ok(()) };
-    match unreachable(relay, &place).await {
-        Some(failure) if relay.elsewhere.is_cut_off() => Err(failure),
+    match ask_leader(relay, &place).await {
+        Answer::Unreachable(failure) | Answer::Unclear(failure) if relay.elsewhere.is_cut_off() => {
+            Err(failure)
+        }
         _ => {
             relay.elsewhere.reached();
             Ok(())
@@ -127,19 +140,32 @@ pub(super) async fn is_still_cut_off<P: Publisher>(relay: &Relay<P>) -> Result<(
     }
 }
 
-/// Why the leader of this partition does not answer, if the brokers name one.
-async fn unreachable<P: Publisher>(relay: &Relay<P>, (topic, partition): &(String, u32)) -> Option<Failure> {
-    let producer = relay.publisher.open_for_probes().await.ok()?;
-    let leaders = producer.leaders(topic).await.unwrap_or_default();
-    let leader = leaders.get(*partition as usize).copied().flatten();
+async fn ask_leader<P: Publisher>(relay: &Relay<P>, (topic, partition): &(String, u32)) -> Answer {
+    let producer = match relay.publisher.open_for_probes().await {
+        Ok(producer) => producer,
+        Err(failure) => return Answer::Unclear(failure),
+    };
+    let leaders = producer.leaders(topic).await;
+    let leader = match leaders {
+        Ok(leaders) => leaders.get(*partition as usize).copied().flatten(),
+        Err(failure) if failure.kind == FailureKind::Topic => None,
+        Err(failure) => {
+            producer.abandon();
+            return Answer::Unclear(failure);
+        }
+    };
     let answer = match leader {
         Some(_) => producer.reach_leader(topic, *partition).await,
         None => Ok(()),
     };
     producer.abandon();
-    let failure = answer.err().filter(|failure| failure.kind != FailureKind::Topic)?;
-    Some(BROKER_UNREACHABLE.failure(format!(
-        "this relay cannot reach broker {}, the leader of partition {partition} of topic {topic}; other relays can: {}",
-        leader?, failure.error
-    )))
+    match (leader, answer) {
+        (Some(leader), Err(failure)) if failure.kind != FailureKind::Topic => {
+            Answer::Unreachable(BROKER_UNREACHABLE.failure(format!(
+                "this relay cannot reach broker {leader}, the leader of partition {partition} of topic {topic}; other relays can: {}",
+                failure.error
+            )))
+        }
+        _ => Answer::Reached,
+    }
 }
