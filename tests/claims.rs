@@ -46,7 +46,7 @@ fn everything(lanes: &[Lane]) -> Read {
         basis: -1,
         rows_max: 10_000,
         shares: vec![10_000; lanes.len()],
-        first_of_key_of: None,
+        first_of_keys_of: Vec::new(),
     }
 }
 

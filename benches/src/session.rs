@@ -27,6 +27,12 @@ impl Producer for Accepting {
     async fn lookup(&self, _: &str) -> Result<u32, Failure> {
         Ok(PARTITIONS)
     }
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        Ok(vec![Some(0); self.lookup(topic).await? as usize])
+    }
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+        Ok(())
+    }
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
         black_box((topic, partition, event.id()));
         self.in_flight.push(index);

@@ -5,7 +5,7 @@ use super::context::{Context, Reports};
 use super::handshake;
 use super::limits::Limits;
 use super::polled::PolledProducer;
-use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause, metadata};
+use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
 use super::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::config::{self, OptionalHeader};
@@ -169,6 +169,14 @@ impl KafkaCluster {
 
     pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
+        self.connect_with(config, batch_bytes).await
+    }
+
+    async fn connect_with(
+        &self,
+        config: ClientConfig,
+        batch_bytes: usize,
+    ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         self.have_token().await?;
         let reports = Arc::new(Reports::default());
         let context = self.context(Arc::clone(&reports));
@@ -288,9 +296,13 @@ impl Publisher for KafkaCluster {
         Ok(())
     }
 
-    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
-        let (producer, _, _) = self.connect().await?;
-        metadata(&producer, topic).await.map(|found| found.partitions)
+    async fn open_for_probes(&self) -> Result<KafkaProducer, Failure> {
+        let (mut config, batch_bytes) = self.producer_config()?;
+        // With the guarantee, one refused row would make the producer fatal and take back the rows of all other topics.
+        // One row of a partition needs no guarantee against gaps.
+        config.set("enable.gapless.guarantee", "false");
+        let (producer, reports, batch_bytes) = self.connect_with(config, batch_bytes).await?;
+        Ok(self.wrap(producer, reports, batch_bytes))
     }
 }
 

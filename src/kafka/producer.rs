@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// How long a topic's metadata may take.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the brokers may take to answer a question of the prober.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// One idempotent producer, with its own polling thread inside of librdkafka.
 pub struct KafkaProducer {
@@ -67,8 +69,9 @@ pub(super) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<Fail
 
 impl Producer for KafkaProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
-        let found =
-            metadata(&self.producer, topic).await.map_err(|failure| self.cause().unwrap_or(failure))?;
+        let found = metadata(&self.producer, topic, METADATA_TIMEOUT)
+            .await
+            .map_err(|failure| self.cause().unwrap_or(failure))?;
         self.topic.replace(Some(topic.to_owned()));
         let limit = self.limits.of(topic, found.broker).await;
         if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
@@ -77,7 +80,29 @@ impl Producer for KafkaProducer {
             let error = format!("topic {topic} takes requests of at most {limit} bytes");
             return Err(SMALLER_BATCHES.failure(error));
         }
-        Ok(found.partitions)
+        Ok(found.leaders.len() as u32)
+    }
+
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        match metadata(&self.producer, topic, PROBE_TIMEOUT).await {
+            Ok(found) => Ok(found.leaders),
+            Err(failure) => Err(self.reports.refused().unwrap_or(failure)),
+        }
+    }
+
+    /// By its offsets: ListOffsets goes to the leader itself, and every right to write includes the right to ask it.
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure> {
+        let (client, name) = (self.producer.share(), topic.to_owned());
+        let ask =
+            move || client.client().fetch_watermarks(&name, partition as i32, PROBE_TIMEOUT).map(|_| ());
+        match tokio::task::spawn_blocking(ask).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let what = format!("asking the leader of partition {partition} of topic {topic}");
+                Err(failure(&what, &error))
+            }
+            Err(error) => Err(Failure::unknown(error.to_string())),
+        }
     }
 
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
@@ -157,30 +182,30 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
 }
 
 /// A topic that exists.
-pub(super) struct Found {
-    pub(super) partitions: u32,
+struct Found {
+    /// Of each partition.
+    leaders: Vec<Option<i32>>,
     /// A broker that answers.
     broker: Option<i32>,
 }
 
 /// What the brokers say of the topic, asked by this very producer.
-pub(super) async fn metadata(producer: &PolledProducer, topic: &str) -> Result<Found, Failure> {
+async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> Result<Found, Failure> {
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
-        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT))
-            .await;
+        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), within)).await;
     let what = format!("looking topic {topic} up");
     match fetched {
         Ok(Ok(metadata)) => {
             let broker = metadata.brokers().first().map(MetadataBroker::id);
-            partitions(&metadata, topic).map(|partitions| Found { partitions, broker })
+            leaders(&metadata, topic).map(|leaders| Found { leaders, broker })
         }
         Ok(Err(error)) => Err(failure(&what, &error)),
         Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),
     }
 }
 
-fn partitions(metadata: &Metadata, topic: &str) -> Result<u32, Failure> {
+fn leaders(metadata: &Metadata, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let failed =
         |code: RDKafkaErrorCode| super::failure::reason(code).failure(format!("topic {topic}: {code}"));
@@ -189,7 +214,15 @@ fn partitions(metadata: &Metadata, topic: &str) -> Result<u32, Failure> {
         Some(found) => match found.error() {
             Some(code) => Err(failed(code.into())),
             None if found.partitions().is_empty() => Err(failed(RDKafkaErrorCode::UnknownTopicOrPartition)),
-            None => Ok(found.partitions().len() as u32),
+            None => {
+                let mut leaders = vec![None; found.partitions().len()];
+                for partition in found.partitions() {
+                    if let Some(leader) = leaders.get_mut(partition.id() as usize) {
+                        *leader = Some(partition.leader()).filter(|leader| *leader >= 0);
+                    }
+                }
+                Ok(leaders)
+            }
         },
     }
 }

@@ -56,7 +56,8 @@ impl Asking<'_, '_> {
         read: &Read,
         id: i64,
     ) -> Result<Option<String>, Fault> {
-        let this = Read { first_of_key_of: Some(id), lows: vec![i64::MIN; lanes.len()], ..read.clone() };
+        let witnesses = lanes.iter().map(|lane| (*lane, id)).collect();
+        let this = Read { first_of_keys_of: witnesses, lows: vec![i64::MIN; lanes.len()], ..read.clone() };
         let values = Values::new(statements, lanes, &this);
         self.run("SAVEPOINT whole").await?;
         let whole = self.rows(&statements.read_row, &values.typed()).await;

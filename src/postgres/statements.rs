@@ -28,7 +28,7 @@ pub struct Statements {
     pub(super) dead_letter: String,
     pub(super) hold: String,
     pub(super) block: String,
-    pub(super) witness: String,
+    pub(super) witnesses: String,
     pub(super) look: String,
     pub(super) writers: String,
     pub(super) backlog: String,
@@ -63,7 +63,7 @@ const VERSIONS: &str = "(
     SELECT version, (removals << 32) | pg_relation_filenode({outbox_literal}::regclass)::bigint AS basis FROM {hold_version} OFFSET 0
 ) v";
 
-/// Which row a held topic is probed with: the first unsent one of the key that row $7 belongs to. None if it is paused.
+/// Which row a held topic is probed with: the first unsent one of the key of its witness. None if it is paused.
 const FIRST_OF_KEY: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
@@ -113,7 +113,7 @@ LEFT JOIN LATERAL (
            p.too_large,
            CASE WHEN p.too_large IS NULL THEN p.headers END,
            p.created_at{p_ctid}
-    FROM unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)
+    FROM {lanes}
     CROSS JOIN LATERAL (
         SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
                {too_large} AS too_large,
@@ -132,7 +132,7 @@ const THIS_ROW: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
     AND o.id > l.low AND $3::bigint IS NOT NULL
-    AND o.id = $7::bigint";
+    AND o.id = l.witness";
 
 /// The first row that [`READ`] would give, without what may be large or damaged. It has the columns of [`READ`]; as too
 /// large, it can never be taken for a record without a payload.
@@ -148,6 +148,12 @@ LEFT JOIN LATERAL (
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT 1
 ) p ON true";
+/// The lanes of a read.
+const LANES_READ: &str = "unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)";
+
+/// The same with a row of a key for each entry, of which the first unsent row of that key is read.
+const KEYS_READ: &str =
+    "unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, witness)";
 
 /// The length of an event in bytes if no record can hold it, else NULL. What is compared is never more than what the
 /// record needs, so that nothing is refused that Kafka might take.
@@ -231,35 +237,37 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, re
 JOIN {outbox} o ON o.id = r.id AND o.sent_at IS NULL
 ON CONFLICT (outbox_id) DO NOTHING";
 
-/// A row of a held topic, $1, to probe it with: of the key that met the failure, as long as it has unsent rows. If a
-/// topic rejects whatever comes ($2), another row may fare better: any of its rows then, as chance has it.
-const WITNESS: &str = "
-SELECT lane, id
-FROM (
-    SELECT 1 AS choice, (hashtext(h.aggregate_id) & 63)::smallint AS lane, p.id
+/// A row of each of these held topics, $1, to probe it with: of the key that met the failure, as long as it has unsent rows.
+/// If a topic rejects every row ($2), another row may fare better: then any of its rows, chosen at random. The second
+/// branch runs only if the first one found nothing. A key that is too long for an index entry is not fetched.
+const WITNESSES: &str = "
+SELECT d.topic, w.lane, w.id, CASE WHEN octet_length(w.aggregate_id) <= 8192 THEN w.aggregate_id END
+FROM unnest($1::text[], $2::boolean[]) AS d(topic, any_row)
+CROSS JOIN LATERAL (
+    SELECT (hashtext(h.aggregate_id) & 63)::smallint AS lane, p.id, p.aggregate_id
     FROM {hold} h
     CROSS JOIN LATERAL (
-        SELECT o.id
+        SELECT o.id, o.aggregate_id
         FROM {outbox} o
         WHERE (hashtext(o.aggregate_id) & 63) = (hashtext(h.aggregate_id) & 63) AND o.sent_at IS NULL
           AND o.aggregate_id = h.aggregate_id AND {of_topic} AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
     ) p
-    WHERE h.topic = $1::text AND NOT $2::boolean
+    WHERE h.topic = d.topic AND NOT d.any_row
     UNION ALL
-    (SELECT 2, l.lane, p.id
+    (SELECT l.lane, p.id, p.aggregate_id
     FROM (SELECT lane FROM unnest($3::smallint[]) AS lanes(lane) ORDER BY random()) AS l
     CROSS JOIN LATERAL (
-        SELECT o.id
+        SELECT o.id, o.aggregate_id
         FROM {outbox} o
         WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND {of_topic} AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
     ) p
     LIMIT 1)
-) AS w
-LIMIT 1";
+    LIMIT 1
+) AS w";
 
 /// One indexed probe a lane.
 const LOOK: &str = "
@@ -353,7 +361,7 @@ impl Statements {
                 .replace("{key_not_paused}", KEY_NOT_PAUSED)
                 .replace("{of_type}", of_type)
                 .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
-                .replace("{of_topic}", "{topic_of_row} = $1::text")
+                .replace("{of_topic}", "{topic_of_row} = d.topic")
                 .replace("{topic_of_row}", &topic_of_row(template))
                 .replace("{length}", &payload.length_sql("o.payload"))
                 .replace("{payload_bytes}", &payload.bytes_sql("payload"))
@@ -369,10 +377,10 @@ impl Statements {
             table: table.clone(),
             template: template.clone(),
             lock: render(LOCK),
-            read: render(READ),
-            read_first: render(&READ.replace("{pending}", "{first_of_key}")),
+            read: render(&READ.replace("{lanes}", LANES_READ)),
+            read_first: render(&READ.replace("{lanes}", KEYS_READ).replace("{pending}", "{first_of_key}")),
             read_head: render(READ_HEAD),
-            read_row: render(&READ.replace("{pending}", THIS_ROW)),
+            read_row: render(&READ.replace("{lanes}", KEYS_READ).replace("{pending}", THIS_ROW)),
             mark: render(MARK),
             mark_around_locks: render(MARK_AROUND_LOCKS),
             delete: render(DELETE),
@@ -380,7 +388,7 @@ impl Statements {
             dead_letter: render(DEAD_LETTER),
             hold: render(HOLD),
             block: render(BLOCK),
-            witness: render(WITNESS),
+            witnesses: render(WITNESSES),
             look: render(LOOK),
             writers: render(WRITERS),
             backlog: render(BACKLOG),
@@ -418,9 +426,9 @@ impl Statements {
 
 /// If all types share one topic, a key is one key whatever the type: records of it have one order.
 const OF_TYPE: &str = " AND b.aggregate_type = o.aggregate_type";
-const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = $7::bigint)";
+const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)";
 const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
-        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $7::bigint)";
+        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = l.witness)";
 
 /// What an unsent row `o` waits for, as conditions of SQL, with the names of the tables still to be filled in.
 pub(super) struct Waits {

@@ -12,8 +12,9 @@
 
 use super::Relay;
 use super::batch::{Batch, Reach};
+use super::elsewhere;
 use super::event::Event;
-use super::failure::{Failure, Fault};
+use super::failure::{Failure, Fault, FaultKind};
 use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
@@ -158,7 +159,7 @@ impl Ask {
             basis: start.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
-            first_of_key_of: None,
+            first_of_keys_of: Vec::new(),
         };
         Ask { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
@@ -215,6 +216,10 @@ async fn publish<C: Claim, P: Publisher>(
         batch.saw_holds(slice.hold_version);
         relay.saw(ask.start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
+        if relay.probes_any_of(&batch.rows()[from..]) {
+            batch.cut();
+            return Err(probed_just_now());
+        }
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
         if slice.end == End::More && full {
             batch.cut();
@@ -231,6 +236,11 @@ async fn publish<C: Claim, P: Publisher>(
     fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
     Ok(versions)
+}
+
+fn probed_just_now() -> Fault {
+    let message = "a probe of its topic has an event of this claim in flight".to_owned();
+    Fault { kind: FaultKind::Contended, doing: "reading events", message }
 }
 
 /// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a
@@ -268,8 +278,16 @@ async fn hear<E: Event, P: Publisher>(
         // That others were acknowledged may have been just before Kafka went away altogether.
         let answers = timeout_at(deadline, relay.publisher.probe()).await;
         session.absorb(batch);
-        if matches!(answers, Ok(Ok(_))) && session.hold_stuck(batch, relay.heard_since(begun), patience) {
-            return;
+        if matches!(answers, Ok(Ok(_))) {
+            let mut silent = session.silent(batch);
+            silent.sort_unstable();
+            if let Some(failure) = elsewhere::cut_off(relay, silent).await {
+                session.absorb(batch);
+                return session.close(failure);
+            }
+            if session.hold_stuck(batch, relay.heard_since(begun), patience) {
+                return;
+            }
         }
         look_at = Instant::now() + STUCK_LOOK_EVERY;
     }

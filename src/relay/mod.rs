@@ -16,14 +16,17 @@ pub mod backoff;
 pub mod batch;
 pub mod board;
 pub mod cycle;
+pub mod elsewhere;
 pub mod event;
 pub mod failure;
 pub mod fence;
+mod flight;
 pub mod gate;
 pub mod holding;
 pub mod judge;
 pub mod lane;
 pub mod large_rows;
+mod leaders;
 pub mod looking;
 pub mod marks;
 pub mod narrow;
@@ -42,12 +45,14 @@ pub mod rejections;
 pub mod scout;
 pub mod session;
 pub mod stats;
+mod turns;
 pub mod width;
 pub mod worker;
 
 use acknowledged::{Acknowledged, Seen};
 use batch::{Batch, OnRejected};
 use board::Board;
+use elsewhere::Elsewhere;
 use event::Event;
 use gate::Gate;
 use holding::Holding;
@@ -62,10 +67,12 @@ use rejections::Rejections;
 use session::{Session, Tally};
 use stats::Stats;
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// Locks of others are ordinary as long as they are gone soon: operators' statements, deadlocks.
 const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
@@ -90,6 +97,8 @@ pub struct Relay<P> {
     pub refusals: Refusals,
     /// Acknowledged, not yet settled.
     pub acknowledged: RefCell<Acknowledged>,
+    /// Rows in flight that probe held topics, without the locks of their lanes: by id and event_id.
+    probing: RefCell<HashSet<(i64, Uuid)>>,
     /// Whether Postgres works.
     pub postgres: Outage,
     /// Whether Kafka works.
@@ -102,6 +111,8 @@ pub struct Relay<P> {
     without_holds: Cell<Option<Instant>>,
     /// Topics that were said to be held.
     holding: Holding,
+    /// What other relays can reach and this one cannot.
+    elsewhere: Elsewhere,
     /// Rows that were said to be refused.
     rejections: Rejections,
     /// What happened, for metrics, health and status.
@@ -154,12 +165,14 @@ impl<P> Relay<P> {
             marks,
             refusals: Refusals::new(),
             acknowledged: RefCell::new(Acknowledged::new()),
+            probing: RefCell::default(),
             postgres: Outage::new("Postgres"),
             kafka: Outage::new("Kafka"),
             locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
             narrowing: Narrowing::new(),
             without_holds: Cell::new(None),
             holding: Holding::default(),
+            elsewhere: Elsewhere::default(),
             rejections: Rejections::default(),
             stats,
             clock: Cell::new(None),
@@ -241,6 +254,13 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Whether the prober has one of these rows in flight. A claim reads such a row only if its hold disappeared meanwhile;
+    /// if it published the row as well, the row would be stored twice.
+    fn probes_any_of<E: Event>(&self, rows: &[E]) -> bool {
+        let probing = self.probing.borrow();
+        !probing.is_empty() && rows.iter().any(|row| probing.contains(&(row.id(), row.event_id())))
+    }
+
     /// Takes in what Kafka said to a batch.
     fn heard<E: Event, S: Producer>(&self, session: &Session<S>, batch: &Batch<E>) {
         if batch.sent().next().is_some() {
@@ -309,7 +329,10 @@ impl<P> Relay<P> {
                  follow",
             );
         }
-        for Held { topic, why, .. } in &settlement.held {
+        for Held { topic, why, witness } in &settlement.held {
+            if why.reason == reason::STUCK.word {
+                self.elsewhere.held(topic, witness.id());
+            }
             if !self.holding.begins(topic) {
                 tracing::debug!(topic, reason = why.reason, "held already: {}", why.error);
                 continue;

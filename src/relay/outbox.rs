@@ -88,8 +88,9 @@ pub struct Read {
     pub rows_max: usize,
     /// One for each lane of the claim: at most this many rows of it.
     pub shares: Vec<usize>,
-    /// Only the first unsent row of the key that this row belongs to, held or not: what a topic is probed with.
-    pub first_of_key_of: Option<i64>,
+    /// If not empty, only the first unsent row of the key of each of these rows, held or not: what topics are probed with.
+    /// `lows` and `shares` have one entry for each of them then, and the rows come in this order.
+    pub first_of_keys_of: Vec<(Lane, i64)>,
 }
 
 /// The first row of a lane.

@@ -101,6 +101,9 @@ reasons! {
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker answers",
         "look at [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network between";
+    BROKER_UNREACHABLE = Cluster, "broker-unreachable",
+        "this relay cannot reach a broker that other relays reach; it leaves its work to them",
+        "check the network between this relay's host and that broker: routes, firewalls, and the address that the broker advertises";
     CONFIGURATION = Cluster, "configuration",
         "the Kafka client cannot be made of the settings",
         "mend what the error names in [kafka.properties]; `outbox-relay check-config` says more";

@@ -67,6 +67,9 @@ impl Scene<'_> {
             }
             Disaster::LeaderChange => self.broker.block(place, any_time(Duration::from_secs(2))),
             Disaster::PartitionStuck => self.broker.block(place, any_time(3 * PUBLISH_TIMEOUT)),
+            Disaster::CutFromLeader => {
+                _ = relay.process().map(|process| process.cut_leader(place, 6 * PUBLISH_TIMEOUT));
+            }
             Disaster::TopicDeleted => {
                 self.broker.delete_topic(topic);
                 sleep(any_time(Duration::from_secs(5))).await;

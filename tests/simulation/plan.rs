@@ -95,6 +95,8 @@ pub enum Disaster {
     LeaderChange,
     /// A partition takes nothing for long, while others go on.
     PartitionStuck,
+    /// One relay, and no other, cannot reach the leader of a partition for long. Not among ALL, whose schedules stay as they are.
+    CutFromLeader,
     TopicDeleted,
     /// It goes and comes several times within moments.
     TopicFlickers,
@@ -183,6 +185,8 @@ pub enum Sabotage {
     BlockedBehindOpenRow,
     /// A relay that was frozen records its settlement although its claim has ended.
     SettledAfterTakeover,
+    /// A relay does not see that another one publishes to a topic that it has held.
+    ReleasesUnnoticed,
     /// The reaper deletes by age, sent or not.
     ReapsUnsent,
     /// A row that cannot be read is left out, and those behind it are read.

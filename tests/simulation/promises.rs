@@ -1,7 +1,7 @@
 //! The judge: knows what was written and what Kafka has, and sees a promise break at the moment it does.
 
 use super::event::SimEvent;
-use super::plan::Plan;
+use super::plan::{Disaster, Plan};
 use super::postgres::Scope;
 use super::world::{World, add};
 use std::cell::RefCell;
@@ -74,6 +74,8 @@ pub struct Outcome {
     pub lost_by_failover: usize,
     pub interruptions: usize,
     pub settlements_lost: usize,
+    /// How many times a topic was held since it was silent.
+    pub stuck: usize,
     /// From the last fault until everything was settled.
     pub settled_after: Duration,
 }
@@ -265,6 +267,7 @@ impl Promises {
         let mut outcome = Outcome {
             interruptions: self.world.count.interruptions.get() as usize,
             settlements_lost: self.world.count.settlements_lost.get() as usize,
+            stuck: self.world.count.stuck.get() as usize,
             settled_after: self.world.count.settled_after.get(),
             ..Outcome::default()
         };
@@ -290,6 +293,13 @@ impl Promises {
         if wronged > tolerated {
             self.world.violate(|| format!("{wronged} innocent events were rejected one by one"));
         }
+        // A relay that is cut off from one leader holds its topic, finds that others reach it, and does so no more. Each of
+        // its workers may have a batch under way when the others lift the hold.
+        let cuts_leaders = plan.disasters > 0 && plan.kinds == [Disaster::CutFromLeader] && plan.relays > 1;
+        if cuts_leaders && outcome.stuck > plan.disasters as usize * (1 + plan.workers) {
+            self.world
+                .violate(|| format!("topics were held {} times by a relay that is cut off", outcome.stuck));
+        }
         if outcome.duplicates > bound {
             self.world.violate(|| format!("{} duplicates, and only {bound} are excused", outcome.duplicates));
         }
@@ -310,6 +320,7 @@ impl Outcome {
         self.lost_by_failover += other.lost_by_failover;
         self.interruptions += other.interruptions;
         self.settlements_lost += other.settlements_lost;
+        self.stuck += other.stuck;
         self.settled_after = self.settled_after.max(other.settled_after);
     }
 }

@@ -4,6 +4,7 @@
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
 use super::run::run;
+use super::schedules::one_leader_unreachable;
 use std::time::Duration;
 
 /// Runs the schedules of a plan with this rule broken, until a promise breaks in the way that this breach brings about.
@@ -70,6 +71,11 @@ fn topics_that_come_and_go(seed: u64) -> Plan {
 
 fn freezes(seed: u64) -> Plan {
     Plan { disasters: 4, kinds: &[Disaster::FreezeLong], ..Plan::busy(seed) }
+}
+
+#[test]
+fn a_relay_that_does_not_see_what_others_reach() {
+    must_be_caught(Sabotage::ReleasesUnnoticed, one_leader_unreachable, 60, "by a relay that is cut off");
 }
 
 #[test]

@@ -308,6 +308,44 @@ fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
+/// The probe's row is in flight without the lock of its lane when its leader takes long to answer.
+#[test]
+fn a_hold_that_is_deleted_while_its_probe_waits_costs_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        relays: 1,
+        writers: 3,
+        transactions: 8,
+        holds_by_hand: 8,
+        disasters: 6,
+        ..strikes(seed, &[Disaster::LeaderChange])
+    });
+}
+
+#[test]
+fn a_relay_cut_off_from_one_leader_leaves_its_topic_to_the_others() {
+    let outcome = explore(one_leader_unreachable, 100);
+    assert!(outcome.stuck > 0, "nothing was held: {outcome:?}");
+    assert_eq!(outcome.dead, 0);
+}
+
+/// Two relays, of which one loses a leader while writers go on.
+pub fn one_leader_unreachable(seed: u64) -> Plan {
+    Plan {
+        relays: 2,
+        workers: 1,
+        writers: 3,
+        transactions: 60,
+        writing: Duration::from_secs(60),
+        topics: 2,
+        rolls_back: 0,
+        long_transaction: 0,
+        prepares: 0,
+        disasters: 1,
+        kinds: &[Disaster::CutFromLeader],
+        ..Plan::calm(seed)
+    }
+}
+
 /// What a failure prints is what happened: the same seed gives the same, with or without a history.
 #[test]
 fn a_seed_repeats_itself() {

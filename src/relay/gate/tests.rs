@@ -34,8 +34,8 @@ impl Publisher for Answering {
         self.probes.set(self.probes.get() + 1);
         Ok(())
     }
-    async fn probe_topic(&self, _: &str) -> Result<u32, Failure> {
-        Ok(1)
+    async fn open_for_probes(&self) -> Result<LateReporter, Failure> {
+        self.open().await
     }
 }
 

@@ -29,9 +29,6 @@ impl Publisher for Refusing {
     async fn probe(&self) -> Result<(), Failure> {
         Ok(())
     }
-    async fn probe_topic(&self, _: &str) -> Result<u32, Failure> {
-        Ok(1)
-    }
 }
 
 /// What becomes of the first of two suspects.

@@ -69,6 +69,14 @@ impl<P: Producer> Session<P> {
         true
     }
 
+    /// The partitions whose rows wait for their reports, by topic.
+    pub fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
+        let waits = |index: &usize| *batch.fate(*index) == Fate::Open;
+        let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
+        let places: HashSet<Place> = places.filter_map(|(_, place)| *place).collect();
+        places.into_iter().map(|place| (self.topic(place).to_owned(), place.partition)).collect()
+    }
+
     /// Topics of the current batch of which Kafka has acknowledged rows.
     pub fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
         let mut seen = vec![false; self.topics.len()];

@@ -28,6 +28,12 @@ impl Producer for LateReporter {
         let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
         if topic == "events.missing" { Err(missing()) } else { Ok(1) }
     }
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        Ok(vec![Some(0); self.lookup(topic).await? as usize])
+    }
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+        Ok(())
+    }
     fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
         if self.refuses == Some(index) {
             return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));

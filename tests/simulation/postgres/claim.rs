@@ -110,15 +110,19 @@ impl SimClaim<'_> {
             let low = if valid { read.lows[place] } else { i64::MIN };
             low.max(wrong_marks.low(lanes[place]))
         };
-        let mut rows = match read.first_of_key_of {
-            Some(id) => server.first_of_key_of(id),
-            None => server.pending(self.transaction, lanes, low),
+        let mut rows: Vec<SimEvent> = if read.first_of_keys_of.is_empty() {
+            server.pending(self.transaction, lanes, low)
+        } else {
+            read.first_of_keys_of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect()
         };
         let mut left = read.shares.clone();
-        if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
+        if let Some(early) = self.early.take().filter(|_| read.first_of_keys_of.is_empty()) {
             rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
         }
         rows.retain(|row| {
+            if !read.first_of_keys_of.is_empty() {
+                return true;
+            }
             let place = lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
             let within = left[place] > 0;
             left[place] -= usize::from(within);
@@ -311,6 +315,9 @@ async fn record(
     for held in &settlement.held {
         let topic = topic_number(held.topic);
         if server.held(Some(topic)).is_none() {
+            if held.why.reason == "stuck" {
+                add(&server.world.count.stuck, 1);
+            }
             server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
         }
     }
