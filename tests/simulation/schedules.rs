@@ -258,46 +258,6 @@ fn holds_that_cannot_be_recorded_cost_no_duplicate() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_costs_no_duplicate_and_harms_only_its_key() {
-    let plan = |seed| Plan { unreadable: 60, requeues: 3, ..Plan::calm(seed) };
-    let outcome = explore(plan, 500);
-    assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
-}
-
-#[test]
-fn rows_that_cannot_be_read_among_faults_of_postgres_lose_and_reorder_nothing() {
-    let plan = |seed| Plan {
-        unreadable: 100,
-        poison: 50,
-        requeues: 2,
-        put_backs: 2,
-        pauses: 2,
-        postgres_breaks: 20,
-        commit_answer_lost: 100,
-        row_locks: 3,
-        ..strikes(seed, &[Disaster::FailsOver, Disaster::Kill, Disaster::TopicDenied])
-    };
-    explore(plan, 500);
-}
-
-#[test]
-fn statements_that_manage_few_lanes_in_time_still_come_to_an_end() {
-    let plan = |seed| Plan { lanes_in_time: 1 + seed as usize % 5, ..Plan::calm(seed) };
-    let outcome = explore(plan, 250);
-    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters");
-}
-
-#[test]
-fn holds_that_cannot_be_recorded_cost_no_duplicate() {
-    let plan = |seed| Plan {
-        relays: 1,
-        hold_locks: 6,
-        ..strikes(seed, &[Disaster::TopicDenied, Disaster::TopicDeleted])
-    };
-    each(plan, 250, |_, outcome| (outcome.duplicates, outcome.dead) == (0, 0));
-}
-
-#[test]
 fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     let plan = |seed| Plan {
         rejections_before_hold: 2,
