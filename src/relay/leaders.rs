@@ -26,7 +26,7 @@ impl Candidate {
         let partitions = leaders.len() as u32;
         let partition = witness.key.as_deref().map_or(0, |key| partition::of(key, partitions));
         let leader = leaders.get(partition as usize).copied().flatten();
-        Candidate { due, witness, partition, partitions, leader }
+        Candidate { due, witness, partitions, partition, leader }
     }
 }
 
