@@ -27,6 +27,6 @@ RUN apt-get update \
 COPY --from=build /out/outbox-relay /usr/bin/outbox-relay
 # A user that owns nothing; by number, so that Kubernetes can see that it is not root.
 USER 65532:65532
-EXPOSE 9187
+EXPOSE 10187
 ENTRYPOINT ["/usr/bin/outbox-relay"]
 CMD ["run", "--config", "/etc/outbox-relay/config.toml"]

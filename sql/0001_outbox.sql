@@ -104,7 +104,8 @@ CREATE TABLE {act} (
 -- Counts the changes of the set of holds, blocked keys and pauses. The claim reads it in the snapshot in which it reads the rows.
 CREATE TABLE {hold_version} (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-    version   bigint  NOT NULL DEFAULT 0
+    version   bigint  NOT NULL DEFAULT 0,                                     -- every change
+    removals  bigint  NOT NULL DEFAULT 0                                      -- changes after which rows may be readable again
 );
 INSERT INTO {hold_version} DEFAULT VALUES;
 
@@ -114,7 +115,7 @@ INSERT INTO {hold_version} DEFAULT VALUES;
 CREATE FUNCTION {hold_changed}() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE {hold_version} SET version = version + 1;
+    UPDATE {hold_version} SET version = version + 1, removals = removals + (TG_OP <> 'INSERT')::integer;
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION {hold_changed}() FROM PUBLIC;

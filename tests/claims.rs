@@ -43,10 +43,10 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
 fn everything(lanes: &[Lane]) -> Read {
     Read {
         lows: vec![i64::MIN; lanes.len()],
-        hold_version: -1,
+        basis: -1,
         rows_max: 10_000,
         shares: vec![10_000; lanes.len()],
-        first_of_key_of: None,
+        first_of_keys_of: Vec::new(),
     }
 }
 

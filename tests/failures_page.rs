@@ -49,6 +49,8 @@ fn sqlstates() -> String {
             FaultKind::Unavailable => "unavailable",
             FaultKind::Contended => "contended",
             FaultKind::Refused => "refused",
+            FaultKind::Data => "data",
+            FaultKind::TimedOut => "timed out",
         };
         table += &format!("| {} | {kind} | {} | {} |\n", entry.state, entry.means, entry.remedy);
     }

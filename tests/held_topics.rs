@@ -1,9 +1,19 @@
 //! A topic that cannot be written to holds back its own rows and no others, and its rows flow once it can.
 
+use outbox_relay::config;
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::holds::PostgresHolds;
+use outbox_relay::postgres::payload::PayloadType;
+use outbox_relay::postgres::statements::Statements;
+use outbox_relay::relay::prober::Holds;
+use outbox_relay::relay::stats::Stats;
 use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::consumer::{self, Record};
+use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
@@ -13,6 +23,9 @@ use crate::support::wait::wait_until;
 const STALLED: Duration = Duration::from_secs(30);
 /// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Of 560 topics; they take 5 s on a machine that does nothing else.
+const RELEASED_WITHIN: Duration = Duration::from_secs(60);
 
 async fn assert_held(outbox: &Outbox, kinds: &[String]) {
     let mut expected: Vec<_> =
@@ -77,6 +90,69 @@ async fn twenty_missing_topics_hold_back_only_their_own_rows() {
     assert!(relay.stop().await.success());
     println!("{}", outbox.check().await.assert_exact());
     outbox.drop().await;
+}
+
+/// All of them wait for their probes, each as long as it ever does.
+#[tokio::test]
+async fn five_hundred_and_sixty_held_topics_are_released_within_seconds_of_their_creation() {
+    const TOPICS: usize = 560;
+    let mut outbox = Outbox::create("released560", 1).await;
+    let kinds: Vec<String> = (0..TOPICS).map(|number| format!("missing-{number}")).collect();
+    for kind in &kinds {
+        rows::insert(&outbox, kind, 2, 0..2, Filling::Nothing).await;
+    }
+    let mut relay = outbox.start_relay().await;
+    let held = "SELECT count(*) FROM app.outbox_hold";
+    wait_until("all topics are held", STALLED, async || outbox.count(held).await == TOPICS as i64).await;
+    let probed = "SELECT min(probes)::bigint FROM app.outbox_hold";
+    wait_until("all topics were probed often", STALLED, async || outbox.count(probed).await >= 4).await;
+    let names: Vec<String> = kinds.iter().map(|kind| outbox.topic(kind)).collect();
+    outbox.cluster.create_many(&names).await;
+    let begun = Instant::now();
+    // One after the other it would take 150 s on a machine that does nothing else.
+    wait_until("no topic is held", RELEASED_WITHIN, async || outbox.count(held).await == 0).await;
+    let released = begun.elapsed();
+    kinds.iter().for_each(|kind| outbox.add_topic(kind));
+    outbox.wait_until_drained(STALLED).await;
+    println!("{TOPICS} topics were released {released:.1?} after they were created");
+    assert!(relay.stop().await.success());
+    println!("{}", outbox.check().await.assert_exact());
+    outbox.cluster.delete_many(&names).await;
+    outbox.drop_database().await;
+}
+
+/// Without its trigger, a new key does not change the version: so a count that sees it was made for nothing.
+#[tokio::test]
+async fn blocked_keys_are_counted_only_when_the_set_of_holds_has_changed() {
+    const BLOCK: &str = "INSERT INTO app.outbox_blocked_key
+        (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
+        VALUES ('order', $1, $2, gen_random_uuid(), 'events.order', 'invalid-record', 'for the test')";
+    let outbox = Outbox::without_topics("counted").await;
+    let mut holds = holds(&outbox);
+    let block = async |key: &str, id: i64| _ = outbox.client.execute(BLOCK, &[&key, &id]).await.unwrap();
+    block("a", 1).await;
+    assert_eq!(holds.count().await.unwrap().keys, 1);
+    run(&outbox.client, "ALTER TABLE app.outbox_blocked_key DISABLE TRIGGER hold_changed").await;
+    block("b", 2).await;
+    assert_eq!(holds.count().await.unwrap().keys, 1, "the version is the same");
+    run(&outbox.client, "ALTER TABLE app.outbox_blocked_key ENABLE TRIGGER hold_changed").await;
+    block("c", 3).await;
+    assert_eq!(holds.count().await.unwrap().keys, 3);
+    outbox.drop().await;
+}
+
+fn holds(outbox: &Outbox) -> PostgresHolds {
+    let settings = [
+        ("POSTGRES__URL", outbox.relay_url()),
+        ("KAFKA__BOOTSTRAP_SERVERS", "localhost:9092".to_owned()),
+        ("OUTBOX__TABLE", "app.outbox".to_owned()),
+    ];
+    let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
+    let config = config::load(None, settings.into_iter()).unwrap();
+    let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
+    let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
+    let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
+    PostgresHolds::new(database, Rc::new(statements), table.clone())
 }
 
 fn seq(record: &Record) -> i64 {

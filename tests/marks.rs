@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::consumer::read_all;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
+use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{self, Load, Writers};
 
@@ -36,6 +37,76 @@ async fn rows_that_are_put_back_below_the_marks_are_found_by_the_sweep() {
     assert_eq!(records.iter().filter(|r| r.key.as_deref() == Some(b"restored")).count(), 1);
     drop(relay);
     outbox.drop().await;
+}
+
+const BELOW_ONE: &str = "found below the low-water mark of a lane";
+const BELOW_SEVERAL: &str = "marks_reset";
+
+/// Publishes events of 300 keys, which are in nearly all lanes, round after round. Each round begins when the one before is
+/// sent. Then the ids begin again, and more rounds follow. Returns how often a sweep found one lane's events below its mark,
+/// and how often several.
+async fn rounds_after(test: &str, begin_again: &str) -> (usize, usize) {
+    const KEYS: i64 = 300;
+    let outbox = Outbox::create(test, 3).await;
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER id RESTART WITH 100000").await;
+    let mut relay = outbox.start_relay().await;
+    let mut number = 0;
+    let mut round = async || {
+        rows::insert(&outbox, "order", KEYS, number..number + KEYS, Filling::Nothing).await;
+        number += KEYS;
+        outbox.wait_until_drained(Duration::from_secs(120)).await;
+    };
+    // Long enough for several fences, so that the marks are high.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        round().await;
+    }
+    run(&outbox.client, begin_again).await;
+    let (mut rounds, begun) = (0, Instant::now());
+    while rounds < 20 || begun.elapsed() < Duration::from_secs(3) {
+        round().await;
+        rounds += 1;
+    }
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    let log = relay.log();
+    outbox.drop().await;
+    (log.matches(BELOW_ONE).count(), log.matches(BELOW_SEVERAL).count())
+}
+
+#[tokio::test]
+async fn events_after_a_truncate_that_restarts_the_ids_wait_for_no_sweep() {
+    let found = rounds_after("ids_truncated", "TRUNCATE app.outbox RESTART IDENTITY").await;
+    assert_eq!(found, (0, 0));
+}
+
+#[tokio::test]
+async fn events_in_another_table_that_takes_the_name_of_the_outbox_wait_for_no_sweep() {
+    let renamed = "BEGIN;
+                   ALTER TABLE app.outbox RENAME TO outbox_before;
+                   CREATE TABLE app.outbox (LIKE app.outbox_before INCLUDING ALL);
+                   GRANT ALL ON app.outbox TO PUBLIC;
+                   COMMIT";
+    assert_eq!(rounds_after("ids_renamed", renamed).await, (0, 0));
+}
+
+#[tokio::test]
+async fn events_below_the_marks_after_a_restarted_sequence_wait_for_one_sweep() {
+    let restarted = "DELETE FROM app.outbox; ALTER TABLE app.outbox ALTER id RESTART WITH 1";
+    assert_eq!(rounds_after("ids_restarted", restarted).await, (0, 1));
+}
+
+#[tokio::test]
+async fn one_very_large_id_keeps_the_other_events_waiting_for_one_sweep() {
+    let large = "WITH event AS (
+                     INSERT INTO app.outbox (id, aggregate_type, aggregate_id, event_type, payload)
+                     OVERRIDING SYSTEM VALUE
+                     VALUES (1000000000000000, 'order', 'large', 'Changed', '{\"seq\":1}')
+                     RETURNING event_id, aggregate_type, aggregate_id, payload
+                 )
+                 INSERT INTO app.ledger (event_id, kind, key, seq, value)
+                 SELECT event_id, aggregate_type, aggregate_id, 1, payload::text FROM event";
+    assert_eq!(rounds_after("ids_large", large).await, (0, 1));
 }
 
 /// Vacuum cannot remove the index entries of sent rows while a snapshot is held. What the relay reads of the index is

@@ -1,12 +1,14 @@
 //! Migrations on a real server.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use outbox_relay::postgres::migrate::{self, MIGRATIONS, MigrateError, State};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
 use crate::support::database::{Database, run};
+use crate::support::wait::wait_until;
 
 fn table(name: &str) -> TableName {
     name.parse().unwrap()
@@ -75,6 +77,40 @@ async fn a_lock_that_is_held_ends_in_a_message_not_in_waiting() {
     assert!(error.to_string().contains("pg_blocking_pids()"), "{error}");
     run(&other, "ROLLBACK").await;
     migrate::apply(&mut client, &table("app.outbox")).await.unwrap();
+    database.drop(&[]).await;
+}
+
+/// While a DDL statement waits for its lock, everything else that needs the table waits behind it.
+#[tokio::test]
+async fn migrate_gives_up_a_lock_it_waits_for_and_tries_again() {
+    let database = Database::create("lock_retried").await;
+    let (mut client, other) = (database.connect().await, database.connect().await);
+    let outbox = table("app.outbox");
+    migrate::apply(&mut client, &outbox).await.unwrap();
+    run(
+        &client,
+        "DROP TABLE app.outbox, app.outbox_lane, app.outbox_dead_letter, app.outbox_hold, app.outbox_blocked_key,
+             app.outbox_pause, app.outbox_act, app.outbox_hold_version;
+         DROP FUNCTION app.outbox_hold_changed, app.outbox_enqueue;
+         DELETE FROM app.outbox_migration",
+    )
+    .await;
+    // The migration can read what is applied, and cannot record that it was.
+    run(&other, "BEGIN; LOCK TABLE app.outbox_migration IN SHARE MODE").await;
+    let migration = tokio::spawn(async move {
+        let applied = migrate::apply(&mut client, &outbox).await;
+        applied.map(|applied| applied.len())
+    });
+    let waiting =
+        "SELECT count(*) FROM pg_locks WHERE relation = 'app.outbox_migration'::regclass AND NOT granted";
+    for expected in [1, 0] {
+        wait_until("the migration waits, and then gives up", Duration::from_secs(60), async || {
+            other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == expected
+        })
+        .await;
+    }
+    run(&other, "COMMIT").await;
+    assert_eq!(migration.await.unwrap(), Ok(MIGRATIONS.len()));
     database.drop(&[]).await;
 }
 

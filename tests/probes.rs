@@ -1,5 +1,8 @@
-//! Probes of held topics that come to nothing, because the relay that makes them dies or loses Postgres.
+//! Probes of held topics: those that come to nothing, because the relay that makes them dies or loses Postgres; those whose
+//! answers are late; and when they are made.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::kafka_proxy::{Action, Proxy};
@@ -9,27 +12,39 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(60);
-/// A topic that is handed to one relay for a probe is given to another one after 10 s.
+/// A topic that belongs to one relay for a probe is given to another one after 10 s.
 const AFTER_DEATH: Duration = Duration::from_secs(15);
 /// The same relay probes again as soon as it has a connection.
 const AFTER_FAULT: Duration = Duration::from_secs(8);
 
 fn relay(outbox: &Outbox, kafka: &Proxy) -> Relay {
-    // A claim gives a sign of life every third of this time, by which the test sees that it waits for Kafka.
-    let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
-    relay.set("relay", "takeover_timeout", "1s").set("relay", "publish_timeout", "60s")
+    outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("relay", "publish_timeout", "60s")
 }
 
-/// A held topic to which nothing can be written, and a relay that waits for the answer to a probe.
+async fn hold(outbox: &Outbox, probe_at: &str) {
+    let hold = format!(
+        "INSERT INTO app.outbox_hold (topic, reason, error, probe_at) VALUES ($1, 'stuck', 'for the test', {probe_at})"
+    );
+    outbox.client.execute(&hold, &[&outbox.topic("order")]).await.unwrap();
+}
+
+/// A held topic whose leader answers and stores nothing, and a relay that waits for the answer to a probe.
 async fn in_mid_probe(test: &str) -> (Outbox, Proxy, RelayProcess) {
     let outbox = Outbox::create(test, 1).await;
-    let hold = "INSERT INTO app.outbox_hold (topic, reason, error) VALUES ($1, 'stuck', 'for the test')";
-    outbox.client.execute(hold, &[&outbox.topic("order")]).await.unwrap();
+    hold(&outbox, "now()").await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
     let kafka = Proxy::open().await;
-    kafka.act(|_| Action::Hold);
+    let (topic, probed) = (outbox.topic("order"), Arc::new(AtomicBool::new(false)));
+    let seen = Arc::clone(&probed);
+    kafka.act(move |produce| {
+        if produce.topic != topic {
+            return Action::Pass;
+        }
+        seen.store(true, Ordering::Release);
+        Action::Hold
+    });
     let relay = relay(&outbox, &kafka).start().await;
-    wait_until("a probe waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
+    wait_until("a probe waits for Kafka", STALLED, async || probed.load(Ordering::Acquire)).await;
     (outbox, kafka, relay)
 }
 
@@ -55,15 +70,55 @@ async fn a_relay_killed_in_mid_probe_delays_the_topic_for_seconds() {
 }
 
 #[tokio::test]
-async fn a_connection_lost_in_mid_probe_delays_the_topic_for_seconds() {
+async fn connections_lost_in_mid_probe_delay_the_topic_for_seconds() {
     let (outbox, kafka, mut relay) = in_mid_probe("probe_cut").await;
-    assert_eq!(outbox.end_waiting_claims().await, 1);
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1";
+    let ended: i64 = outbox.client.query_one(end, &[&relay.name]).await.unwrap().get(0);
+    assert!(ended > 0);
     let took = mend(&outbox, &kafka).await;
     println!("the topic's rows were sent {took:.1?} after it worked again");
     assert!(took < AFTER_FAULT, "{took:?}");
     assert!(relay.stop().await.success());
-    let report = outbox.check().await;
     // The row of the probe is remembered, though claims do not read it while its topic is held.
-    report.assert_exact();
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+/// The rows of the other topic have the keys of the stuck one, so they are in the same lanes.
+#[tokio::test]
+async fn a_probe_that_waits_for_its_answer_leaves_its_lane_to_other_topics() {
+    let (mut outbox, kafka, mut relay) = in_mid_probe("probe_late").await;
+    outbox.create_topic("other", 1).await;
+    let insert = "WITH event AS (
+             INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+             SELECT 'other', 'order-' || n % 10, 'Numbered', json_build_object('seq', n)
+             FROM generate_series(0, 999) AS n ORDER BY n
+             RETURNING event_id, aggregate_type, aggregate_id, payload)
+         INSERT INTO app.ledger (event_id, kind, key, seq, value)
+         SELECT event_id, aggregate_type, aggregate_id, (payload ->> 'seq')::bigint, payload::text FROM event";
+    outbox.client.execute(insert, &[]).await.unwrap();
+    let took = outbox.wait_until_sent("other", STALLED).await;
+    println!("1,000 rows of the same lanes were sent in {took:.2?} while a probe waited");
+    assert_eq!(outbox.unsent_of("order").await, 100, "the topic is stuck still");
+    // The probe waits for 8 s.
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    let took = mend(&outbox, &kafka).await;
+    println!("the topic's rows were sent {took:.1?} after it worked again");
+    assert!(relay.stop().await.success());
+    // What was acknowledged late is not sent again.
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+/// As after a step of the server's clock, or a failover to a server whose clock is behind.
+#[tokio::test]
+async fn a_probe_that_is_due_in_an_hour_is_made_now() {
+    let outbox = Outbox::create("probe_clock", 1).await;
+    hold(&outbox, "now() + interval '1 hour'").await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    let mut relay = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
     outbox.drop().await;
 }

@@ -68,7 +68,7 @@ const OF_AN_INSTANCE: &[(&str, &str)] = &[
 const OF_THE_TEMPLATE: &str = "\
 # One relay for each of several outboxes: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secrets
 # /etc/outbox-relay/NAME.postgres-url, NAME.postgres-password and NAME.kafka-password. Give each instance an admin port of
-# its own, [admin] listen in its file: all default to 127.0.0.1:9187, and the second that takes it does not start. NAME
+# its own, [admin] listen in its file: all default to 127.0.0.1:10187, and the second that takes it does not start. NAME
 # becomes part of a user's name: letters, digits, - and _, 18 at the most. Written from outbox-relay.service; change
 # that, then run UPDATE_DOCS=1 cargo test --test integration unit_file
 #

@@ -70,7 +70,7 @@ impl Send {
         let config = config::load(None, settings.into_iter())
             .unwrap_or_else(|findings| panic!("the settings do not fit: {findings}"));
         let producer = runtime.block_on(async {
-            KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.open().await
+            KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.connecting().await
         });
         let producer = producer.unwrap_or_else(|failure| panic!("no producer: {failure}"));
         Send { runtime, producer, rows: rows(1, ROWS, Headers::None) }

@@ -12,7 +12,7 @@ use outbox_relay::relay::marks::Marks;
 use outbox_relay::relay::outbox::{End, ServerId};
 use outbox_relay::relay::publisher::{Producer, Refusal, Report};
 use outbox_relay::relay::refusals::Refusals;
-use outbox_relay::relay::session::{Routing, Session};
+use outbox_relay::relay::session::Session;
 use pg_outbox::topic::TopicTemplate;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
@@ -26,6 +26,12 @@ struct Accepting {
 impl Producer for Accepting {
     async fn lookup(&self, _: &str) -> Result<u32, Failure> {
         Ok(PARTITIONS)
+    }
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        Ok(vec![Some(0); self.lookup(topic).await? as usize])
+    }
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+        Ok(())
     }
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
         black_box((topic, partition, event.id()));
@@ -88,7 +94,7 @@ impl Part for Handover {
         let from = batch.grown(End::Complete);
         session.begin(refusals);
         runtime.block_on(async {
-            session.send(Routing { template, refusals }, batch, from).await;
+            session.send(template, batch, from).await;
             session.finish(batch).await;
         });
         let sent: Vec<&OutboxRow> = batch.sent().collect();

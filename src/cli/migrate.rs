@@ -162,7 +162,7 @@ fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
 
 fn failed(error: MigrateError) -> Failed {
     match error {
-        MigrateError::Locked { .. } => Failed::Failure(error.into()),
+        MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::Failure(error.into()),
         _ => Failed::Configuration(error.into()),
     }
 }

@@ -49,6 +49,8 @@ fn failed_check(error: StartError) -> Failed {
 pub fn fault(fault: Fault) -> Failed {
     match fault.kind {
         FaultKind::Unavailable => Failed::Unavailable(fault.into()),
-        FaultKind::Contended | FaultKind::Refused => Failed::Failure(fault.into()),
+        FaultKind::Contended | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
+            Failed::Failure(fault.into())
+        }
     }
 }

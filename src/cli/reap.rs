@@ -108,10 +108,13 @@ impl Reap {
 
 async fn count(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
-    while let Some(old) = reaper.count_slice().await.map_err(one_shot::fault)? {
-        rows += old;
+    loop {
+        let slice = reaper.count_slice().await.map_err(one_shot::fault)?;
+        rows += slice.rows;
+        if !slice.more {
+            return Ok(rows);
+        }
     }
-    Ok(rows)
 }
 
 async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
@@ -119,8 +122,8 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut turn_by = Instant::now() + TURN_WITHIN;
     loop {
         let slice = reaper.reap_slice().await.map_err(one_shot::fault)?;
-        rows += slice.deleted;
-        if slice.ours && !slice.full {
+        rows += slice.rows;
+        if slice.ours && !slice.more {
             return Ok(rows);
         }
         if slice.ours {

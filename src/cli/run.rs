@@ -34,7 +34,7 @@ shutdown_timeout. A second signal ends it at once.
 SIGHUP reads the configuration again, checks it, and takes up limits, intervals, secrets and the log's level at once; what \
 needs a restart is named in the log. A file that cannot be used changes nothing, and the log says why.
 
-With [admin] listen (127.0.0.1:9187 unless set otherwise) it serves /metrics, /livez and /readyz. Under systemd it tells \
+With [admin] listen (127.0.0.1:10187 unless set otherwise) it serves /metrics, /livez and /readyz. Under systemd it tells \
 when it is ready, what it waits for, and that it stops; and it feeds the watchdog, as long as the cycle goes on.
 
 Examples:

@@ -366,7 +366,7 @@ pub const SETTINGS: &[Setting] = &[
     public(
         ("admin", "listen"),
         Text,
-        Default("127.0.0.1:9187"),
+        Default("127.0.0.1:10187"),
         "The address and port to listen on; \"off\" opens no port.",
     ),
     public(

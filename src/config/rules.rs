@@ -103,7 +103,7 @@ impl Admin {
             "" | "off" => Ok(None),
             text => text.parse::<SocketAddr>().map(Some).map_err(|_| {
                 let message = format!("[admin] listen is {text:?}, which is not an IP address with a port");
-                Problem::new(message, "for instance \"127.0.0.1:9187\", \"[::]:9187\" or \"off\"")
+                Problem::new(message, "for instance \"127.0.0.1:10187\", \"[::]:10187\" or \"off\"")
             }),
         });
         if let Some(address) = listen

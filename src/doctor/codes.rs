@@ -31,6 +31,8 @@ codes! {
         "this version of PostgreSQL lacks what the relay needs";
     STANDBY = Error, "standby",
         "a standby cannot be written to, so nothing can be claimed or marked there";
+    ENCODING = Error, "encoding",
+        "a single event whose text is not valid UTF-8 would make reads of other events fail; the relay does not start";
     MIGRATION = Error, "migration",
         "the schema is missing, or is not that of this version; the relay does not start";
     RELATION = Error, "relation",
@@ -87,6 +89,8 @@ codes! {
         "events, and perhaps the password, go over the network to Postgres unencrypted";
     TLS_UNVERIFIED = Warning, "tls-unverified",
         "the connection to Postgres is encrypted, but somebody in between could pose as the server";
+    UNIX_SOCKET = Note, "unix-socket",
+        "a relay that is frozen while the server sends it a large result keeps its lanes until it resumes or is killed: over a Unix socket the server has no timeout for that";
     CLOCK_SKEW = Warning, "clock-skew",
         "the clocks of this machine and of Postgres differ: times in logs, rows and records cannot be compared";
     KAFKA_TLS_OFF = Warning, "kafka-tls-off",

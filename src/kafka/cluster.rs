@@ -5,14 +5,14 @@ use super::context::{Context, Reports};
 use super::handshake;
 use super::limits::Limits;
 use super::polled::PolledProducer;
-use super::producer::{KafkaProducer, METADATA_TIMEOUT, metadata};
+use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
 use super::statistics::Statistics;
 use super::tokens::Tokens;
 use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
-use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, RECORD_TOO_LARGE, TOKEN};
+use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use crate::relay::stats::Stats;
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -22,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 /// librdkafka's own default of `message.max.bytes`.
 const RECORD_BYTES_MAX: usize = 1_000_000;
@@ -35,6 +36,10 @@ const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
 const STATISTICS_EVERY_MS: &str = "10000";
 /// One row alone gets no longer than this.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long the brokers may take to give a producer its id, once they answer.
+const IDENTIFIED_WITHIN: Duration = Duration::from_secs(5);
+/// How long an answer about metadata is given to bring the id.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A Kafka cluster.
 pub struct KafkaCluster {
@@ -48,6 +53,10 @@ pub struct KafkaCluster {
     complaints: Arc<Complaints>,
     /// The client's own figures, if somebody wants them.
     statistics: Option<Arc<Statistics>>,
+    /// The producer of the last probe, for the next session.
+    spare: RefCell<Option<KafkaProducer>>,
+    /// A topic that was found last.
+    topic: Rc<RefCell<Option<String>>>,
 }
 
 impl KafkaCluster {
@@ -66,6 +75,8 @@ impl KafkaCluster {
             optional_headers: outbox.optional_headers.as_slice().into(),
             complaints: Arc::default(),
             statistics: None,
+            spare: RefCell::new(None),
+            topic: Rc::default(),
         };
         let config = client_config(kafka)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
@@ -87,6 +98,7 @@ impl KafkaCluster {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
         self.batch_bytes.set(relay.batch_bytes.as_usize());
+        self.spare.replace(None);
         match client_config(kafka) {
             Ok(config) => self.limits.reconfigure(config),
             // A file was there a moment ago; a session that finds it missing says so.
@@ -134,6 +146,10 @@ impl KafkaCluster {
         config.set("message.timeout.ms", "0");
         config.set("partitioner", "murmur2_random");
         config.set("topic.metadata.propagation.max.ms", "3000");
+        // A line when the producer has its id; a few more when it loses it, and none per record.
+        let debug = config.get("debug").map_or_else(|| "eos".to_owned(), |debug| format!("{debug},eos"));
+        config.set("debug", debug);
+        config.set_log_level(RDKafkaLogLevel::Debug);
         // The queue holds a batch twice over, so that it is never full.
         config.set("queue.buffering.max.messages", (2 * self.batch_rows.get()).max(10_000).to_string());
         let kilobytes = (4 * (self.batch_bytes.get() + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
@@ -153,6 +169,14 @@ impl KafkaCluster {
 
     pub(super) async fn connect(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (config, batch_bytes) = self.producer_config()?;
+        self.connect_with(config, batch_bytes).await
+    }
+
+    async fn connect_with(
+        &self,
+        config: ClientConfig,
+        batch_bytes: usize,
+    ) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         self.have_token().await?;
         let reports = Arc::new(Reports::default());
         let context = self.context(Arc::clone(&reports));
@@ -171,7 +195,69 @@ impl KafkaCluster {
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
         let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.optional_headers));
-        KafkaProducer::new(producer, reports, limits, batch_bytes, headers)
+        KafkaProducer::new(producer, reports, limits, batch_bytes, headers, Rc::clone(&self.topic))
+    }
+
+    /// A producer that connects by itself, in the background, whether or not a broker answers.
+    pub async fn connecting(&self) -> Result<KafkaProducer, Failure> {
+        let (producer, reports, batch_bytes) = self.connect().await?;
+        Ok(self.wrap(producer, reports, batch_bytes))
+    }
+
+    /// A producer that is connected and has its id.
+    ///
+    /// Left alone, librdkafka asks for the id when a broker answers about metadata. The first answer comes from a
+    /// bootstrap connection, which it closes then; without a second one it waits for 500 ms.
+    async fn identified(&self) -> Result<KafkaProducer, Failure> {
+        let (producer, reports, batch_bytes) = self.connect().await?;
+        let client = producer.share();
+        let answered =
+            tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
+        let (answered, ()) = tokio::join!(answered, self.limits.prepare());
+        if !matches!(answered, Ok(Some(_))) {
+            return Err(self.unreachable(&reports).await);
+        }
+        let begun = Instant::now();
+        loop {
+            if reports.is_identified() {
+                return Ok(self.wrap(producer, reports, batch_bytes));
+            }
+            if let Some(cause) = cause(&producer, &reports) {
+                return Err(cause);
+            }
+            if begun.elapsed() > IDENTIFIED_WITHIN {
+                let why = reports.last_error().map_or_else(String::new, |error| format!(": {error}"));
+                let error = format!("the brokers give no producer id within {IDENTIFIED_WITHIN:?}{why}");
+                return Err(NO_ANSWER.failure(error));
+            }
+            // All topics only as long as none is known: the answer may be large.
+            let (client, topic) = (producer.share(), self.topic.borrow().clone());
+            let asked = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT).map(drop);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(asked).await {
+                tracing::debug!("asking for metadata: {error}");
+            }
+            let done =
+                |reports: &Reports| reports.is_identified() || reports.is_fatal() || reports.has_failed();
+            _ = timeout(ASK_AGAIN, reports.wait(false, done)).await;
+        }
+    }
+
+    /// Why no broker answers.
+    async fn unreachable(&self, reports: &Reports) -> Failure {
+        let failure = reports.refused().unwrap_or_else(|| {
+            BROKERS_DOWN.failure(format!(
+                "no broker of {} answers: {}",
+                self.settings.borrow().bootstrap_servers,
+                reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
+            ))
+        });
+        let config = match client_config(&self.settings.borrow()) {
+            Ok(config) => config,
+            Err(failure) => return failure,
+        };
+        let error = failure.error.clone();
+        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
+        Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure }
     }
 }
 
@@ -179,8 +265,11 @@ impl Publisher for KafkaCluster {
     type Producer = KafkaProducer;
 
     async fn open(&self) -> Result<KafkaProducer, Failure> {
-        let (producer, reports, batch_bytes) = self.connect().await?;
-        Ok(self.wrap(producer, reports, batch_bytes))
+        let spare = self.spare.take().filter(KafkaProducer::is_sound);
+        match spare {
+            Some(producer) => Ok(producer),
+            None => self.identified().await,
+        }
     }
 
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
@@ -202,30 +291,18 @@ impl Publisher for KafkaCluster {
     }
 
     async fn probe(&self) -> Result<(), Failure> {
-        let (producer, reports, _) = self.connect().await?;
-        let client = producer.share();
-        let id =
-            tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT)).await;
-        let answered = matches!(id, Ok(Some(_)));
-        if answered {
-            return Ok(());
-        }
-        let failure = reports.refused().unwrap_or_else(|| {
-            BROKERS_DOWN.failure(format!(
-                "no broker of {} answers: {}",
-                self.settings.borrow().bootstrap_servers,
-                reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
-            ))
-        });
-        let config = client_config(&self.settings.borrow())?;
-        let error = failure.error.clone();
-        let explained = tokio::task::spawn_blocking(move || handshake::explained(&error, &config)).await;
-        Err(Failure { error: explained.unwrap_or_else(|_| failure.error.clone()), ..failure })
+        let producer = self.identified().await?;
+        self.spare.replace(Some(producer));
+        Ok(())
     }
 
-    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
-        let (producer, _, _) = self.connect().await?;
-        metadata(&producer, topic).await.map(|found| found.partitions)
+    async fn open_for_probes(&self) -> Result<KafkaProducer, Failure> {
+        let (mut config, batch_bytes) = self.producer_config()?;
+        // With the guarantee, one refused row would make the producer fatal and take back the rows of all other topics.
+        // One row of a partition needs no guarantee against gaps.
+        config.set("enable.gapless.guarantee", "false");
+        let (producer, reports, batch_bytes) = self.connect_with(config, batch_bytes).await?;
+        Ok(self.wrap(producer, reports, batch_bytes))
     }
 }
 
@@ -269,7 +346,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         break;
     }
     // Too late is unknown, as above.
-    let _ = tokio::time::timeout(JUDGE_TIMEOUT, producer.drained()).await;
+    let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
     let mut reports = Vec::new();
     producer.drain(&mut reports);
     for Report { index, outcome } in reports {
@@ -287,3 +364,6 @@ fn unusable(error: &KafkaError) -> Failure {
 fn number(config: &ClientConfig, name: &str) -> Option<usize> {
     config.get(name).and_then(|value| value.parse().ok())
 }
+
+#[cfg(test)]
+mod tests;

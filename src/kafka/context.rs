@@ -22,6 +22,10 @@ pub(super) struct Reports {
     list: Mutex<Vec<Report>>,
     in_flight: AtomicUsize,
     failed: AtomicBool,
+    /// The brokers have given the producer its id.
+    identified: AtomicBool,
+    /// The client takes nothing more; it knows why itself.
+    fatal: AtomicBool,
     /// The worker waits for any report, not only for the last one.
     any: AtomicBool,
     /// The cluster refuses us altogether, which no delivery report says.
@@ -47,6 +51,16 @@ impl Reports {
 
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// The producer has its id: it sends what it is given at once.
+    pub(super) fn is_identified(&self) -> bool {
+        self.identified.load(Ordering::Acquire)
+    }
+
+    /// The client takes nothing more.
+    pub(super) fn is_fatal(&self) -> bool {
+        self.fatal.load(Ordering::Acquire)
     }
 
     pub(super) fn take(&self, reports: &mut Vec<Report>) {
@@ -79,6 +93,11 @@ impl Reports {
             }
             changed.await;
         }
+    }
+
+    fn raise(&self, flag: &AtomicBool) {
+        flag.store(true, Ordering::Release);
+        self.wake.notify_one();
     }
 
     fn report(&self, index: usize, outcome: Result<(), Failure>) {
@@ -128,6 +147,14 @@ impl ClientContext for Context {
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        // Nothing else tells that the producer has its id.
+        if facility == "IDEMPSTATE" && message.ends_with("-> Assigned") {
+            self.reports.raise(&self.reports.identified);
+        }
+        // librdkafka retries by itself and reports the cause of a missing producer id only here.
+        if facility == "GETPID" && message.contains("Failed to acquire") {
+            *lock(&self.reports.last_error) = Some(message.to_owned());
+        }
         // A state change is said once by the relay itself; librdkafka repeats each per broker and attempt.
         match level {
             // A producer that can do nothing more: the relay replaces it, and says what becomes of its rows.
@@ -154,12 +181,14 @@ impl ClientContext for Context {
             *last_error = Some(reason.to_owned());
         }
         drop(last_error);
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.reports.raise(&self.reports.fatal);
+        }
         let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
         // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
             *lock(&self.reports.refused) = Some(why.failure(reason));
-            self.reports.failed.store(true, Ordering::Release);
-            self.reports.wake.notify_one();
+            self.reports.raise(&self.reports.failed);
         }
     }
 }

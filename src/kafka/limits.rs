@@ -3,7 +3,7 @@
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,20 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
+/// The limits of at most this many topics are remembered.
+const TOPICS_KEPT: usize = 4_096;
+
 /// What is known of the topics in use.
 pub struct Limits {
     /// librdkafka's `message.max.bytes`: no larger record is taken.
     pub record_bytes_max: usize,
     /// `None` if the brokers cannot be asked.
     config: RefCell<Option<ClientConfig>>,
-    /// Made when it is first needed, and anew after a change of the configuration.
+    /// Made with the first producer, and again after a change of the configuration.
     admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
     known: RefCell<HashMap<String, (usize, Instant)>>,
+    /// How often the configuration has changed.
+    generation: Cell<u64>,
 }
 
 impl Limits {
@@ -33,6 +38,25 @@ impl Limits {
             config: RefCell::new(config),
             admin: RefCell::new(None),
             known: RefCell::new(HashMap::new()),
+            generation: Cell::new(0),
+        }
+    }
+
+    /// Makes the client that asks, on another thread, before a claim needs it: it takes as long as a producer.
+    pub(super) async fn prepare(&self) {
+        if self.admin.borrow().is_some() {
+            return;
+        }
+        let (config, generation) = (self.config.borrow().clone(), self.generation.get());
+        let Some(config) = config else { return };
+        let made = tokio::task::spawn_blocking(move || config.create().ok()).await;
+        let Ok(Some(admin)) = made else { return };
+        let mut known = self.admin.borrow_mut();
+        if known.is_none() && generation == self.generation.get() {
+            *known = Some(Arc::new(admin));
+        } else {
+            // Its end waits for its threads.
+            tokio::task::spawn_blocking(move || drop::<AdminClient<DefaultClientContext>>(admin));
         }
     }
 
@@ -41,6 +65,7 @@ impl Limits {
         if let Some(asks_with) = self.config.borrow_mut().as_mut() {
             *asks_with = config;
         }
+        self.generation.set(self.generation.get() + 1);
         if let Some(admin) = self.admin.take() {
             // Its end waits for its threads.
             tokio::task::spawn_blocking(move || drop(admin));
@@ -59,8 +84,18 @@ impl Limits {
         // An answer that did not come is asked for again soon, one that came from time to time: limits are altered.
         let good_for = if asked.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
         let limit = asked.unwrap_or(DEFAULT);
-        self.known.borrow_mut().insert(topic.to_owned(), (limit, Instant::now() + good_for));
+        self.remember(topic, limit, Instant::now() + good_for);
         limit
+    }
+
+    /// Remembers a limit. A topic too many displaces the one that is asked for again first.
+    fn remember(&self, topic: &str, limit: usize, until: Instant) {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= TOPICS_KEPT && !known.contains_key(topic) {
+            let first = known.iter().min_by_key(|(_, (_, until))| *until).map(|(topic, _)| topic.clone());
+            first.map(|topic| known.remove(&topic));
+        }
+        known.insert(topic.to_owned(), (limit, until));
     }
 
     /// A request of this topic was refused for its size: what was known of its limit is wrong.
@@ -74,18 +109,29 @@ impl Limits {
     }
 
     async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
-        let known = self.admin.borrow().clone();
-        let admin = match known {
-            Some(admin) => admin,
-            None => {
-                let admin = Arc::new(self.config.borrow().as_ref()?.create().ok()?);
-                Arc::clone(self.admin.borrow_mut().insert(admin))
-            }
-        };
+        self.prepare().await;
+        let admin = self.admin.borrow().clone()?;
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;
         let entry = resource.get("max.message.bytes")?;
         entry.value.as_ref()?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limits_of_10_000_topics_take_bounded_memory() {
+        let limits = Limits::new(None, DEFAULT);
+        let begun = Instant::now();
+        for number in 0..10_000_usize {
+            let until = begun + Duration::from_secs(number as u64);
+            limits.remember(&format!("events.{number}"), 10_000 + number, until);
+        }
+        assert_eq!(limits.known.borrow().len(), TOPICS_KEPT);
+        assert_eq!(limits.smallest(), 20_000 - TOPICS_KEPT, "the latest are kept");
     }
 }

@@ -9,16 +9,19 @@ use crate::config::OptionalHeader;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, Rejection};
 use crate::relay::publisher::{Producer, Refusal, Report};
-use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES};
+use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES, TAKEN_BACK};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a topic's metadata may take.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the brokers may take to answer a question of the prober.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// One idempotent producer, with its own polling thread inside of librdkafka.
 pub struct KafkaProducer {
@@ -27,6 +30,8 @@ pub struct KafkaProducer {
     limits: Rc<Limits>,
     batch_bytes: usize,
     optional_headers: Rc<[OptionalHeader]>,
+    /// A topic that was found last, by any producer of the cluster.
+    topic: Rc<RefCell<Option<String>>>,
 }
 
 impl KafkaProducer {
@@ -36,18 +41,38 @@ impl KafkaProducer {
         limits: Rc<Limits>,
         batch_bytes: usize,
         optional_headers: Rc<[OptionalHeader]>,
+        topic: Rc<RefCell<Option<String>>>,
     ) -> KafkaProducer {
-        KafkaProducer { producer, reports, limits, batch_bytes, optional_headers }
+        KafkaProducer { producer, reports, limits, batch_bytes, optional_headers, topic }
     }
+
+    /// Nothing speaks against using it.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.reports.has_failed() && !self.reports.is_fatal()
+    }
+
+    /// Why the cluster, or the client itself, takes nothing more from this producer.
+    fn cause(&self) -> Option<Failure> {
+        cause(&self.producer, &self.reports)
+    }
+}
+
+/// Why the cluster, or the client itself, takes nothing more from this producer. The client reports a fatal error under
+/// one code, whatever it was: the original code is asked for.
+pub(super) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<Failure> {
+    let fatal = || {
+        let (code, error) = producer.client().fatal_error()?;
+        Some(super::failure::reason(code).failure(error))
+    };
+    reports.refused().or_else(fatal)
 }
 
 impl Producer for KafkaProducer {
     async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
-        let found =
-            metadata(&self.producer, topic).await.map_err(|failure| match self.reports.refused() {
-                Some(refused) => refused,
-                None => failure,
-            })?;
+        let found = metadata(&self.producer, topic, METADATA_TIMEOUT)
+            .await
+            .map_err(|failure| self.cause().unwrap_or(failure))?;
+        self.topic.replace(Some(topic.to_owned()));
         let limit = self.limits.of(topic, found.broker).await;
         if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
             // The next session's producer requests stay below it: else an innocent row would be refused for the size
@@ -55,7 +80,29 @@ impl Producer for KafkaProducer {
             let error = format!("topic {topic} takes requests of at most {limit} bytes");
             return Err(SMALLER_BATCHES.failure(error));
         }
-        Ok(found.partitions)
+        Ok(found.leaders.len() as u32)
+    }
+
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        match metadata(&self.producer, topic, PROBE_TIMEOUT).await {
+            Ok(found) => Ok(found.leaders),
+            Err(failure) => Err(self.reports.refused().unwrap_or(failure)),
+        }
+    }
+
+    /// By its offsets: ListOffsets goes to the leader itself, and every right to write includes the right to ask it.
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure> {
+        let (client, name) = (self.producer.share(), topic.to_owned());
+        let ask =
+            move || client.client().fetch_watermarks(&name, partition as i32, PROBE_TIMEOUT).map(|_| ());
+        match tokio::task::spawn_blocking(ask).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                let what = format!("asking the leader of partition {partition} of topic {topic}");
+                Err(failure(&what, &error))
+            }
+            Err(error) => Err(Failure::unknown(error.to_string())),
+        }
     }
 
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
@@ -80,7 +127,8 @@ impl Producer for KafkaProducer {
             let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
             return Err(Refusal::Row(too_large(bytes as i64, self.limits.record_bytes_max)));
         }
-        Err(Refusal::Session(failure("handing a record to the producer", &error)))
+        let refused = || failure("handing a record to the producer", &error);
+        Err(Refusal::Session(self.cause().unwrap_or_else(refused)))
     }
 
     fn in_flight(&self) -> usize {
@@ -96,7 +144,18 @@ impl Producer for KafkaProducer {
     }
 
     fn drain(&mut self, reports: &mut Vec<Report>) {
+        let from = reports.len();
         self.reports.take(reports);
+        // A fatal error empties the queue: what was taken back failed for its cause.
+        let taken_back = |report: &&mut Report| {
+            report.outcome.as_ref().is_err_and(|failure| failure.reason == TAKEN_BACK.word)
+        };
+        let mut taken_back = reports[from..].iter_mut().filter(taken_back).peekable();
+        if taken_back.peek().is_some()
+            && let Some(cause) = self.cause()
+        {
+            taken_back.for_each(|report| report.outcome = Err(cause.clone()));
+        }
     }
 
     async fn quiet(&mut self, any: bool) {
@@ -123,30 +182,30 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
 }
 
 /// A topic that exists.
-pub(super) struct Found {
-    pub(super) partitions: u32,
+struct Found {
+    /// Of each partition.
+    leaders: Vec<Option<i32>>,
     /// A broker that answers.
     broker: Option<i32>,
 }
 
 /// What the brokers say of the topic, asked by this very producer.
-pub(super) async fn metadata(producer: &PolledProducer, topic: &str) -> Result<Found, Failure> {
+async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> Result<Found, Failure> {
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
-        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), METADATA_TIMEOUT))
-            .await;
+        tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), within)).await;
     let what = format!("looking topic {topic} up");
     match fetched {
         Ok(Ok(metadata)) => {
             let broker = metadata.brokers().first().map(MetadataBroker::id);
-            partitions(&metadata, topic).map(|partitions| Found { partitions, broker })
+            leaders(&metadata, topic).map(|leaders| Found { leaders, broker })
         }
         Ok(Err(error)) => Err(failure(&what, &error)),
         Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),
     }
 }
 
-fn partitions(metadata: &Metadata, topic: &str) -> Result<u32, Failure> {
+fn leaders(metadata: &Metadata, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let failed =
         |code: RDKafkaErrorCode| super::failure::reason(code).failure(format!("topic {topic}: {code}"));
@@ -155,7 +214,15 @@ fn partitions(metadata: &Metadata, topic: &str) -> Result<u32, Failure> {
         Some(found) => match found.error() {
             Some(code) => Err(failed(code.into())),
             None if found.partitions().is_empty() => Err(failed(RDKafkaErrorCode::UnknownTopicOrPartition)),
-            None => Ok(found.partitions().len() as u32),
+            None => {
+                let mut leaders = vec![None; found.partitions().len()];
+                for partition in found.partitions() {
+                    if let Some(leader) = leaders.get_mut(partition.id() as usize) {
+                        *leader = Some(partition.leader()).filter(|leader| *leader >= 0);
+                    }
+                }
+                Ok(leaders)
+            }
         },
     }
 }

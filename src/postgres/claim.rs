@@ -1,8 +1,10 @@
 //! The claim: lanes locked by an open transaction, and the read of their unsent rows.
 
+use super::check;
 use super::connect::{Database, serial};
 use super::event::{OutboxRow, column};
-use super::fault::{answer, fault};
+use super::fault::{answer, fault, unavailable};
+use super::head;
 use super::open::{Open, Plain};
 use super::reading::{self, Reading, Values};
 use super::session::claim_settings;
@@ -11,7 +13,7 @@ use super::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use crate::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{TryStreamExt, join};
 use std::cell::Cell;
@@ -29,6 +31,8 @@ pub struct PostgresOutbox {
     connection: Option<Object>,
     /// A fault made the connection doubtful: it is not used again.
     doubtful: Cell<bool>,
+    /// The fault may have come from a payload column of another type than before.
+    type_unsure: bool,
 }
 
 impl PostgresOutbox {
@@ -40,14 +44,46 @@ impl PostgresOutbox {
         server_version_num: i32,
     ) -> PostgresOutbox {
         let settings = claim_settings(takeover_timeout, server_version_num);
-        PostgresOutbox { database, statements, settings, connection: None, doubtful: Cell::new(false) }
+        PostgresOutbox {
+            database,
+            statements,
+            settings,
+            connection: None,
+            doubtful: Cell::new(false),
+            type_unsure: false,
+        }
     }
 
-    /// Gives a doubtful connection up for good, instead of handing it back to the pool.
-    fn drop_doubtful(&mut self) {
+    /// Connects, if there is no good connection. A doubtful one is closed instead of going back to the pool.
+    async fn connect(&mut self) -> Result<(), Fault> {
         if self.doubtful.take() {
             self.connection.take().map(Object::take);
+            self.type_unsure = true;
         }
+        let connection = match self.connection.take() {
+            Some(connection) if !connection.is_closed() => connection,
+            _ => self.database.get().await?,
+        };
+        if self.type_unsure {
+            if let Err(fault) = self.check_payload_type(&connection).await {
+                drop(Object::take(connection)); // an answer may still be on its way
+                return Err(fault);
+            }
+            self.type_unsure = false;
+        }
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    /// Sizes are measured, and dead letters written, by the type of the payload column. It can change while the relay runs.
+    async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
+        let doing = "checking the type of the payload column";
+        let payload = answer(doing, check::payload_type(connection, self.statements.table())).await?;
+        if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
+            tracing::info!("the payload column is of type {payload:?} now");
+            self.statements = Rc::new(self.statements.with_payload(payload));
+        }
+        Ok(())
     }
 }
 
@@ -56,11 +92,8 @@ impl Outbox for PostgresOutbox {
     type Claim<'a> = PostgresClaim<'a>;
 
     async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<PostgresClaim<'_>, Fault> {
-        self.drop_doubtful();
-        let connection = match self.connection.take() {
-            Some(connection) if !connection.is_closed() => self.connection.insert(connection),
-            _ => self.connection.insert(self.database.get().await?),
-        };
+        self.connect().await?;
+        let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
         let (doubtful, prepares) = (&self.doubtful, self.database.prepares());
         self.database.count_transaction();
         let serial = serial(connection);
@@ -88,8 +121,10 @@ impl Outbox for PostgresOutbox {
             doubtful,
             reading,
             hold_version: -1,
+            basis: -1,
             read: 0,
             rows_max: promptly.map_or(0, |read| read.rows_max),
+            first_of_keys: false,
         })
     }
 }
@@ -185,8 +220,11 @@ pub struct PostgresClaim<'a> {
     reading: Option<Reading>,
     /// What the read's snapshot saw; a last slice without a row does not say.
     hold_version: i64,
+    basis: i64,
     read: usize,
     rows_max: usize,
+    /// The rows are single rows of keys, in no order.
+    first_of_keys: bool,
 }
 
 impl PostgresClaim<'_> {
@@ -204,6 +242,7 @@ impl PostgresClaim<'_> {
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
+            self.basis = row.try_get(column::BASIS)?;
             if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
                 continue; // The one row without an event, which carries the version.
             }
@@ -235,7 +274,7 @@ impl PostgresClaim<'_> {
         } else {
             self.reading = reading;
         }
-        Ok(Slice { hold_version: self.hold_version, end })
+        Ok(Slice { hold_version: self.hold_version, basis: self.basis, end })
     }
 }
 
@@ -252,7 +291,12 @@ impl Claim for PostgresClaim<'_> {
 
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
-        self.reading = None; // as in `release`
+        self.first_of_keys = !read.first_of_keys_of.is_empty();
+        if let Some(Reading::Whole(rows)) = self.reading.take() {
+            // Its rows are not wanted any more. If it failed, the transaction has failed, and only its answer says why.
+            let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
+            drained.inspect_err(|fault| doubt(self.doubtful, fault))?;
+        }
         let opened = Reading::open(&self.open, self.statements, self.prepares, &self.lanes, read).await;
         self.reading = Some(opened.inspect_err(|fault| doubt(self.doubtful, fault))?);
         Ok(())
@@ -267,8 +311,20 @@ impl Claim for PostgresClaim<'_> {
         let before = rows.len();
         let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
         let slice = slice.inspect_err(|fault| doubt(self.doubtful, fault))?;
-        assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
+        if rows[before..].first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
+            self.doubtful.set(true);
+            return Err(unavailable("reading events", "the type of the payload column has changed"));
+        }
+        if !self.first_of_keys {
+            assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
+        }
         Ok(slice)
+    }
+
+    async fn head(&mut self, read: &Read) -> Result<Head<OutboxRow>, Fault> {
+        self.reading = None; // as in `release`
+        let looked = head::look(&self.open, self.statements, self.prepares, &self.lanes, read).await;
+        looked.inspect_err(|fault| doubt(self.doubtful, fault))
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -5,6 +5,7 @@
 //! Secrets and certificates are read again at every connect, so that rotated ones are taken up.
 
 use super::fault::{fault, unavailable};
+use super::session::TRANSACTION_TIMEOUT_SINCE;
 use super::tls;
 use crate::config;
 use crate::relay::failure::{Fault, FaultKind};
@@ -13,6 +14,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, Recycli
 use postgres_openssl::MakeTlsConnector;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -33,6 +35,7 @@ pub struct Database {
     settings: Arc<Mutex<config::Postgres>>,
     prepares: bool,
     latest: Latest,
+    server: ServerVersion,
     stats: Arc<Stats>,
     pool: Pool,
 }
@@ -46,7 +49,8 @@ impl Database {
     ) -> Result<Database, Fault> {
         LazyLock::force(&BEGUN);
         let latest = Latest::default();
-        let connect = Connect { latest: latest.clone(), stats: Arc::clone(&stats) };
+        let server = ServerVersion::default();
+        let connect = Connect { latest: latest.clone(), server: server.clone(), stats: Arc::clone(&stats) };
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         // `Connect` uses the latest settings; the ones given here are never used.
         let manager = Manager::from_connect(tokio_postgres::Config::new(), connect, recycling);
@@ -58,7 +62,7 @@ impl Database {
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         let (settings, prepares) = (Arc::new(Mutex::new(settings.clone())), settings.prepared_statements);
-        Ok(Database { settings, prepares, latest, stats, pool })
+        Ok(Database { settings, prepares, latest, server, stats, pool })
     }
 
     /// A connection, a new one if none is free.
@@ -93,6 +97,11 @@ impl Database {
     /// Whether statements may be prepared.
     pub fn prepares(&self) -> bool {
         self.prepares
+    }
+
+    /// Whether the server to which the last connection was made knows `transaction_timeout`.
+    pub(super) fn knows_transaction_timeout(&self) -> bool {
+        self.server.0.load(Ordering::Relaxed) >= TRANSACTION_TIMEOUT_SINCE
     }
 
     fn read_settings(&self) -> Result<(), Fault> {
@@ -150,8 +159,22 @@ fn host_name(host: &Host) -> String {
     }
 }
 
+/// The major version that the server reported at the last connect; 0 before that.
+#[derive(Clone, Default)]
+struct ServerVersion(Arc<AtomicU32>);
+
+impl ServerVersion {
+    /// For example `17.2 (Debian 17.2-1)` or `18beta1`.
+    fn set(&self, reported: Option<&str>) {
+        let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let major = reported.map(digits).and_then(|major| major.parse().ok());
+        self.0.store(major.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
 struct Connect {
     latest: Latest,
+    server: ServerVersion,
     stats: Arc<Stats>,
 }
 
@@ -165,6 +188,7 @@ impl deadpool_postgres::Connect for Connect {
         Box::pin(async move {
             let Some((config, tls)) = latest else { unreachable!("Database::get reads the settings first") };
             let (client, connection) = connect(&config, &tls).await?;
+            self.server.set(connection.parameter("server_version"));
             self.stats.postgres_connections.inc();
             Ok((client, tokio::spawn(async { _ = connection.await })))
         })

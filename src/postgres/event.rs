@@ -1,5 +1,6 @@
 //! A row of the outbox, as it came over the wire: nothing is copied out of it before it is a record.
 
+use super::payload::PayloadType;
 use crate::relay::event::{Event, Payload};
 use crate::relay::lane::Lane;
 use std::error::Error;
@@ -11,18 +12,20 @@ use uuid::Uuid;
 pub mod column {
     /// The set of holds.
     pub const HOLD_VERSION: usize = 0;
+    /// What the marks are valid for.
+    pub const BASIS: usize = 1;
     /// NULL if there was no row at all.
-    pub const ID: usize = 1;
-    pub(super) const LANE: usize = 2;
-    pub(super) const EVENT_ID: usize = 3;
-    pub(super) const AGGREGATE_TYPE: usize = 4;
-    pub(super) const AGGREGATE_ID: usize = 5;
-    pub(super) const EVENT_TYPE: usize = 6;
-    pub(super) const PAYLOAD: usize = 7;
-    pub(super) const TOO_LARGE: usize = 8;
-    pub(super) const HEADERS: usize = 9;
-    pub(super) const CREATED_AT: usize = 10;
-    pub(super) const CTID: usize = 11;
+    pub const ID: usize = 2;
+    pub(super) const LANE: usize = 3;
+    pub(super) const EVENT_ID: usize = 4;
+    pub(super) const AGGREGATE_TYPE: usize = 5;
+    pub(super) const AGGREGATE_ID: usize = 6;
+    pub(super) const EVENT_TYPE: usize = 7;
+    pub(super) const PAYLOAD: usize = 8;
+    pub(super) const TOO_LARGE: usize = 9;
+    pub(super) const HEADERS: usize = 10;
+    pub(super) const CREATED_AT: usize = 11;
+    pub(super) const CTID: usize = 12;
 }
 
 /// Microseconds from 1970, where Unix begins to count, to 2000, where Postgres does.
@@ -33,7 +36,7 @@ pub struct OutboxRow {
     row: Row,
     id: i64,
     lane: Lane,
-    jsonb_payload: bool,
+    payload_type: Option<PayloadType>,
 }
 
 impl OutboxRow {
@@ -44,8 +47,13 @@ impl OutboxRow {
         // The lane table has a CHECK, and the check at start saw its 64 rows.
         let lane = Lane::new(lane.into()).unwrap_or_else(|| unreachable!("lane {lane} does not exist"));
         // Of this very result: somebody may have changed the column while the relay runs.
-        let jsonb_payload = *row.columns()[column::PAYLOAD].type_() == Type::JSONB;
-        Ok(OutboxRow { row, id, lane, jsonb_payload })
+        let payload_type = PayloadType::of(row.columns()[column::PAYLOAD].type_());
+        Ok(OutboxRow { row, id, lane, payload_type })
+    }
+
+    /// The type of the payload column when the row was read; `None` if it is none that the relay can read.
+    pub fn payload_type(&self) -> Option<PayloadType> {
+        self.payload_type
     }
 
     /// Where the row lies, to delete it without an index.
@@ -90,7 +98,7 @@ impl Event for OutboxRow {
         }
         match self.bytes(column::PAYLOAD) {
             None => Payload::Tombstone,
-            Some(wire) if self.jsonb_payload => Payload::Bytes(jsonb_text(wire)),
+            Some(wire) if self.payload_type == Some(PayloadType::Jsonb) => Payload::Bytes(jsonb_text(wire)),
             Some(wire) => Payload::Bytes(wire),
         }
     }

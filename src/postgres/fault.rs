@@ -64,9 +64,13 @@ mod tests {
         for code in ["55P03", "40P01", "40001"] {
             assert_eq!(kind(code), FaultKind::Contended, "{code}");
         }
-        for code in ["42501", "53100", "57014", "XX000", "ZZZZZ"] {
+        for code in ["42501", "53100", "58030", "ZZZZZ"] {
             assert_eq!(kind(code), FaultKind::Refused, "{code}");
         }
+        for code in ["22021", "54000", "XX000", "XX001"] {
+            assert_eq!(kind(code), FaultKind::Data, "{code}");
+        }
+        assert_eq!(kind("57014"), FaultKind::TimedOut);
         assert_eq!(super::kind(None), FaultKind::Unavailable);
     }
 }

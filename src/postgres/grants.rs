@@ -158,7 +158,7 @@ pub(crate) const UNBLOCK_RIGHTS: &[Right] = &[
 
 /// What `reap` needs.
 pub(crate) const REAP_RIGHTS: &[Right] =
-    &[of("SELECT", "{outbox}", &["id", "sent_at"]), SETTLE, right("DELETE", "{outbox}")];
+    &[of("SELECT", "{outbox}", &["ctid", "id", "sent_at"]), SETTLE, right("DELETE", "{outbox}")];
 
 /// What the pages of failures tell a person to do in psql: end a hold whose topic works.
 const BY_HAND_RIGHTS: &[Right] = &[right("DELETE", "{hold}")];

@@ -51,12 +51,12 @@ impl PostgresLookout {
 }
 
 impl Lookout for PostgresLookout {
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault> {
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
         const DOING: &str = "looking for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&hold_version, Type::INT8)];
+            [(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
         let (connection, rows) = self.query(DOING, &statements.look, &params).await?;
         sighting(connection, &rows).map_err(|error| fault(DOING, error))
     }

@@ -1,8 +1,20 @@
 //! How the payload column's type, which the check at start detects, is read.
 
 pub use super::check::PayloadType;
+use tokio_postgres::types::Type;
 
 impl PayloadType {
+    /// The one that a column of a result has.
+    pub fn of(column: &Type) -> Option<PayloadType> {
+        match *column {
+            Type::JSON => Some(PayloadType::Json),
+            Type::JSONB => Some(PayloadType::Jsonb),
+            Type::BYTEA => Some(PayloadType::Bytea),
+            Type::TEXT => Some(PayloadType::Text),
+            _ => None,
+        }
+    }
+
     /// The length of a payload in bytes, in SQL. For all but jsonb it is known without reading the value: the cast of
     /// json to text is binary-compatible and parses nothing.
     pub fn length_sql(self, column: &str) -> String {

@@ -28,29 +28,45 @@ pub(super) struct Values<'a> {
     rows_max: i64,
     shares: Vec<i64>,
     record_bytes_max: i32,
+    /// Of a read of the first rows of keys: a row of each key.
+    witnesses: Vec<i64>,
 }
 
 impl<'a> Values<'a> {
     pub(super) fn new(statements: &Statements, lanes: &[Lane], read: &'a Read) -> Values<'a> {
+        let witnesses = &read.first_of_keys_of;
+        let lanes: Vec<i16> = if witnesses.is_empty() {
+            lanes.iter().map(|lane| lane.number()).collect()
+        } else {
+            witnesses.iter().map(|(lane, _)| lane.number()).collect()
+        };
         Values {
             read,
-            lanes: lanes.iter().map(|lane| lane.number()).collect(),
+            lanes,
             rows_max: read.rows_max as i64,
             shares: read.shares.iter().map(|rows| *rows as i64).collect(),
             record_bytes_max: statements.record_bytes_max,
+            witnesses: witnesses.iter().map(|(_, id)| *id).collect(),
         }
     }
 
-    fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    /// Which rows are pending, without any limit.
+    pub(super) fn pending(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        self.typed().into_iter().take(3).collect()
+    }
+
+    pub(super) fn typed(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&self.lanes, Type::INT2_ARRAY),
             (&self.read.lows, Type::INT8_ARRAY),
-            (&self.read.hold_version, Type::INT8),
+            (&self.read.basis, Type::INT8),
             (&self.rows_max, Type::INT8),
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),
         ];
-        values.extend(self.read.first_of_key_of.as_ref().map(|row| (row as &(dyn ToSql + Sync), Type::INT8)));
+        if !self.read.first_of_keys_of.is_empty() {
+            values.push((&self.witnesses, Type::INT8_ARRAY));
+        }
         values
     }
 
@@ -61,7 +77,7 @@ impl<'a> Values<'a> {
 
 /// The statement for this read.
 pub(super) fn sql<'a>(statements: &'a Statements, read: &Read) -> &'a str {
-    if read.first_of_key_of.is_some() { &statements.read_first } else { &statements.read }
+    if read.first_of_keys_of.is_empty() { &statements.read } else { &statements.read_first }
 }
 
 impl Reading {

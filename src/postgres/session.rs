@@ -26,6 +26,25 @@ pub fn plain_settings() -> String {
     )
 }
 
+/// How long the reaper waits for a row or table lock of another session before it deletes around the locked rows.
+const REAPER_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// What the reaper's statement runs under in addition: rows are found by the range of pages in which they lie.
+pub fn reaper_settings() -> String {
+    format!(
+        "{plain}; SET LOCAL enable_tidscan = on; SET LOCAL lock_timeout = {lock}",
+        plain = plain_settings(),
+        lock = REAPER_LOCK_TIMEOUT.as_millis(),
+    )
+}
+
+/// A `transaction_timeout` of the role or the database would end a slow sweep or a large batch, and the connection with
+/// it, which would look like an outage. Every statement of the relay has its own limit. Only PostgreSQL 17 and newer
+/// know the setting.
+pub(super) const NO_TRANSACTION_TIMEOUT: &str = "SET LOCAL transaction_timeout = 0; ";
+/// The first version that knows `transaction_timeout`.
+pub(super) const TRANSACTION_TIMEOUT_SINCE: u32 = 17;
+
 /// An operator's act waits for somebody else's row lock no longer than this: nobody waits for the act.
 const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -34,6 +34,14 @@ const fn refused(state: &'static str, means: &'static str, remedy: &'static str)
     Sqlstate { state, kind: FaultKind::Refused, means, remedy }
 }
 
+const fn data(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::Data, means, remedy }
+}
+
+const fn timed_out(state: &'static str, means: &'static str, remedy: &'static str) -> Sqlstate {
+    Sqlstate { state, kind: FaultKind::TimedOut, means, remedy }
+}
+
 const NOTHING: &str = "nothing, unless it lasts";
 const LOCKED: &str =
     "nothing: the relay goes round the locked rows; if it lasts, look in pg_locks for who holds them";
@@ -71,7 +79,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     refused("10", "an XQuery error", OBJECTS),
     refused("20", "a CASE of a function fits nothing", OBJECTS),
     refused("21", "a subquery gave more than one row", OBJECTS),
-    refused("22", "a value is out of range or not valid", OBJECTS),
+    data("22", "a value is out of range or not valid", OBJECTS),
     refused(
         "23",
         "a constraint is violated, for instance one that was added to the dead letters",
@@ -144,7 +152,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "raise max_connections or the role's limit, or look who uses them: a relay needs workers + 5",
     ),
     refused("53400", "a configured limit is reached", MEND_SERVER),
-    refused(
+    data(
         "54",
         "a limit of the server's is exceeded, for instance by the text of a jsonb payload",
         "look for a jsonb payload of hundreds of megabytes in the outbox, and move its row away",
@@ -153,7 +161,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     contended("55006", "an object is in use", LOCKED),
     contended("55P03", "somebody else held a lock longer than lock_timeout", LOCKED),
     unavailable("57", "an operator or the system intervened", NOTHING),
-    refused(
+    timed_out(
         "57014",
         "a statement took longer than 30 s, or somebody cancelled it",
         "look in pg_stat_activity for what makes the server slow, and whether the outbox was vacuumed",
@@ -176,7 +184,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     refused("F0", "a configuration file of the server is wrong", MEND_SERVER),
     refused("HV", "a foreign table failed: the outbox has to be an ordinary one", OBJECTS),
     refused("P0", "PL/pgSQL raised an error, for instance in a trigger", OBJECTS),
-    refused(
+    data(
         "XX",
         "an internal error",
         "look at the server's log; for damaged data or indexes (XX001, XX002) see the manual about amcheck and REINDEX",

@@ -14,9 +14,13 @@ pub struct Statements {
     pub on_sent: OnSent,
     /// No record is larger: of a row that is, nothing large is fetched.
     pub record_bytes_max: i32,
+    table: TableName,
+    template: TopicTemplate,
     pub(super) lock: String,
     pub(super) read: String,
     pub(super) read_first: String,
+    pub(super) read_head: String,
+    pub(super) read_row: String,
     pub(super) mark: String,
     pub(super) mark_around_locks: String,
     pub(super) delete: String,
@@ -24,7 +28,7 @@ pub struct Statements {
     pub(super) dead_letter: String,
     pub(super) hold: String,
     pub(super) block: String,
-    pub(super) witness: String,
+    pub(super) witnesses: String,
     pub(super) look: String,
     pub(super) writers: String,
     pub(super) backlog: String,
@@ -41,20 +45,25 @@ WHERE lane = ANY($1::smallint[])
 FOR UPDATE SKIP LOCKED";
 
 /// Which unsent rows may be read: above the mark, not of a topic that is held or paused, and not of a key that is blocked
-/// or paused. A mark is valid only for the set of holds, blocked keys and pauses under which it was raised, so the version
-/// decides in the same snapshot. If everything is paused, there is no row above what is asked for: so the index is not read,
+/// or paused. A mark is valid only for the basis under which it was raised, so the basis decides in the same snapshot. If everything is paused, there is no row above what is asked for: so the index is not read,
 /// and no node of the plan looks at each row for it. The topics are an array that is read once; NOT EXISTS for each row
 /// costs five times as much.
 const PENDING: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
     AND o.id > CASE WHEN {all_paused} THEN 9223372036854775807
-                    WHEN v.version = $3::bigint THEN l.low
+                    WHEN v.basis = $3::bigint THEN l.low
                     ELSE -9223372036854775808 END
     AND {not_held}
     AND {not_blocked}";
 
-/// Which row a held topic is probed with: the first unsent one of the key that row $7 belongs to. None if it is paused.
+/// The versions of the set of holds, blocked keys and pauses. A mark goes by the basis, which changes when a hold, a block
+/// or a pause ends, and when the table gets another file: TRUNCATE, a rewrite, another table of that name. Computed once.
+const VERSIONS: &str = "(
+    SELECT version, (removals << 32) | pg_relation_filenode({outbox_literal}::regclass)::bigint AS basis FROM {hold_version} OFFSET 0
+) v";
+
+/// Which row a held topic is probed with: the first unsent one of the key of its witness. None if it is paused.
 const FIRST_OF_KEY: &str = "
     (hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
@@ -92,8 +101,8 @@ const NOT_BLOCKED: &str = "(NOT EXISTS (
 /// Of a row that no record can hold, nothing large is fetched: the beginning of its type, which names its topic or is
 /// too long to name one; its key, unless that alone is too large.
 const READ: &str = "
-SELECT v.version, r.*
-FROM {hold_version} v
+SELECT v.version, v.basis, r.*
+FROM {versions}
 LEFT JOIN LATERAL (
     SELECT p.id, p.lane, p.event_id,
            CASE WHEN p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
@@ -104,7 +113,7 @@ LEFT JOIN LATERAL (
            p.too_large,
            CASE WHEN p.too_large IS NULL THEN p.headers END,
            p.created_at{p_ctid}
-    FROM unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)
+    FROM {lanes}
     CROSS JOIN LATERAL (
         SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
                {too_large} AS too_large,
@@ -117,6 +126,34 @@ LEFT JOIN LATERAL (
     ) p
     LIMIT $4::bigint
 ) r ON true";
+
+/// One row, whole, as [`READ`] reads it: whether it can be read at all.
+const THIS_ROW: &str = "
+    (hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > l.low AND $3::bigint IS NOT NULL
+    AND o.id = l.witness";
+
+/// The first row that [`READ`] would give, without what may be large or damaged. It has the columns of [`READ`]; as too
+/// large, it can never be taken for a record without a payload.
+const READ_HEAD: &str = "
+SELECT v.version, v.basis, p.*
+FROM {versions}
+CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+LEFT JOIN LATERAL (
+    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
+           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
+    FROM {outbox} o
+    WHERE {pending}
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p ON true";
+/// The lanes of a read.
+const LANES_READ: &str = "unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)";
+
+/// The same with a row of a key for each entry, of which the first unsent row of that key is read.
+const KEYS_READ: &str =
+    "unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, witness)";
 
 /// The length of an event in bytes if no record can hold it, else NULL. What is compared is never more than what the
 /// record needs, so that nothing is refused that Kafka might take.
@@ -191,7 +228,8 @@ LEFT JOIN {outbox} o ON o.id = h.witness
 ORDER BY h.topic -- two relays that hold the same topics must not deadlock
 ON CONFLICT (topic) DO NOTHING";
 
-/// The row itself stays in the outbox.
+/// The row itself stays in the outbox. A block hides the whole key. The caller has made sure that no earlier row of the key
+/// stays unsent; to check that here, each refused row would walk the unsent rows of its lane.
 const BLOCK: &str = "
 INSERT INTO {blocked_key} (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
 SELECT o.aggregate_type, o.aggregate_id, o.id, o.event_id, r.topic, r.reason, r.error
@@ -199,42 +237,44 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, re
 JOIN {outbox} o ON o.id = r.id AND o.sent_at IS NULL
 ON CONFLICT (outbox_id) DO NOTHING";
 
-/// A row of a held topic, $1, to probe it with: of the key that met the failure, as long as it has unsent rows. If a
-/// topic rejects whatever comes ($2), another row may fare better: any of its rows then, as chance has it.
-const WITNESS: &str = "
-SELECT lane, id
-FROM (
-    SELECT 1 AS choice, (hashtext(h.aggregate_id) & 63)::smallint AS lane, p.id
+/// A row of each of these held topics, $1, to probe it with: of the key that met the failure, as long as it has unsent rows.
+/// If a topic rejects every row ($2), another row may fare better: then any of its rows, chosen at random. The second
+/// branch runs only if the first one found nothing. A key that is too long for an index entry is not fetched.
+const WITNESSES: &str = "
+SELECT d.topic, w.lane, w.id, CASE WHEN octet_length(w.aggregate_id) <= 8192 THEN w.aggregate_id END
+FROM unnest($1::text[], $2::boolean[]) AS d(topic, any_row)
+CROSS JOIN LATERAL (
+    SELECT (hashtext(h.aggregate_id) & 63)::smallint AS lane, p.id, p.aggregate_id
     FROM {hold} h
     CROSS JOIN LATERAL (
-        SELECT o.id
+        SELECT o.id, o.aggregate_id
         FROM {outbox} o
         WHERE (hashtext(o.aggregate_id) & 63) = (hashtext(h.aggregate_id) & 63) AND o.sent_at IS NULL
           AND o.aggregate_id = h.aggregate_id AND {of_topic} AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
     ) p
-    WHERE h.topic = $1::text AND NOT $2::boolean
+    WHERE h.topic = d.topic AND NOT d.any_row
     UNION ALL
-    (SELECT 2, l.lane, p.id
+    (SELECT l.lane, p.id, p.aggregate_id
     FROM (SELECT lane FROM unnest($3::smallint[]) AS lanes(lane) ORDER BY random()) AS l
     CROSS JOIN LATERAL (
-        SELECT o.id
+        SELECT o.id, o.aggregate_id
         FROM {outbox} o
         WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND {of_topic} AND {not_blocked}
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT 1
     ) p
     LIMIT 1)
-) AS w
-LIMIT 1";
+    LIMIT 1
+) AS w";
 
 /// One indexed probe a lane.
 const LOOK: &str = "
 SELECT l.lane, p.id,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
        pg_backend_pid()
-FROM {hold_version} v
+FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id
@@ -305,6 +345,7 @@ impl Statements {
         let of_type = if template.is_constant() { "" } else { OF_TYPE };
         let render = |sql: &str| {
             let sql = sql
+                .replace("{versions}", VERSIONS)
                 .replace("{pending}", PENDING)
                 .replace("{first_of_key}", FIRST_OF_KEY)
                 .replace("{all_paused}", ALL_PAUSED)
@@ -320,7 +361,7 @@ impl Statements {
                 .replace("{key_not_paused}", KEY_NOT_PAUSED)
                 .replace("{of_type}", of_type)
                 .replace("{of_key_of_row}", if template.is_constant() { OF_KEY } else { OF_KEY_AND_TYPE })
-                .replace("{of_topic}", "{topic_of_row} = $1::text")
+                .replace("{of_topic}", "{topic_of_row} = d.topic")
                 .replace("{topic_of_row}", &topic_of_row(template))
                 .replace("{length}", &payload.length_sql("o.payload"))
                 .replace("{payload_bytes}", &payload.bytes_sql("payload"))
@@ -333,9 +374,13 @@ impl Statements {
             payload,
             on_sent,
             record_bytes_max,
+            table: table.clone(),
+            template: template.clone(),
             lock: render(LOCK),
-            read: render(READ),
-            read_first: render(&READ.replace("{pending}", "{first_of_key}")),
+            read: render(&READ.replace("{lanes}", LANES_READ)),
+            read_first: render(&READ.replace("{lanes}", KEYS_READ).replace("{pending}", "{first_of_key}")),
+            read_head: render(READ_HEAD),
+            read_row: render(&READ.replace("{lanes}", KEYS_READ).replace("{pending}", THIS_ROW)),
             mark: render(MARK),
             mark_around_locks: render(MARK_AROUND_LOCKS),
             delete: render(DELETE),
@@ -343,7 +388,7 @@ impl Statements {
             dead_letter: render(DEAD_LETTER),
             hold: render(HOLD),
             block: render(BLOCK),
-            witness: render(WITNESS),
+            witnesses: render(WITNESSES),
             look: render(LOOK),
             writers: render(WRITERS),
             backlog: render(BACKLOG),
@@ -353,6 +398,16 @@ impl Statements {
 }
 
 impl Statements {
+    /// The table that they are about.
+    pub fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// The same statements for a payload column of this type.
+    pub fn with_payload(&self, payload: PayloadType) -> Statements {
+        Statements::new(&self.table, payload, self.on_sent, &self.template, self.record_bytes_max)
+    }
+
     /// The claim's read, whose plan a test looks at.
     pub fn read(&self) -> &str {
         &self.read
@@ -371,9 +426,9 @@ impl Statements {
 
 /// If all types share one topic, a key is one key whatever the type: records of it have one order.
 const OF_TYPE: &str = " AND b.aggregate_type = o.aggregate_type";
-const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = $7::bigint)";
+const OF_KEY: &str = "o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)";
 const OF_KEY_AND_TYPE: &str = "(o.aggregate_id, o.aggregate_type)
-        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = $7::bigint)";
+        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = l.witness)";
 
 /// What an unsent row `o` waits for, as conditions of SQL, with the names of the tables still to be filled in.
 pub(super) struct Waits {

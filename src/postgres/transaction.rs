@@ -5,7 +5,7 @@
 
 use super::connect::Database;
 use super::fault::{answer, fault};
-use super::session::{operator_settings, plain_settings};
+use super::session::{NO_TRANSACTION_TIMEOUT, operator_settings, plain_settings, reaper_settings};
 use crate::relay::failure::{Fault, FaultKind};
 use deadpool_postgres::Object;
 use futures_util::join;
@@ -19,6 +19,8 @@ pub(super) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 pub(super) struct ShortTransaction {
     database: Database,
     begin: String,
+    /// The same for a server that knows `transaction_timeout`.
+    begin_unbounded: String,
 }
 
 impl ShortTransaction {
@@ -32,14 +34,20 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &plain_settings())
     }
 
+    /// For what the reaper deletes.
+    pub(super) fn reaping(database: Database) -> ShortTransaction {
+        ShortTransaction::new(database, "READ WRITE", &reaper_settings())
+    }
+
     /// For what an operator does.
     pub(super) fn operating(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &operator_settings())
     }
 
     fn new(database: Database, access: &str, settings: &str) -> ShortTransaction {
-        let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {settings}");
-        ShortTransaction { database, begin }
+        let begin = |first: &str| format!("BEGIN ISOLATION LEVEL READ COMMITTED {access}; {first}{settings}");
+        let (begin, begin_unbounded) = (begin(""), begin(NO_TRANSACTION_TIMEOUT));
+        ShortTransaction { database, begin, begin_unbounded }
     }
 
     /// Runs one statement on a connection of the pool, and gives the connection back.
@@ -85,7 +93,8 @@ impl ShortTransaction {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Fault> {
         self.database.count_transaction();
-        let begin = connection.batch_execute(&self.begin);
+        let unbounded = self.database.knows_transaction_timeout();
+        let begin = connection.batch_execute(if unbounded { &self.begin_unbounded } else { &self.begin });
         let commit = connection.batch_execute("COMMIT");
         let (begun, rows, committed) = if self.database.prepares() {
             let statement = answer(doing, connection.prepare_cached(sql)).await?;

@@ -4,7 +4,7 @@ use super::event::Event;
 use super::failure::Rejection;
 use super::lane::{LANES, Lane};
 use super::outbox::{End, Verdict};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// What became of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub struct Batch<E> {
     fates: Vec<Fate>,
     rejections: Vec<(String, Rejection)>,
     on_rejected: OnRejected,
-    /// Keys that were blocked in this batch.
-    blocked_keys: HashSet<Vec<u8>>,
+    /// Keys that wait behind a rejected row of this batch, with the index of the first such row.
+    blocked_keys: HashMap<Vec<u8>, usize>,
     bytes: usize,
     recovered: usize,
     hold_version: i64,
@@ -77,7 +77,7 @@ impl<E: Event> Batch<E> {
             fates: Vec::new(),
             rejections: Vec::new(),
             on_rejected,
-            blocked_keys: HashSet::new(),
+            blocked_keys: HashMap::new(),
             bytes: 0,
             recovered: 0,
             hold_version: -1,
@@ -178,15 +178,17 @@ impl<E: Event> Batch<E> {
         self.fates[index] = match self.on_rejected {
             OnRejected::DeadLetter => Fate::Rejected(reason),
             OnRejected::BlockKey => {
-                self.blocked_keys.insert(self.rows[index].key().to_vec());
+                let first = self.blocked_keys.entry(self.rows[index].key().to_vec()).or_insert(index);
+                *first = index.min(*first);
                 Fate::Blocked(reason)
             }
         };
     }
 
-    /// A row before it has blocked its key: it has to wait.
+    /// Whether an earlier row of the same key was rejected and blocks the key, so that this row has to wait.
     pub fn is_blocked(&self, index: usize) -> bool {
-        !self.blocked_keys.is_empty() && self.blocked_keys.contains(self.rows[index].key())
+        let first = || self.blocked_keys.get(self.rows[index].key());
+        !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
     /// Whether a row has to be judged alone.
@@ -201,25 +203,35 @@ impl<E: Event> Batch<E> {
 
     /// The rows for the dead letters.
     pub fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
-        self.verdicts(|fate| match fate {
-            Fate::Rejected(reason) => Some(*reason),
+        self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
+            Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
             _ => None,
         })
     }
 
-    /// The rows that block their keys.
-    pub fn blocked(&self) -> impl Iterator<Item = Verdict<'_, E>> {
-        self.verdicts(|fate| match fate {
-            Fate::Blocked(reason) => Some(*reason),
-            _ => None,
+    /// The rows whose blocks are to be recorded. A block hides every unsent row of its key, also the earlier ones. So a row
+    /// blocks its key only if the settlement leaves no earlier row of the key unsent; otherwise it stays open and is claimed
+    /// again. A settlement that skips locked rows may leave acknowledged rows unsent.
+    pub fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
+        let mut unsent: HashSet<&[u8]> = HashSet::new();
+        let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
+        self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {
+            let stays_unsent = match fate {
+                Fate::Acknowledged => skips_locked,
+                Fate::Rejected(_) => false,
+                Fate::Open | Fate::Suspect | Fate::Blocked(_) => true,
+            };
+            let is_first = stays_unsent && unsent.insert(row.key());
+            match fate {
+                Fate::Blocked(reason) if is_first => Some(self.verdict(row, *reason)),
+                _ => None,
+            }
         })
     }
 
-    fn verdicts(&self, reason: fn(&Fate) -> Option<u32>) -> impl Iterator<Item = Verdict<'_, E>> {
-        self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| {
-            let (topic, why) = &self.rejections[reason(fate)? as usize];
-            Some(Verdict { row, topic, why })
-        })
+    fn verdict<'a>(&'a self, row: &'a E, reason: u32) -> Verdict<'a, E> {
+        let (topic, why) = &self.rejections[reason as usize];
+        Verdict { row, topic, why }
     }
 
     /// How far it went in each lane of the claim, which lists them in the order of the read.
@@ -286,5 +298,45 @@ mod tests {
         let reach = reach_of([Row(1), Row(2)], 3);
         assert!(!reach.cut && !reach.hungry, "{reach:?}");
         assert_eq!(reach.covers_to(), Some(i64::MAX));
+    }
+
+    /// Three rows of one key, of which these were refused.
+    fn refused(indices: &[usize]) -> Batch<Row> {
+        let mut batch = Batch::new(OnRejected::BlockKey);
+        batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
+        batch.grown(End::Complete);
+        for index in indices {
+            let rejection = Rejection { reason: "invalid-headers", error: String::new() };
+            batch.rejected(*index, "events.order", rejection);
+        }
+        batch
+    }
+
+    fn blocked(batch: &Batch<Row>, skips_locked: bool) -> Vec<i64> {
+        batch.blocked(skips_locked).map(|verdict| verdict.row.0).collect()
+    }
+
+    #[test]
+    fn only_the_first_unsent_row_of_a_key_blocks_it() {
+        let mut batch = refused(&[2, 1]);
+        assert_eq!(blocked(&batch, false), [0i64; 0], "row 1 is open");
+        batch.suspect(0);
+        assert_eq!(blocked(&batch, false), [0i64; 0], "row 1 is to be judged");
+        batch.acknowledged(0);
+        assert_eq!(blocked(&batch, false), [2], "row 3 waits behind row 2");
+    }
+
+    #[test]
+    fn an_acknowledged_row_that_may_be_skipped_as_locked_prevents_a_block() {
+        let mut batch = refused(&[1]);
+        batch.acknowledged(0);
+        assert_eq!(blocked(&batch, true), [0i64; 0]);
+        assert_eq!(blocked(&refused(&[0]), true), [1], "no row precedes it");
+    }
+
+    #[test]
+    fn only_rows_behind_a_refused_row_wait_for_it() {
+        let batch = refused(&[1]);
+        assert_eq!([0, 1, 2].map(|index| batch.is_blocked(index)), [false, false, true]);
     }
 }

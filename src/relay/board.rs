@@ -166,6 +166,14 @@ impl Board {
         self.returned.notify_waiters();
     }
 
+    /// Nothing can be done with this lane before then: nobody asks about it or takes it until it is put up again.
+    pub fn set_aside(&self, lane: Lane, until: Instant) {
+        let mut state = self.state.borrow_mut();
+        state.ready.retain(|ready| *ready != lane);
+        let entry = &mut state.lanes[lane.index()];
+        *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
+    }
+
     /// Keeps a lane from the workers until [`Board::give_up`], and waits until none of them has it.
     pub async fn reserve(&self, lane: Lane) {
         loop {

@@ -12,14 +12,16 @@
 
 use super::Relay;
 use super::batch::{Batch, Reach};
+use super::elsewhere;
 use super::event::Event;
-use super::failure::{Failure, Fault};
+use super::failure::{Failure, Fault, FaultKind};
 use super::judge::judge;
 use super::lane::Lane;
 use super::marks::Start;
-use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement};
+use super::narrow::look_at_first;
+use super::outbox::{Claim, End, Outbox, Read, Settled, Settlement, Slice};
 use super::publisher::{Producer, Publisher};
-use super::session::{Routing, Session};
+use super::session::Session;
 use crate::fail_point;
 use std::future::Future;
 use std::pin::pin;
@@ -51,23 +53,29 @@ pub struct Cycle {
     pub publishing: Option<Duration>,
     /// Kafka's failure that ended the session, if one did.
     pub failure: Option<Failure>,
+    /// What kept suspects from being judged.
+    pub unjudged: Option<Failure>,
     /// Somebody else's lock kept a row from being settled.
     pub locked_out: bool,
 }
 
 /// Runs one cycle over those of `lanes` that are free.
 ///
-/// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set.
+/// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set. After a failure the session
+/// can do nothing more, whatever is returned.
 pub async fn run<O: Outbox, P: Publisher>(
     relay: &Relay<P>,
     outbox: &mut O,
-    session: &mut Option<Session<P::Producer>>,
+    session: &mut Session<P::Producer>,
     lanes: &[Lane],
     skip_locked: bool,
 ) -> Result<Cycle, Fault> {
     // What is read along of a lane that turns out to be somebody else's is thrown away.
-    let apart = relay.board.has_more(lanes) || relay.board.was_elsewhere(lanes);
+    let apart = relay.board.has_more(lanes)
+        || relay.board.was_elsewhere(lanes)
+        || relay.narrowing.claims_apart(lanes);
     let rows_max = if apart { relay.limits().batch_rows } else { prompt_rows(relay) };
+    let rows_max = relay.narrowing.rows_max(lanes, rows_max);
     let ahead = (!apart).then(|| Ask::new(relay, lanes, rows_max));
     let mut claim = outbox.claim(lanes, ahead.as_ref().map(|ask| &ask.read)).await?;
     if claim.lanes().is_empty() {
@@ -84,49 +92,41 @@ pub async fn run<O: Outbox, P: Publisher>(
     };
     let deadline = Instant::now() + relay.limits().publish_timeout;
 
-    let mut session_now = match session.take() {
-        Some(session) => session,
-        None => match relay.publisher.open().await {
-            Ok(producer) => Session::new(producer),
-            Err(failure) => return give_up(claim, failure).await,
-        },
-    };
-    session_now.begin(&relay.refusals);
-    let mut batch = Batch::new(relay.limits().on_rejected);
-    let mut published = publish(relay, &mut session_now, &mut claim, &ask, &mut batch, deadline).await;
+    session.begin(&relay.refusals);
+    let mut batch = Batch::new(relay.narrowing.on_rejected(lanes, relay.limits().on_rejected));
+    let mut published = publish(relay, session, &mut claim, &ask, &mut batch, deadline).await;
     if published.is_err() {
         // What was handed over before the claim was lost is on its way: hear what becomes of it. A report that came
         // later would be taken for one of the next batch.
-        if timeout_at(deadline, session_now.finish(&mut batch)).await.is_err() {
-            session_now.close(overdue(relay));
+        if stepping(relay, timeout_at(deadline, session.finish(&mut batch))).await.is_err() {
+            session.close(overdue(relay));
         }
     }
-    if session_now.failure().is_some() {
-        let (_, kept) = alive(relay, &mut claim, harvest(&mut session_now, &mut batch)).await;
+    if session.failure().is_some() {
+        let (_, kept) = alive(relay, &mut claim, harvest(session, &mut batch)).await;
         published = published.and_then(|version| kept.map(|()| version));
     }
+    let mut unjudged = None;
     // Without the claim another relay may have these lanes: what it publishes must not meet a verdict of ours.
     if published.is_ok() && batch.has_suspects() {
-        let judging = timeout_at(deadline, judge(relay, &mut session_now, &mut batch));
-        let (_, kept) = alive(relay, &mut claim, judging).await;
+        let judging = timeout_at(deadline, judge(relay, session, &mut batch));
+        let (judged, kept) = alive(relay, &mut claim, judging).await;
+        unjudged = judged.unwrap_or_else(|_| Some(overdue(relay)));
         published = published.and_then(|version| kept.map(|()| version));
     }
-    relay.heard(&session_now, &batch);
+    relay.heard(session, &batch);
 
-    let publishing = session_now.publishing();
+    let publishing = session.publishing();
     let recorded = match published {
-        Ok(hold_version) => record(relay, claim, &session_now, &batch, skip_locked)
+        Ok(versions) => record(relay, claim, session, &batch, skip_locked)
             .await
-            .map(|settled| confirm(relay, &ask.start, hold_version, &owned, &batch, &settled)),
+            .inspect_err(|fault| relay.narrowing.settlement_failed(&owned, fault))
+            .map(|settled| confirm(relay, &ask.start, versions, &owned, &batch, &settled)),
         Err(fault) => Err(fault),
     };
-    let failure = session_now.failure().cloned();
-    match failure {
-        None => *session = Some(session_now),
-        Some(_) => session_now.abandon(),
-    }
+    let failure = session.failure().cloned();
     match recorded {
-        Ok(cycle) => Ok(Cycle { publishing, failure, ..cycle }),
+        Ok(cycle) => Ok(Cycle { publishing, failure, unjudged, ..cycle }),
         Err(fault) => {
             let mut acknowledged = relay.acknowledged.borrow_mut();
             // What it did not read where it looked, another relay has settled.
@@ -144,6 +144,9 @@ pub async fn run<O: Outbox, P: Publisher>(
 struct Ask {
     start: Start,
     read: Read,
+    /// The lanes that it was made for.
+    lanes: Vec<Lane>,
+    begun: Instant,
     /// It was sent along with the claim.
     sent: bool,
 }
@@ -153,12 +156,12 @@ impl Ask {
         let start = relay.marks.borrow().start(lanes);
         let read = Read {
             lows: start.lows.clone(),
-            hold_version: start.hold_version,
+            basis: start.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
-            first_of_key_of: None,
+            first_of_keys_of: Vec::new(),
         };
-        Ask { start, read, sent: false }
+        Ask { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
 
     /// It was sent for these lanes, of which only those in `owned` turned out to be ours.
@@ -177,12 +180,7 @@ fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
-async fn give_up<C: Claim>(claim: C, failure: Failure) -> Result<Cycle, Fault> {
-    claim.release().await?;
-    Ok(Cycle { failure: Some(failure), ..Cycle::default() })
-}
-
-/// Reads the claim slice by slice, and hands the rows to the session. Returns the set of holds that the read saw, when
+/// Reads the claim slice by slice, and hands the rows to the session. Returns the versions that the read saw, when
 /// every report is in or the session has closed.
 async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
@@ -191,15 +189,19 @@ async fn publish<C: Claim, P: Publisher>(
     ask: &Ask,
     batch: &mut Batch<C::Event>,
     deadline: Instant,
-) -> Result<i64, Fault> {
+) -> Result<Slice, Fault> {
     // One set of them for the whole batch, whatever a reload does meanwhile.
     let limits = relay.limits();
     batch.ask(&ask.read.shares);
+    if relay.narrowing.looks_at_first(&ask.lanes) {
+        return look_at_first(relay, claim, &ask.read, ask.start.epoch(), batch).await;
+    }
+    let failed = |fault: &Fault| relay.narrowing.read_failed(&ask.lanes, ask.read.rows_max, fault);
     if !ask.sent {
-        claim.read(&ask.read).await?;
+        claim.read(&ask.read).await.inspect_err(failed)?;
     }
     fail_point::reach("read-sent").await;
-    let hold_version = loop {
+    let versions = loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay
             .expected_rows(bytes_left)
@@ -207,25 +209,38 @@ async fn publish<C: Claim, P: Publisher>(
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
-        let slice = read.inspect_err(|_| relay.expect_larger_rows())?;
+        let slice = read.inspect_err(|fault| {
+            relay.expect_larger_rows();
+            failed(fault);
+        })?;
         batch.saw_holds(slice.hold_version);
         relay.saw(ask.start.epoch(), &slice, &batch.rows()[from..]);
         relay.recognise(batch, from);
+        if relay.probes_any_of(&batch.rows()[from..]) {
+            batch.cut();
+            return Err(probed_just_now());
+        }
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
         if slice.end == End::More && full {
             batch.cut();
         }
         if slice.end != End::More || full {
-            break slice.hold_version;
+            relay.narrowing.read_took(ask.lanes.len(), ask.begun.elapsed());
+            break slice;
         }
         fail_point::reach("between-slices").await;
     };
     // All of them at once: handed over slice by slice, they would go out in many small requests.
-    let routing = Routing { template: &relay.template, refusals: &relay.refusals };
-    by(deadline, relay, claim, session, async |session| session.send(routing, batch, 0).await).await?;
+    let template = &relay.template;
+    by(deadline, relay, claim, session, async |session| session.send(template, batch, 0).await).await?;
     fail_point::reach("handed-over").await;
     finish(relay, session, claim, batch, deadline).await?;
-    Ok(hold_version)
+    Ok(versions)
+}
+
+fn probed_just_now() -> Fault {
+    let message = "a probe of its topic has an event of this claim in flight".to_owned();
+    Fault { kind: FaultKind::Contended, doing: "reading events", message }
 }
 
 /// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a
@@ -263,8 +278,16 @@ async fn hear<E: Event, P: Publisher>(
         // That others were acknowledged may have been just before Kafka went away altogether.
         let answers = timeout_at(deadline, relay.publisher.probe()).await;
         session.absorb(batch);
-        if matches!(answers, Ok(Ok(_))) && session.hold_stuck(batch, relay.heard_since(begun), patience) {
-            return;
+        if matches!(answers, Ok(Ok(_))) {
+            let mut silent = session.silent(batch);
+            silent.sort_unstable();
+            if let Some(failure) = elsewhere::cut_off(relay, silent).await {
+                session.absorb(batch);
+                return session.close(failure);
+            }
+            if session.hold_stuck(batch, relay.heard_since(begun), patience) {
+                return;
+            }
         }
         look_at = Instant::now() + STUCK_LOOK_EVERY;
     }
@@ -295,23 +318,36 @@ fn overdue<P>(relay: &Relay<P>) -> Failure {
 }
 
 /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost the work goes on all the same, for what
-/// Kafka acknowledges still counts.
+/// Kafka acknowledges still counts. `work` has to end by itself: waiting for it counts as steps.
 pub(super) async fn alive<C: Claim, P: Publisher, T>(
     relay: &Relay<P>,
     claim: &mut C,
     work: impl Future<Output = T>,
 ) -> (T, Result<(), Fault>) {
     let mut work = pin!(work);
-    let mut kept = Ok(());
     loop {
         let beat = async {
             sleep(relay.limits().takeover_timeout / 3).await;
             claim.keep_alive().await
         };
-        tokio::select! {
+        let kept = tokio::select! {
             biased;
-            done = &mut work => return (done, kept),
-            beat = beat, if kept.is_ok() => kept = beat,
+            done = &mut work => return (done, Ok(())),
+            kept = beat => kept,
+        };
+        if kept.is_err() {
+            return (stepping(relay, work).await, kept);
+        }
+    }
+}
+
+/// Waits for `work` without a claim to keep alive, and is woken as often as with one: a wait for Kafka may be longer than
+/// the watchdog's patience. `work` has to end by itself.
+async fn stepping<P, T>(relay: &Relay<P>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        if let Ok(done) = timeout(relay.limits().takeover_timeout / 3, work.as_mut()).await {
+            return done;
         }
     }
 }
@@ -331,19 +367,21 @@ async fn record<C: Claim, P: Publisher>(
     batch: &Batch<C::Event>,
     skip_locked: bool,
 ) -> Result<Settled, Fault> {
-    let settlement = Settlement {
+    let mut settlement = Settlement {
         sent: batch.sent().collect(),
         rejected: batch.dead().collect(),
-        blocked: batch.blocked().collect(),
+        blocked: batch.blocked(skip_locked).collect(),
         held: session.held(batch),
         skip_locked,
     };
+    relay.leave_holds_out(&mut settlement);
     if settlement.is_empty() {
         claim.release().await?;
         return Ok(Settled::All);
     }
     fail_point::reach("before-settlement").await;
-    let settled = claim.settle(&settlement).await?;
+    let settled =
+        claim.settle(&settlement).await.inspect_err(|fault| relay.not_settled(&settlement, fault))?;
     fail_point::reach("committed").await;
     relay.report(&settlement);
     Ok(settled)
@@ -353,7 +391,7 @@ async fn record<C: Claim, P: Publisher>(
 fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
     start: &Start,
-    hold_version: i64,
+    Slice { hold_version, basis, .. }: Slice,
     owned: &[Lane],
     batch: &Batch<E>,
     settled: &Settled,
@@ -362,7 +400,7 @@ fn confirm<E: Event, P: Publisher>(
     let mut acknowledged = relay.acknowledged.borrow_mut();
     acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(start, hold_version, &reach),
+        Settled::All => relay.marks.borrow_mut().raise(start, basis, &reach),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }

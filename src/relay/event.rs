@@ -4,7 +4,7 @@ use super::lane::Lane;
 use uuid::Uuid;
 
 /// One claimed row. Everything is borrowed from where the row was read into: the per-row path copies nothing before
-/// the record is handed to the Kafka client. Texts are bytes, since a database in `SQL_ASCII` promises no UTF-8.
+/// the record is handed to the Kafka client. Texts are bytes: none of them is copied into a string.
 pub trait Event {
     /// Order inside a key.
     fn id(&self) -> i64;
@@ -50,8 +50,11 @@ pub(crate) mod fixture {
     use super::{Event, Lane, Payload};
     use uuid::Uuid;
 
-    /// Those above 100 are of other types.
+    /// Those above 100 are of other types. Those from 50 to 99 are large.
     pub(crate) struct Row(pub(crate) i64);
+
+    /// The size of a large row.
+    pub(crate) const LARGE: usize = 100;
 
     impl Event for Row {
         fn id(&self) -> i64 {
@@ -86,7 +89,7 @@ pub(crate) mod fixture {
             0
         }
         fn size(&self) -> usize {
-            1
+            if (50..100).contains(&self.0) { LARGE } else { 1 }
         }
     }
 }

@@ -88,4 +88,9 @@ pub enum FaultKind {
     Contended,
     /// The server refuses the statement (grants, schema, disk): back off until somebody has mended it.
     Refused,
+    /// The server cannot process what is stored: in a read, a single row may be the reason, and is looked for. Otherwise
+    /// as refused.
+    Data,
+    /// The statement took longer than it may: a read asks for fewer lanes. Otherwise as refused.
+    TimedOut,
 }

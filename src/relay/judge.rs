@@ -13,17 +13,19 @@ use super::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
 use super::session::{Place, Session};
 use std::collections::HashMap;
 
-/// Judges the suspects of a batch, one partition after the other.
+/// Judges the suspects of a batch, one partition after the other. Returns what stopped it before its end, if anything
+/// did: then none of the remaining suspects is judged.
 pub async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-) {
+) -> Option<Failure> {
     for (place, suspects) in suspects(session, batch) {
-        if judge_place(relay, session, batch, place, &suspects).await == Next::Stop {
-            return;
+        if let Next::Stop(failure) = judge_place(relay, session, batch, place, &suspects).await {
+            return Some(failure);
         }
     }
+    None
 }
 
 /// The suspects of each partition, as far as their turn has come: up to the first row whose fate is open.
@@ -49,10 +51,9 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
     found
 }
 
-#[derive(PartialEq, Eq)]
 enum Next {
     Place,
-    Stop,
+    Stop(Failure),
 }
 
 /// Halves the group that is published at once until it goes through or is a single row.
@@ -84,7 +85,7 @@ async fn judge_place<E: Event, P: Publisher>(
         match failure.kind {
             FailureKind::Row if size > 1 => width = (size - acknowledged) / 2,
             // That another record was refused cannot be, alone: what it says of this one is not known.
-            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop,
+            FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop(failure),
             FailureKind::Row => {
                 if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
                     session.hold(place, rejects_everything(relay, &failure));
@@ -97,7 +98,9 @@ async fn judge_place<E: Event, P: Publisher>(
                 session.hold(place, failure.into());
                 return Next::Place;
             }
-            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => return Next::Stop,
+            FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => {
+                return Next::Stop(failure);
+            }
         }
     }
 }
@@ -105,8 +108,8 @@ async fn judge_place<E: Event, P: Publisher>(
 /// How many rows are smaller than one that the topic has refused for its size. The next one goes alone at once: halving
 /// would find it in more steps.
 fn innocent<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let refused = relay.refusals.size_of(topic);
-    rest.iter().take_while(|&&index| batch.rows()[index].size() < refused).count()
+    let is_large = |index: usize| relay.refusals.sizes.covers(topic, batch.rows()[index].size());
+    rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
 /// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.

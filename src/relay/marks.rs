@@ -25,11 +25,25 @@ const SERVERS_MAX: usize = 1_000;
 pub struct Marks {
     epoch: u64,
     servers: HashSet<ServerId>,
-    hold_version: i64,
+    /// What the marks are valid for; -1 for nothing.
+    basis: i64,
     low: [i64; LANES],
     resets: [u32; LANES],
+    /// The last sweep of the lane found a row below its mark.
+    was_reset: [bool; LANES],
     highest_seen: i64,
     fence: Fence,
+}
+
+/// What a sweep led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// No row below a mark.
+    Clean,
+    /// One lane is read from the smallest id again.
+    Reset,
+    /// All lanes are, and H and the fence are forgotten.
+    Forgotten,
 }
 
 /// What a read started with: what it says later counts only for that.
@@ -40,8 +54,8 @@ pub struct Start {
     resets: Vec<u32>,
     /// One for each lane, in the order asked for.
     pub lows: Vec<i64>,
-    /// The set of holds under which `lows` is valid.
-    pub hold_version: i64,
+    /// What `lows` is valid for.
+    pub basis: i64,
 }
 
 impl Start {
@@ -67,9 +81,10 @@ impl Marks {
         Marks {
             epoch: 0,
             servers: HashSet::new(),
-            hold_version: -1,
+            basis: -1,
             low: [LOWEST; LANES],
             resets: [0; LANES],
+            was_reset: [false; LANES],
             highest_seen: LOWEST,
             fence: Fence::new(),
         }
@@ -78,6 +93,13 @@ impl Marks {
     /// Forgets everything: the server may have lost commits, and then issues their ids again.
     pub fn forget(&mut self) {
         *self = Marks { epoch: self.epoch + 1, ..Marks::new() };
+    }
+
+    /// Forgets all marks, H and the fence, of a server that is known: ids that were passed may be drawn again.
+    fn forget_ids(&mut self) {
+        let servers = std::mem::take(&mut self.servers);
+        self.forget();
+        self.servers = servers;
     }
 
     /// Forgets everything if this server, or this backend behind a pooler, has not been seen before.
@@ -107,17 +129,22 @@ impl Marks {
             fenced: self.fence.passed(),
             resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
             lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
-            hold_version: self.hold_version,
+            basis: self.basis,
         }
     }
 
-    /// The set of holds that a read of `epoch` saw. Another set than before makes every mark invalid, for a mark also
-    /// passes the rows of held topics.
-    pub fn saw_holds(&mut self, epoch: u64, version: i64) {
-        if epoch == self.epoch && version != self.hold_version {
-            self.hold_version = version;
-            self.low = [LOWEST; LANES];
+    /// The basis that a read of `epoch` saw. Another one than before makes every mark invalid: a mark passes the rows of
+    /// held topics, which are readable again when a hold has ended. A new hold hides more rows, and changes nothing. In
+    /// another file of the table ids may begin again, so H and the fence are forgotten as well.
+    pub fn saw_basis(&mut self, epoch: u64, basis: i64) {
+        if epoch != self.epoch || basis == self.basis {
+            return;
         }
+        if self.basis != -1 && file(basis) != file(self.basis) {
+            self.forget_ids();
+        }
+        self.basis = basis;
+        self.low = [LOWEST; LANES];
     }
 
     /// A read of `epoch` saw this id.
@@ -137,10 +164,26 @@ impl Marks {
         &mut self.fence
     }
 
-    /// The lane has an unsent row below its mark, which somebody has put back.
-    pub fn reset(&mut self, lane: Lane) {
-        self.low[lane.index()] = LOWEST;
-        self.resets[lane.index()] += 1;
+    /// A sweep of these lanes found these rows, the first unsent one of each lane that has any. A row below the mark of
+    /// its lane has been put back, and the lane is read from the smallest id again. Several such lanes, or the same one
+    /// twice in a row, mean that ids went backwards: a restarted sequence, or one very large id. H is far above the ids that
+    /// are drawn now, so all marks would rise above them again: everything is forgotten.
+    pub fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
+        let below = |lane: &Lane| first_unsent.iter().any(|(its, id)| its == lane && *id <= self.low(*lane));
+        let below: Vec<Lane> = lanes.iter().copied().filter(below).collect();
+        if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
+            self.forget_ids();
+            return Swept::Forgotten;
+        }
+        for lane in lanes {
+            let is_below = below.contains(lane);
+            self.was_reset[lane.index()] = is_below;
+            if is_below {
+                self.low[lane.index()] = LOWEST;
+                self.resets[lane.index()] += 1;
+            }
+        }
+        if below.is_empty() { Swept::Clean } else { Swept::Reset }
     }
 
     /// The lane's mark.
@@ -149,9 +192,9 @@ impl Marks {
     }
 
     /// The COMMIT of a batch is confirmed, and it recorded every row but those that `reach` names as open.
-    /// `hold_version` is the set of holds that the read saw.
-    pub fn raise(&mut self, start: &Start, hold_version: i64, reach: &[Reach]) {
-        if start.epoch != self.epoch || hold_version != self.hold_version {
+    /// `basis` is what the read saw.
+    pub fn raise(&mut self, start: &Start, basis: i64, reach: &[Reach]) {
+        if start.epoch != self.epoch || basis != self.basis {
             return;
         }
         for (reach, resets) in reach.iter().zip(&start.resets) {
@@ -166,6 +209,11 @@ impl Marks {
     }
 }
 
+/// The file of the table, as a basis has it.
+fn file(basis: i64) -> u32 {
+    basis as u32
+}
+
 impl Default for Marks {
     fn default() -> Self {
         Marks::new()
@@ -177,6 +225,9 @@ mod tests {
     use super::*;
 
     const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
+    const BASIS: i64 = 77;
+    /// A hold has ended.
+    const NEXT_BASIS: i64 = (1 << 32) | BASIS;
 
     fn lane() -> Lane {
         Lane::new(5).unwrap()
@@ -185,7 +236,7 @@ mod tests {
     fn fenced(high: i64) -> Marks {
         let mut marks = Marks::new();
         marks.meet(SERVER);
-        marks.saw_holds(marks.epoch(), 1);
+        marks.saw_basis(marks.epoch(), BASIS);
         marks.fence().begin(high, []);
         marks
     }
@@ -198,7 +249,7 @@ mod tests {
     fn a_mark_rises_to_the_fence_and_no_further() {
         let mut marks = fenced(50);
         let start = marks.start(&[lane()]);
-        marks.raise(&start, 1, &[read_to_the_end()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), 50);
     }
 
@@ -206,9 +257,9 @@ mod tests {
     fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
         let mut marks = fenced(50);
         let start = marks.start(&[lane()]);
-        marks.raise(&start, 1, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
+        marks.raise(&start, BASIS, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 30);
-        marks.raise(&start, 1, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
+        marks.raise(&start, BASIS, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 40);
     }
 
@@ -218,19 +269,21 @@ mod tests {
         marks.fence().begin(80, ["3/1".to_owned()]);
         let start = marks.start(&[lane()]);
         marks.fence().look([]);
-        marks.raise(&start, 1, &[read_to_the_end()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), 50, "the read began under the older fence");
     }
 
     #[test]
-    fn a_changed_set_of_holds_makes_every_mark_invalid() {
+    fn a_hold_that_ends_makes_every_mark_invalid() {
         let mut marks = fenced(50);
+        marks.saw_id(marks.epoch(), 7);
         let start = marks.start(&[lane()]);
-        marks.raise(&start, 1, &[read_to_the_end()]);
-        marks.saw_holds(marks.epoch(), 2);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        marks.saw_basis(marks.epoch(), NEXT_BASIS);
+        assert_eq!(marks.highest_seen(), 7, "H stays");
         assert_eq!(marks.low(lane()), LOWEST);
-        marks.raise(&start, 1, &[read_to_the_end()]);
-        assert_eq!(marks.low(lane()), LOWEST, "a read under the older set of holds says nothing");
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST, "a read from before it ended says nothing");
     }
 
     #[test]
@@ -238,8 +291,8 @@ mod tests {
         let mut marks = fenced(50);
         let start = marks.start(&[lane()]);
         marks.meet(ServerId { connection: 1, started_us: 2, backend: 1 });
-        marks.saw_holds(marks.epoch(), 1);
-        marks.raise(&start, 1, &[read_to_the_end()]);
+        marks.saw_basis(marks.epoch(), BASIS);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST, "a late answer of the old server raised a mark");
         assert_eq!(marks.start(&[lane()]).fenced, LOWEST);
     }
@@ -248,8 +301,53 @@ mod tests {
     fn a_row_put_back_while_its_lane_is_claimed_is_not_hidden_again() {
         let mut marks = fenced(50);
         let start = marks.start(&[lane()]);
-        marks.reset(lane());
-        marks.raise(&start, 1, &[read_to_the_end()]);
+        marks.raise(&start, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row that was put back");
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
+    }
+
+    #[test]
+    fn another_file_of_the_table_makes_h_and_the_fence_invalid_too() {
+        let mut marks = fenced(50);
+        marks.saw_id(marks.epoch(), 90);
+        let start = marks.start(&[lane()]);
+        let old = marks.epoch();
+        marks.saw_basis(old, BASIS + 1);
+        assert_ne!(marks.epoch(), old, "what an older read says is not taken in");
+        assert_eq!((marks.highest_seen(), marks.start(&[lane()]).fenced), (LOWEST, LOWEST));
+        marks.raise(&start, BASIS + 1, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST);
+        let epoch = marks.epoch();
+        marks.meet(SERVER);
+        assert_eq!(marks.epoch(), epoch, "the server is known");
+    }
+
+    #[test]
+    fn rows_below_the_marks_of_two_lanes_or_twice_below_the_same_one_make_everything_invalid() {
+        let other = Lane::new(6).unwrap();
+        let raised = || {
+            let mut marks = fenced(50);
+            let start = marks.start(&[lane(), other]);
+            marks.raise(&start, BASIS, &[read_to_the_end(), Reach { lane: other, ..read_to_the_end() }]);
+            marks
+        };
+        let mut marks = raised();
+        assert_eq!(marks.swept(&[lane(), other], &[(lane(), 3), (other, 50)]), Swept::Forgotten);
+        assert_eq!((marks.low(lane()), marks.start(&[]).fenced), (LOWEST, LOWEST));
+
+        let mut marks = raised();
+        let found = [(lane(), 3), (other, 51)];
+        assert_eq!(marks.swept(&[lane(), other], &found), Swept::Reset, "one is above its mark");
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Forgotten);
+
+        let mut marks = raised();
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 3)]), Swept::Reset);
+        assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Reset, "a clean sweep lies between");
     }
 }

@@ -16,14 +16,20 @@ pub mod backoff;
 pub mod batch;
 pub mod board;
 pub mod cycle;
+pub mod elsewhere;
 pub mod event;
 pub mod failure;
 pub mod fence;
+mod flight;
 pub mod gate;
 pub mod holding;
 pub mod judge;
 pub mod lane;
+pub mod large_rows;
+mod leaders;
+pub mod looking;
 pub mod marks;
+pub mod narrow;
 pub mod outage;
 pub mod outbox;
 pub mod partition;
@@ -39,15 +45,19 @@ pub mod rejections;
 pub mod scout;
 pub mod session;
 pub mod stats;
+mod turns;
+pub mod width;
 pub mod worker;
 
 use acknowledged::{Acknowledged, Seen};
 use batch::{Batch, OnRejected};
 use board::Board;
+use elsewhere::Elsewhere;
 use event::Event;
 use gate::Gate;
 use holding::Holding;
 use marks::Marks;
+use narrow::Narrowing;
 use outage::Outage;
 use outbox::{Held, Settlement, Slice, Verdict};
 use pg_outbox::topic::TopicTemplate;
@@ -57,10 +67,12 @@ use rejections::Rejections;
 use session::{Session, Tally};
 use stats::Stats;
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// Locks of others are ordinary as long as they are gone soon: operators' statements, deadlocks.
 const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
@@ -85,14 +97,22 @@ pub struct Relay<P> {
     pub refusals: Refusals,
     /// Acknowledged, not yet settled.
     pub acknowledged: RefCell<Acknowledged>,
+    /// Rows in flight that probe held topics, without the locks of their lanes: by id and event_id.
+    probing: RefCell<HashSet<(i64, Uuid)>>,
     /// Whether Postgres works.
     pub postgres: Outage,
     /// Whether Kafka works.
     pub kafka: Outage,
     /// Whether nobody else's locks stand in the way for long.
     locks: Outage,
+    /// Lanes with rows that cannot be read.
+    narrowing: Narrowing,
+    /// Until when settlements leave holds and blocked keys out, if they have anything else to record.
+    without_holds: Cell<Option<Instant>>,
     /// Topics that were said to be held.
     holding: Holding,
+    /// What other relays can reach and this one cannot.
+    elsewhere: Elsewhere,
     /// Rows that were said to be refused.
     rejections: Rejections,
     /// What happened, for metrics, health and status.
@@ -145,10 +165,14 @@ impl<P> Relay<P> {
             marks,
             refusals: Refusals::new(),
             acknowledged: RefCell::new(Acknowledged::new()),
+            probing: RefCell::default(),
             postgres: Outage::new("Postgres"),
             kafka: Outage::new("Kafka"),
             locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
+            narrowing: Narrowing::new(),
+            without_holds: Cell::new(None),
             holding: Holding::default(),
+            elsewhere: Elsewhere::default(),
             rejections: Rejections::default(),
             stats,
             clock: Cell::new(None),
@@ -191,6 +215,12 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Kafka works for everybody.
+    fn kafka_works(&self) {
+        self.stats.kafka.answers();
+        self.kafka.worked(0);
+    }
+
     /// How many rows probably fit into so many bytes.
     fn expected_rows(&self, bytes: usize) -> usize {
         (bytes / self.row_bytes.get().max(1)).max(1)
@@ -204,7 +234,7 @@ impl<P> Relay<P> {
     /// Takes in what a slice says beside its rows.
     fn saw<E: Event>(&self, epoch: u64, slice: &Slice, rows: &[E]) {
         let mut marks = self.marks.borrow_mut();
-        marks.saw_holds(epoch, slice.hold_version);
+        marks.saw_basis(epoch, slice.basis);
         if let Some(highest) = rows.iter().map(Event::id).max() {
             marks.saw_id(epoch, highest);
             self.row_bytes.set(rows.iter().map(Event::size).sum::<usize>() / rows.len());
@@ -224,13 +254,26 @@ impl<P> Relay<P> {
         }
     }
 
+    /// Whether the prober has one of these rows in flight. A claim reads such a row only if its hold disappeared meanwhile;
+    /// if it published the row as well, the row would be stored twice.
+    fn probes_any_of<E: Event>(&self, rows: &[E]) -> bool {
+        let probing = self.probing.borrow();
+        !probing.is_empty() && rows.iter().any(|row| probing.contains(&(row.id(), row.event_id())))
+    }
+
     /// Takes in what Kafka said to a batch.
     fn heard<E: Event, S: Producer>(&self, session: &Session<S>, batch: &Batch<E>) {
         if batch.sent().next().is_some() {
             self.heard_at.set(Some(Instant::now()));
         }
+        let mut acknowledged = false;
         for (topic, Tally { rows, bytes }) in session.tally(batch) {
             self.stats.count_topic(topic, rows, bytes);
+            acknowledged = true;
+        }
+        let handed_over = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
+        if handed_over.is_some_and(|at| self.gate.acknowledged(at)) {
+            self.kafka_works();
         }
         if !self.refusals.is_empty() {
             for topic in session.acknowledged(batch) {
@@ -247,6 +290,25 @@ impl<P> Relay<P> {
     /// Whether a batch has ended since then of which Kafka had acknowledged rows.
     fn heard_since(&self, begun: Instant) -> bool {
         self.heard_at.get().is_some_and(|at| at > begun)
+    }
+
+    /// Holds and blocked keys change one row, the version of their set, which an operator's open transaction may keep locked.
+    /// What Kafka has acknowledged must not wait for that: the rows that they are about stay unsent, and are decided about
+    /// again in a later batch.
+    fn leave_holds_out<E>(&self, settlement: &mut Settlement<'_, E>) {
+        let leaves_out = self.without_holds.get().is_some_and(|until| until > Instant::now());
+        if leaves_out && !(settlement.sent.is_empty() && settlement.rejected.is_empty()) {
+            settlement.held.clear();
+            settlement.blocked.clear();
+        }
+    }
+
+    /// A settlement failed. Perhaps somebody else's lock kept its holds from being recorded.
+    fn not_settled<E>(&self, settlement: &Settlement<'_, E>, fault: &failure::Fault) {
+        let holds = !settlement.held.is_empty() || !settlement.blocked.is_empty();
+        if holds && fault.kind == failure::FaultKind::Contended {
+            self.without_holds.set(Some(Instant::now() + LOCKS_PATIENCE));
+        }
     }
 
     /// Counts what a settlement has recorded, and says what of it a person should know: a fault that comes again and
@@ -267,7 +329,10 @@ impl<P> Relay<P> {
                  follow",
             );
         }
-        for Held { topic, why, .. } in &settlement.held {
+        for Held { topic, why, witness } in &settlement.held {
+            if why.reason == reason::STUCK.word {
+                self.elsewhere.held(topic, witness.id());
+            }
             if !self.holding.begins(topic) {
                 tracing::debug!(topic, reason = why.reason, "held already: {}", why.error);
                 continue;
@@ -294,16 +359,19 @@ impl<P> Relay<P> {
 
     fn refused<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, so: &str) {
         self.stats.count_rejected(why.reason);
+        let unreadable = why.reason == reason::UNREADABLE_ROW.word;
+        let what =
+            if unreadable { "Postgres cannot read this event" } else { "Kafka can never store this event" };
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "Kafka can never store this event either, {so}: {}", why.error
+                "{what} either, {so}: {}", why.error
             );
             return;
         }
         tracing::warn!(
             event_id = %row.event_id(), topic, reason = why.reason,
-            "Kafka can never store this event, {so}: {}. What to do: {}",
+            "{what}, {so}: {}. What to do: {}",
             why.error, reason::remedy(why.reason)
         );
     }

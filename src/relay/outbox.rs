@@ -50,6 +50,10 @@ pub trait Claim {
         rows: &mut Vec<Self::Event>,
     ) -> Result<Slice, Fault>;
 
+    /// The first row that this read of the claim's only lane would give, without its contents, and whether the server
+    /// refuses to read it whole. Both are looked at under the lock of the lane.
+    async fn head(&mut self, read: &Read) -> Result<Head<Self::Event>, Fault>;
+
     /// Tells the server that this relay lives, and lets go of the read's snapshot.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 
@@ -78,21 +82,37 @@ pub struct ServerId {
 pub struct Read {
     /// One for each lane of the claim: only rows with a greater id are read.
     pub lows: Vec<i64>,
-    /// The set of holds under which `lows` is valid; under any other the read begins at the smallest id.
-    pub hold_version: i64,
+    /// What `lows` is valid for; under any other basis the read begins at the smallest id.
+    pub basis: i64,
     /// At most this many rows.
     pub rows_max: usize,
     /// One for each lane of the claim: at most this many rows of it.
     pub shares: Vec<usize>,
-    /// Only the first unsent row of the key that this row belongs to, held or not: what a topic is probed with.
-    pub first_of_key_of: Option<i64>,
+    /// If not empty, only the first unsent row of the key of each of these rows, held or not: what topics are probed with.
+    /// `lows` and `shares` have one entry for each of them then, and the rows come in this order.
+    pub first_of_keys_of: Vec<(Lane, i64)>,
+}
+
+/// The first row of a lane.
+pub struct Head<E> {
+    /// The set of holds under which it is the first one.
+    pub hold_version: i64,
+    /// The basis under which it is the first one.
+    pub basis: i64,
+    /// The row, without what may be large or damaged; `None` if there is none. It must not be published.
+    pub row: Option<E>,
+    /// What the server says when it is asked for the whole row; `None` if it gives it.
+    pub refusal: Option<String>,
 }
 
 /// What a slice of the read said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The set of holds that the read's snapshot saw.
+    /// The set of holds that the read's snapshot saw: another number after each change of it.
     pub hold_version: i64,
+    /// What marks are valid for, as the read's snapshot saw it: the file of the table in the lower 32 bits, and above them
+    /// how often a hold, a block or a pause has ended.
+    pub basis: i64,
     /// Whether there is more.
     pub end: End,
 }

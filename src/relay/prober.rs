@@ -2,12 +2,13 @@
 
 use super::Relay;
 use super::backoff::Backoff;
-use super::failure::{Failure, FailureKind, Fault, FaultKind};
+use super::elsewhere;
+use super::failure::{Failure, Fault, FaultKind};
 use super::lane::Lane;
 use super::outage::Outage;
 use super::outbox::Outbox;
 use super::pauses::{Counts, Pause, Told};
-use super::probe::{Probe, probe};
+use super::probe::Probes;
 use super::publisher::Publisher;
 use super::reason::remedy;
 use super::worker::POSTGRES_ADVICE;
@@ -21,6 +22,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 const CLUSTER_FIRST: Duration = Duration::from_millis(200);
 const CLUSTER_MOST: Duration = Duration::from_secs(2);
 const CLUSTER_PROBES_MOST: usize = 6;
+/// An outage that no probe sees is over after this time without another failure, if no row waits to prove it.
+const QUIET: Duration = Duration::from_secs(15);
+const QUIET_LOOK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
 
 /// The holds, which are rows in the database: all relays agree on them.
@@ -32,16 +36,39 @@ pub trait Holds {
     async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
     /// Some of the held topics, with the reasons, for people.
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
-    /// A topic whose time for a probe has come, and that is not paused, if there is one. No other relay gets it meanwhile.
-    async fn due(&mut self) -> Result<Option<Due>, Fault>;
-    /// A row to probe it with; `None` if no row waits for it.
-    async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault>;
-    /// The topic works: its rows flow again.
-    async fn lift(&mut self, topic: &str) -> Result<(), Fault>;
-    /// It does not: probed again later. A `reason` takes the place of the one that it was held for.
-    async fn postpone(&mut self, topic: &str, reason: Option<&str>, error: &str) -> Result<(), Fault>;
-    /// Nothing was found out: probed again soon.
-    async fn again(&mut self, topic: &str) -> Result<(), Fault>;
+    /// Up to `most` topics whose time for a probe has come, and that are not paused. No other relay gets them for the next
+    /// [`LEASE`].
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
+    /// A row to probe each of these topics with, in their order; `None` if no row waits for it.
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
+    /// These topics work: their rows are published again.
+    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// These topics do not work yet: each is probed again later.
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
+    /// Their probes found out nothing: they are probed again soon.
+    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// Their probes take longer: no other relay gets them for another [`LEASE`].
+    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// What this relay has postponed is due now. Leaves topics alone that another relay has taken over since.
+    async fn hurry(&mut self) -> Result<(), Fault>;
+    /// Those of these topics that are held no longer, and whose row is settled.
+    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault>;
+    /// The first row that waits and that a claim would read.
+    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault>;
+}
+
+/// For how long a topic that is due belongs to the relay that probes it. If that relay dies, another one takes over then.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// A topic whose probe has failed.
+#[derive(Clone, Debug)]
+pub struct Failed<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// Replaces the reason that it was held for, if there is one.
+    pub reason: Option<&'static str>,
+    /// Replaces the error.
+    pub error: &'a str,
 }
 
 /// What waits.
@@ -74,29 +101,57 @@ pub struct Due {
 }
 
 /// A row of a held topic.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Witness {
     /// The lane of its key.
     pub lane: Lane,
     /// The row; the probe takes the first unsent one of its key.
     pub id: i64,
+    /// Its key, if it is not too long.
+    pub key: Option<Vec<u8>>,
 }
 
-/// Opens the gate whenever Kafka answers.
+/// Opens the gate whenever Kafka answers. If a session's failure has closed it, the outage lasts until a row is
+/// acknowledged, since a probe may not see the cause.
 pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng) {
     let mut backoff = Backoff::new(CLUSTER_FIRST, CLUSTER_MOST, random);
     loop {
-        relay.gate.closed().await;
+        tokio::select! {
+            biased;
+            () = relay.gate.closed() => {}
+            () = quiet(&relay) => {
+                relay.gate.trust();
+                relay.kafka_works();
+                continue;
+            }
+        }
         if let Some(reason) = relay.gate.reason() {
             relay.stats.kafka.fails(&reason);
             relay.kafka.failed(0, &reason, &advice(&reason));
         }
+        if relay.gate.opened_in_vain() {
+            sleep(backoff.next_wait()).await;
+        } else {
+            backoff.reset();
+        }
         probe_until_answered(&relay, &mut backoff).await;
-        relay.stats.kafka.answers();
-        relay.kafka.worked(0);
+        if relay.gate.doubted_for().is_none() {
+            relay.kafka_works();
+        }
         relay.gate.open();
-        backoff.reset();
     }
+}
+
+/// Waits until a failure is so long ago, while nothing was in hand, that there is nothing to prove it with.
+async fn quiet<P>(relay: &Relay<P>) {
+    while relay.gate.doubted_for().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
+        sleep(QUIET_LOOK_EVERY).await;
+    }
+}
+
+async fn answers<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
+    relay.publisher.probe().await?;
+    elsewhere::is_still_cut_off(relay).await
 }
 
 /// A connection that swallows what is sent keeps its probe waiting, even after Kafka is back: so the next probe does
@@ -115,8 +170,9 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
                 }
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
-                probes.push(relay.publisher.probe());
-                next = Instant::now() + backoff.next_wait();
+                probes.push(answers(relay));
+                // A probe takes some round trips: the next one gives it time.
+                next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
             }
         }
     }
@@ -153,6 +209,14 @@ async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> 
             say_lifted(&topic, Some(lasted));
         }
     }
+    if relay.elsewhere.is_cut_off() {
+        relay.elsewhere.first_waiting(holds.first_waiting().await?);
+    }
+    let stuck = relay.elsewhere.stuck();
+    if stuck.len() as i64 > waiting.topics || (!stuck.is_empty() && told.is_older_than(waiting.hold_version))
+    {
+        relay.elsewhere.released(holds.released(&stuck).await?);
+    }
     if told.is_older_than(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
         told.tell(waiting.hold_version, pauses);
@@ -172,39 +236,20 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
 /// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
     let outage = Outage::new("probing held topics");
+    let mut probes = Probes::new();
     loop {
-        relay.gate.opened().await;
-        fail_point::reach("probing-holds").await;
-        if relay.stats.held_topics.get() > 0 {
-            note(&outage, probe_due(&relay, &mut holds, &mut outbox).await);
+        if !relay.gate.is_open() {
+            probes.give_up(&relay);
+            relay.gate.opened().await;
+            probes.hurry();
         }
+        fail_point::reach("probing-holds").await;
+        note(&outage, probes.round(&relay, &mut holds, &mut outbox).await);
         sleep(HOLDS_EVERY).await;
     }
 }
 
-/// Probes every held topic whose time has come, once.
-async fn probe_due<P: Publisher, H: Holds, O: Outbox>(
-    relay: &Relay<P>,
-    holds: &mut H,
-    outbox: &mut O,
-) -> Result<(), Fault> {
-    while let Some(due) = holds.due().await? {
-        match probe(relay, holds, outbox, &due).await? {
-            Probe::Works => {
-                holds.lift(&due.topic).await?;
-                say_lifted(&due.topic, relay.holding.ends(&due.topic));
-            }
-            Probe::Fails(failure) => {
-                let reason = (failure.kind == FailureKind::Topic).then_some(failure.reason);
-                holds.postpone(&due.topic, reason, &failure.error).await?;
-            }
-            Probe::Unknown => holds.again(&due.topic).await?,
-        }
-    }
-    Ok(())
-}
-
-fn say_lifted(topic: &str, lasted: Option<Duration>) {
+pub(super) fn say_lifted(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(|lasted| lasted.as_secs_f64());
     tracing::info!(topic, seconds, "the topic works again, its events flow: {topic}");
 }

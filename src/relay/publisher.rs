@@ -9,7 +9,8 @@ pub trait Publisher {
     /// One idempotent producer.
     type Producer: Producer;
 
-    /// A new idempotent producer. It connects by itself, in the background.
+    /// A new idempotent producer, connected, with its producer id: it sends what it is given at once. Takes some round
+    /// trips, or seconds if no broker answers, so nothing is claimed meanwhile.
     async fn open(&self) -> Result<Self::Producer, Failure>;
 
     /// Publishes a few rows of one partition, in order, on a producer of their own, the first of them alone, and waits
@@ -17,11 +18,14 @@ pub trait Publisher {
     /// leaves the outcome unknown.
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged;
 
-    /// Whether the cluster answers.
+    /// Whether the cluster answers, and gives a producer what it needs.
     async fn probe(&self) -> Result<(), Failure>;
 
-    /// Whether this topic can be written to, as far as can be told without writing; how many partitions it has.
-    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure>;
+    /// A producer that probes topics: a row that fails takes no other row with it. So at most one row of each partition
+    /// may be in flight on it, and after a failure it takes no further rows.
+    async fn open_for_probes(&self) -> Result<Self::Producer, Failure> {
+        self.open().await
+    }
 }
 
 /// One idempotent producer: what it accepts for a partition is stored in the order of the calls, without gaps, or not
@@ -30,6 +34,12 @@ pub trait Publisher {
 pub trait Producer {
     /// How many partitions the topic has, from this producer's own metadata. Several may be looked up at once.
     async fn lookup(&self, topic: &str) -> Result<u32, Failure>;
+
+    /// The leader of each partition of the topic, as the brokers name it now. `None`: the partition has no leader.
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure>;
+
+    /// Asks the leader of this partition for something that needs no write. Succeeds only if this leader answers.
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure>;
 
     /// Hands a row over without waiting. `index` comes back in its [`Report`].
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;

@@ -57,6 +57,9 @@ reasons! {
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
         "`aggregate_type` makes a name that Kafka allows for no topic; found before anything is sent",
         "mend the writer's aggregate_type, or the template [outbox] topic";
+    UNREADABLE_ROW = Row, "unreadable-row",
+        "Postgres cannot read the row, for instance because its TOAST data is damaged, or because the text of a `jsonb` is above 1 GB; if the row cannot be moved to the dead letters either, it blocks its key",
+        "restore the row from a backup with an UPDATE, or delete it, then run `outbox-relay blocked-keys retry`; look at the server's log for other damaged data";
 
     UNKNOWN_TOPIC = Topic, "unknown-topic",
         "the topic, or the partition, does not exist, or the relay's user may not see it",
@@ -81,7 +84,7 @@ reasons! {
         "look for partitions of the topic without a leader or with fewer in-sync replicas than min.insync.replicas; the relay goes on by itself when they have them";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
         "the topic has rejected many records in a row, each sent alone, so the fault is hardly theirs",
-        "look at the topic's limits and validators, such as max.message.bytes and schema checks; the relay goes on by itself when the topic takes an event again. If the events are wrong, raise [outbox] rejections_before_hold, restart the relays, and delete the topic's row from the table of holds";
+        "look at the topic's limits and validators, such as max.message.bytes and schema checks; the relay goes on by itself when the topic takes an event again. If the events are wrong, raise [outbox] rejections_before_hold, reload the relays, and delete the topic's row from the table of holds";
 
     AUTHENTICATION = Cluster, "authentication",
         "the brokers do not accept who the relay says it is",
@@ -98,6 +101,9 @@ reasons! {
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker answers",
         "look at [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network between";
+    BROKER_UNREACHABLE = Cluster, "broker-unreachable",
+        "this relay cannot reach a broker that other relays reach; it leaves its work to them",
+        "check the network between this relay's host and that broker: routes, firewalls, and the address that the broker advertises";
     CONFIGURATION = Cluster, "configuration",
         "the Kafka client cannot be made of the settings",
         "mend what the error names in [kafka.properties]; `outbox-relay check-config` says more";

@@ -1,72 +1,52 @@
-//! What topics have refused of late: how large a row was, and how many rows without an acceptance between them.
+//! What topics have refused lately: how many rows since they last accepted one, and how large the rows were.
 
+use super::large_rows::RefusedSizes;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// So many rows of a topic are told apart; nobody counts further.
+/// This many rows of a topic are counted at most.
 const ROWS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty.
+#[derive(Default)]
 pub struct Refusals {
-    topics: RefCell<HashMap<String, Refused>>,
-}
-
-struct Refused {
-    /// Rows that were refused alone, since one was accepted. One that comes again, since its verdict could not be
-    /// recorded, is the same row.
-    rows: HashSet<Uuid>,
-    /// The smallest row that was refused alone for its size.
-    size: usize,
+    /// The rows of each topic that were refused alone since one was accepted. A row that is judged again, since its
+    /// verdict could not be recorded, counts once.
+    rows: RefCell<HashMap<String, HashSet<Uuid>>>,
+    /// Which sizes were refused.
+    pub(super) sizes: RefusedSizes,
 }
 
 impl Refusals {
     /// Nothing was refused.
     pub fn new() -> Refusals {
-        Refusals { topics: RefCell::default() }
+        Refusals::default()
     }
 
-    /// A row was refused alone; if for its size, `too_large` is that size. Returns how many have been, since one was
-    /// accepted.
+    /// A row was refused alone; if for its size, `too_large` is that size. Returns how many rows were refused since one
+    /// was accepted.
     pub fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
-        let mut topics = self.topics.borrow_mut();
-        let none = || Refused { rows: HashSet::new(), size: usize::MAX };
-        let refused = topics.entry(topic.to_owned()).or_insert_with(none);
-        if refused.rows.len() < ROWS_MAX {
-            refused.rows.insert(row);
+        if let Some(size) = too_large {
+            self.sizes.refused(topic, size);
         }
-        refused.size = refused.size.min(too_large.unwrap_or(usize::MAX));
-        refused.rows.len()
+        let mut topics = self.rows.borrow_mut();
+        let rows = topics.entry(topic.to_owned()).or_default();
+        if rows.len() < ROWS_MAX {
+            rows.insert(row);
+        }
+        rows.len()
     }
 
     /// Rows were accepted, the largest of them of this size.
     pub fn accepted(&self, topic: &str, size: usize) {
-        let mut topics = self.topics.borrow_mut();
-        if let Some(refused) = topics.get_mut(topic) {
-            refused.rows.clear();
-            if size >= refused.size {
-                refused.size = usize::MAX; // Somebody has raised the limit.
-            }
-            if refused.size == usize::MAX {
-                topics.remove(topic);
-            }
-        }
+        self.rows.borrow_mut().remove(topic);
+        self.sizes.accepted(topic, size);
     }
 
     /// Nothing is remembered.
     pub fn is_empty(&self) -> bool {
-        self.topics.borrow().is_empty()
-    }
-
-    /// A row of this size or more is probably refused.
-    pub fn size_of(&self, topic: &str) -> usize {
-        self.topics.borrow().get(topic).map_or(usize::MAX, |refused| refused.size)
-    }
-}
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Refusals::new()
+        self.rows.borrow().is_empty() && self.sizes.is_empty()
     }
 }
 
@@ -96,14 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_size_refused_is_remembered_until_a_larger_row_is_accepted() {
+    fn a_size_is_remembered_when_a_smaller_row_is_accepted() {
         let refusals = Refusals::new();
         refusals.refused("a", row(1), Some(500));
-        refusals.refused("a", row(2), Some(900));
         refusals.accepted("a", 499);
-        assert_eq!(refusals.size_of("a"), 500);
-        refusals.accepted("a", 700);
-        assert_eq!(refusals.size_of("a"), usize::MAX);
+        assert!(refusals.sizes.covers("a", 500) && !refusals.is_empty());
+        assert_eq!(refusals.refused("a", row(2), Some(900)), 1);
+        refusals.accepted("a", 500);
         assert!(refusals.is_empty());
     }
 }

@@ -7,10 +7,12 @@ use super::Relay;
 use super::backoff::Backoff;
 use super::failure::{Fault, FaultKind};
 use super::lane::{LANES, Lane};
-use super::marks::LOWEST;
+use super::looking::Looking;
+use super::marks::{LOWEST, Swept};
 use super::outage::Outage;
 use super::outbox::ServerId;
 use super::publisher::Publisher;
+use super::width::Width;
 use crate::fail_point;
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +41,7 @@ const MEASURING_ADVICE: &str = "Events are relayed all the same, but metrics of 
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
     /// The first unsent row above its low in each of these lanes that has one.
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault>;
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
     /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
@@ -76,6 +78,8 @@ pub struct Scout<P, L> {
     fence_at: Instant,
     sweep_at: Instant,
     swept: usize,
+    sweeping: Width,
+    looking: Looking,
     backlog_at: Instant,
     oldest_at: Instant,
     /// Whether the server lets it measure.
@@ -94,6 +98,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             fence_at: now,
             sweep_at: now + SWEEP_EVERY,
             swept: 0,
+            sweeping: Width::new(SWEEP_LANES),
+            looking: Looking::new(),
             backlog_at: now,
             oldest_at: now,
             measuring: Outage::new("measuring the backlog and looking for rows that were put back"),
@@ -165,6 +171,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             let lanes: Vec<Lane> = Lane::all().collect();
             let lows = self.relay.marks.borrow().start(&lanes).lows;
             let backlog = self.lookout.backlog(&lows).await;
+            self.backlog_at = later(begun, MEASURE_EVERY);
             if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
                 self.relay.stats.backlog.set(rows);
             }
@@ -174,8 +181,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.oldest_at = begun + MEASURE_EVERY;
             let oldest = self.lookout.oldest().await;
             // It walks what vacuum has not removed, as a sweep does.
-            self.oldest_at =
-                Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(MEASURE_EVERY, SWEEP_AFTER_AT_MOST);
+            self.oldest_at = later(begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
                 self.relay.clock.set(Some((clock_us, Instant::now())));
@@ -228,12 +234,22 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
 
     /// Asks about the lanes that nothing is known of.
     async fn look(&mut self) -> Result<Seen, Fault> {
-        let lanes = self.relay.board.unknown();
+        let unknown = self.relay.board.unknown();
+        let all_free = unknown.len() == LANES;
+        let lanes = self.looking.part_of(unknown);
         if lanes.is_empty() {
             return Ok(Seen::Unknown);
         }
         let start = self.relay.marks.borrow().start(&lanes);
-        let sighting = self.lookout.look(&lanes, &start.lows, start.hold_version).await?;
+        let begun = Instant::now();
+        let sighting = match self.lookout.look(&lanes, &start.lows, start.basis).await {
+            Err(fault) if fault.kind == FaultKind::TimedOut && self.looking.timed_out(&lanes) => {
+                tracing::debug!("the next look covers fewer lanes: {fault}");
+                return Ok(Seen::Unknown);
+            }
+            sighting => sighting?,
+        };
+        self.looking.took(&lanes, begun.elapsed());
         self.relay.stats.looks.inc();
         self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
         self.relay.marks.borrow_mut().meet(sighting.server);
@@ -241,27 +257,39 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
         // rows would be taken for a repetition.
         self.relay.board.put_up(self.relay.acknowledged.borrow().lanes());
-        let everywhere = lanes.len() == LANES && start.epoch() == self.relay.marks.borrow().epoch();
-        Ok(if sighting.first_unsent.is_empty() && everywhere { Seen::NothingAnywhere } else { Seen::Unknown })
+        let same_server = start.epoch() == self.relay.marks.borrow().epoch();
+        if !(all_free && same_server && sighting.first_unsent.is_empty()) {
+            self.looking.saw_something();
+            return Ok(Seen::Unknown);
+        }
+        Ok(if self.looking.saw_nothing(&lanes) { Seen::NothingAnywhere } else { Seen::Unknown })
     }
 
-    /// Looks below the marks of a few lanes, for rows that somebody has put back: a requeue, `sent_at = NULL`, a
-    /// restored table.
+    /// Looks below the marks of a few lanes, for rows that were put back (`sent_at = NULL`, a restored table) or inserted
+    /// there, because the sequence was restarted or one very large id was inserted.
     async fn sweep(&mut self) -> Result<(), Fault> {
-        let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(SWEEP_LANES).collect();
-        self.swept = (self.swept + SWEEP_LANES) % LANES;
+        let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
-        let version = self.relay.marks.borrow().start(&[]).hold_version;
-        let sighting = self.lookout.look(&lanes, &[LOWEST; SWEEP_LANES], version).await?;
-        self.sweep_at =
-            Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(SWEEP_EVERY, SWEEP_AFTER_AT_MOST);
+        let basis = self.relay.marks.borrow().start(&[]).basis;
+        let sighting = self.lookout.look(&lanes, &vec![LOWEST; lanes.len()], basis).await;
+        self.sweep_at = later(begun, SWEEP_EVERY);
+        let timed_out = matches!(&sighting, Err(fault) if fault.kind == FaultKind::TimedOut);
+        if timed_out && self.sweeping.timed_out(lanes.len()) {
+            return Ok(()); // the same lanes again, in smaller parts
+        }
+        self.swept = (self.swept + lanes.len()) % LANES;
+        let sighting = sighting?;
+        self.sweeping.worked(lanes.len(), begun.elapsed());
         let mut marks = self.relay.marks.borrow_mut();
         marks.meet(sighting.server);
-        for (lane, first) in sighting.first_unsent {
-            if first <= marks.low(lane) {
-                marks.reset(lane);
-            }
+        match marks.swept(&lanes, &sighting.first_unsent) {
+            Swept::Clean => {}
+            Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
+            Swept::Forgotten => tracing::info!(
+                code = "marks_reset",
+                "unsent events found below the low-water marks, reading all lanes from the smallest id again"
+            ),
         }
         Ok(())
     }
@@ -316,6 +344,11 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.relay.stats.beat();
         }
     }
+}
+
+/// When something that began then comes again: not before `every`, and so that it gets no more than its share of the time.
+fn later(begun: Instant, every: Duration) -> Instant {
+    Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }
 
 /// What the scout looks after beside the rows that it hands out.

@@ -10,8 +10,8 @@
 //! - The first failure closes the session for good: nothing is handed over after it. A gapless producer would refuse
 //!   it anyway; a topic that is created just then would not, and row 2 would pass row 1.
 //! - A topic is looked up in this producer's own metadata before its first row.
-//! - A row as large as one that its topic has refused before waits to be judged alone, and what comes behind it in its
-//!   partition waits for the next batch.
+//! - A row as large as one that its topic has refused before is kept back to be judged alone. The rows before it in its
+//!   partition are sent, those behind it wait for the next batch.
 //! - The first row of a partition is sent alone and its acknowledgement awaited, since a broker that does not know a
 //!   producer id yet accepts it at *any* sequence number: were the first request refused and the second one stored,
 //!   the first would be lost and yet reported as delivered.
@@ -19,10 +19,12 @@
 use super::batch::{Batch, Fate};
 use super::event::Event;
 use super::failure::{Failure, FailureKind, Rejection};
+use super::large_rows::KeptBack;
 use super::partition;
 use super::publisher::{Producer, Refusal, Report};
 use super::refusals::Refusals;
 use crate::fail_point;
+use pg_outbox::topic::TopicTemplate;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,6 +33,9 @@ use tokio::time::Instant;
 /// `producer.id.expiration.ms` (1 day by default).
 const PRIMED_FOR: Duration = Duration::from_secs(600);
 
+/// Between two batches a session remembers at most this many topics, and as many routes.
+const TOPICS_KEPT: usize = 4_096;
+
 /// One idempotent producer with what is known of its topics.
 pub struct Session<P> {
     producer: P,
@@ -38,9 +43,10 @@ pub struct Session<P> {
     routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it was looked at.
     places: Vec<Option<Place>>,
+    /// Whether each row of the current batch was sent and its report is outstanding.
+    in_flight: Vec<bool>,
     deferred: Vec<u32>,
-    /// Partitions in which a row of the current batch waits to be judged.
-    suspended: Vec<Place>,
+    kept_back: KeptBack,
     /// Rows handed over whose report has not been taken in.
     unheard: usize,
     reports: Vec<Report>,
@@ -64,8 +70,8 @@ pub struct Place {
 struct Topic {
     name: String,
     state: State,
-    /// A row of this size or more is judged alone.
-    alone_from: usize,
+    /// When the session last looked at a row of it.
+    used_at: Instant,
 }
 
 enum State {
@@ -91,8 +97,9 @@ impl<P: Producer> Session<P> {
             topics: Vec::new(),
             routes: HashMap::new(),
             places: Vec::new(),
+            in_flight: Vec::new(),
             deferred: Vec::new(),
-            suspended: Vec::new(),
+            kept_back: KeptBack::default(),
             unheard: 0,
             reports: Vec::new(),
             now: Instant::now(),
@@ -102,8 +109,8 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    /// Begins a batch. Topics that were held before are looked up anew: the claim would not have read their rows if
-    /// they were held still.
+    /// Begins a batch. Topics that were held before are looked up again: the claim would not have read their rows if they
+    /// were still held.
     ///
     /// # Panics
     ///
@@ -111,20 +118,10 @@ impl<P: Producer> Session<P> {
     pub fn begin(&mut self, refusals: &Refusals) {
         assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.places.clear();
-        self.suspended.clear();
+        self.in_flight.clear();
         self.publishing_since = None;
-        for topic in &mut self.topics {
-            if !matches!(topic.state, State::Open(_)) {
-                topic.state = State::Unknown;
-            }
-            if topic.alone_from != usize::MAX || !refusals.is_empty() {
-                topic.alone_from = refusals.size_of(&topic.name);
-            }
-        }
-        let topics = &self.topics;
-        self.routes.retain(
-            |_, route| matches!(route, Route::Topic(at) if matches!(topics[*at].state, State::Open(_))),
-        );
+        self.kept_back.begin(&refusals.sizes);
+        self.forget_topics();
     }
 
     /// How long ago the first row of the batch was handed over, if one was.
@@ -149,8 +146,9 @@ impl<P: Producer> Session<P> {
 
     /// Hands over the rows from this index on that are still open, in order, and stops at the first failure. Waits
     /// only to look up a topic that it has not seen.
-    pub async fn send<E: Event>(&mut self, routing: Routing<'_>, batch: &mut Batch<E>, from: usize) {
+    pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
         self.places.resize(batch.len(), None);
+        self.in_flight.resize(batch.len(), false);
         self.now = Instant::now();
         for index in from..batch.len() {
             if self.producer.has_failed() {
@@ -170,7 +168,7 @@ impl<P: Producer> Session<P> {
                         break None;
                     }
                     None => {
-                        if let Err(failure) = self.look_up(routing, batch, index).await {
+                        if let Err(failure) = self.look_up(template, batch, index).await {
                             return self.close(failure);
                         }
                     }
@@ -212,6 +210,7 @@ impl<P: Producer> Session<P> {
         for Report { index, outcome } in reports.drain(..) {
             let index = index as usize;
             self.unheard -= 1;
+            self.in_flight[index] = false;
             match outcome {
                 Ok(()) => {
                     batch.acknowledged(index);
@@ -261,6 +260,7 @@ impl<P: Producer> Session<P> {
     }
 
     fn offer<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize) {
+        self.topics[topic].used_at = self.now;
         let partition = match &self.topics[topic].state {
             State::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
             State::Held(_) | State::Unknown => 0,
@@ -271,25 +271,26 @@ impl<P: Producer> Session<P> {
 
     fn hand_over<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(place), None) = (self.places[index], &self.failure) else { return };
-        if batch.is_blocked(index) || (!self.suspended.is_empty() && self.suspended.contains(&place)) {
+        if batch.is_blocked(index) || self.kept_back.blocks(place) {
             return;
         }
         let topic = &mut self.topics[place.topic as usize];
         let State::Open(partitions) = &mut topic.state else { return };
         let priming = &mut partitions[place.partition as usize];
-        if batch.rows()[index].size() >= topic.alone_from {
-            batch.suspect(index);
-            return self.suspended.push(place);
-        }
         match *priming {
             Priming::Sent => return self.deferred.push(index as u32),
             Priming::Primed(at) if self.now.duration_since(at) < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
+        // Not before the deferred rows, which precede it.
+        if self.kept_back.keeps(place, &topic.name, batch.rows()[index].size()) {
+            return batch.suspect(index);
+        }
         self.publishing_since.get_or_insert(self.now);
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unheard += 1;
+                self.in_flight[index] = true;
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }
@@ -322,4 +323,3 @@ pub(super) mod tests;
 
 pub use outcome::Tally;
 use routes::Route;
-pub use routes::Routing;

@@ -5,17 +5,21 @@ use super::backoff::Backoff;
 use super::batch::Reach;
 use super::board::Again;
 use super::cycle::{self, Cycle};
-use super::failure::{FailureKind, FaultKind};
+use super::failure::{Failure, FailureKind, FaultKind};
+use super::lane::Lane;
 use super::outbox::Outbox;
 use super::publisher::Publisher;
 use super::session::Session;
 use super::stats::Stats;
+use crate::fail_point;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
+/// After so many vain attempts a failure of the session alone counts as an outage.
+const SESSIONS_IN_A_ROW: u32 = 3;
 
 /// Works until the board stops, and finishes the cycle under way. Workers are numbered from 1.
 pub async fn work<O: Outbox, P: Publisher>(
@@ -24,29 +28,117 @@ pub async fn work<O: Outbox, P: Publisher>(
     mut outbox: O,
     random: fastrand::Rng,
 ) {
-    let mut session: Option<Session<P::Producer>> = None;
-    let mut renewals = relay.renewals.get();
-    let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
+    let mut worker = Worker {
+        number,
+        session: None,
+        renewals: relay.renewals.get(),
+        backoff: Backoff::new(RETRY_FIRST, RETRY_MOST, random),
+        relay: &relay,
+    };
     relay.stats.workers.inc();
-    while let Some(lanes) = relay.board.take().await {
-        if !relay.gate.is_open() {
+    while let Some(mut session) = worker.session().await {
+        let Some(lanes) = relay.board.take().await else {
+            session.abandon();
+            break;
+        };
+        let waits = if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
-            wait_for_gate(&relay).await;
-            continue;
+            false
+        } else if worker.is_outdated() {
+            relay.board.give_back(&lanes, &[]);
+            relay.board.put_up(lanes);
+            false
+        } else {
+            let lanes = relay.narrowing.first_of(&relay.board, lanes);
+            worker.cycle(&mut outbox, &mut session, &lanes).await
+        };
+        worker.keep(session);
+        if waits {
+            sleep(worker.backoff.next_wait()).await;
         }
-        let now = relay.renewals.get();
-        if std::mem::replace(&mut renewals, now) != now
-            && let Some(session) = session.take()
-        {
+    }
+}
+
+struct Worker<'a, P: Publisher> {
+    relay: &'a Relay<P>,
+    number: usize,
+    /// Open, and idle.
+    session: Option<Session<P::Producer>>,
+    /// How often the sessions were to be renewed when this one was opened.
+    renewals: u64,
+    backoff: Backoff,
+}
+
+impl<P: Publisher> Worker<'_, P> {
+    /// A session to work with, as soon as the gate is open. It is opened before lanes are claimed: that takes time and
+    /// may fail, and meanwhile the lanes are free for others. `None` once the relay stops.
+    async fn session(&mut self) -> Option<Session<P::Producer>> {
+        let relay = self.relay;
+        while !relay.board.is_stopped() {
+            if self.is_outdated()
+                && let Some(session) = self.session.take()
+            {
+                session.abandon();
+            }
+            if !relay.gate.is_open() {
+                wait_for_gate(relay).await;
+                continue;
+            }
+            if let Some(session) = self.session.take() {
+                return Some(session);
+            }
+            self.renewals = relay.renewals.get();
+            let opening = async {
+                tokio::select! {
+                    biased;
+                    () = relay.board.stopped() => None,
+                    opened = open(relay) => Some(opened),
+                }
+            };
+            match relay.stats.progress.of(self.number, opening).await {
+                None => return None,
+                Some(Ok(producer)) => return Some(Session::new(producer)),
+                Some(Err(failure)) => {
+                    failed(relay, &failure, 0, self.backoff.attempts());
+                    sleep(self.backoff.next_wait()).await;
+                }
+            }
+        }
+        if let Some(session) = self.session.take() {
             session.abandon();
         }
+        None
+    }
+
+    /// Keeps the session for the next cycle, unless it has failed.
+    fn keep(&mut self, session: Session<P::Producer>) {
+        match session.failure() {
+            None => self.session = Some(session),
+            Some(_) => session.abandon(),
+        }
+    }
+
+    /// The settings or secrets of its session are not those of now.
+    fn is_outdated(&self) -> bool {
+        self.renewals != self.relay.renewals.get()
+    }
+
+    /// Runs a cycle. True if the next one should wait a little.
+    async fn cycle<O: Outbox>(
+        &mut self,
+        outbox: &mut O,
+        session: &mut Session<P::Producer>,
+        lanes: &[Lane],
+    ) -> bool {
+        let (relay, number) = (self.relay, self.number);
+        let before = relay.narrowing.before(lanes);
         let begun = Instant::now();
         // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
         // is, goes round instead of waiting for it too.
-        let skip_locked = relay.acknowledged.borrow().has_any_of(&lanes);
+        let skip_locked = relay.acknowledged.borrow().has_any_of(lanes);
         relay.stats.workers_busy.inc();
         relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
-        let cycle = cycle::run(&relay, &mut outbox, &mut session, &lanes, skip_locked);
+        let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
         let done = relay.stats.progress.of(number, cycle).await;
         relay.stats.lanes_in_hand.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();
@@ -64,31 +156,39 @@ pub async fn work<O: Outbox, P: Publisher>(
                     relay.locks.worked(number);
                 }
                 count(&relay.stats, &cycle, begun.elapsed());
-                give_back(&relay, &lanes, &cycle);
-                // Rows that somebody keeps locked are all that it had to settle.
-                let locked_out = cycle.locked_out && cycle.recovered == cycle.rows;
-                if after_session(&relay, &cycle) || locked_out {
-                    sleep(backoff.next_wait()).await;
-                } else {
-                    backoff.reset();
+                give_back(relay, lanes, &cycle);
+                if !cycle.locked_out {
+                    relay.narrowing.settled(&relay.board, &cycle.reach);
                 }
+                // It settled nothing but rows of earlier batches, some of which another session keeps locked.
+                let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
+                let waits = after_cycle(relay, &cycle, self.backoff.attempts()) || locked_out;
+                if !waits {
+                    self.backoff.reset();
+                }
+                waits
             }
             Err(fault) => {
-                relay.board.give_back(&lanes, &[]);
                 relay.stats.postgres_faults.inc();
+                if relay.narrowing.takes(&relay.board, lanes, &before, &fault) {
+                    return false;
+                }
+                relay.board.give_back(lanes, &[]);
                 match fault.kind {
                     FaultKind::Contended => relay.locks.failed(number, &fault, LOCKS_ADVICE),
-                    FaultKind::Unavailable | FaultKind::Refused => {
+                    FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                         relay.postgres_failed(number, &fault);
                     }
                 }
-                sleep(backoff.next_wait()).await;
+                true
             }
         }
     }
-    if let Some(session) = session {
-        session.abandon();
-    }
+}
+
+async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
+    fail_point::reach("opening-session").await;
+    relay.publisher.open().await
 }
 
 /// What to do about a Postgres that fails.
@@ -125,7 +225,7 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
 }
 
 /// Says which lanes have more work at once, and which are somebody else's.
-fn give_back<P>(relay: &Relay<P>, lanes: &[super::lane::Lane], cycle: &Cycle) {
+fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.reach.iter().map(|reach| reach.lane).collect();
     let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
     let more = |reach: &&Reach| reach.cut || reach.first_open.is_some();
@@ -147,13 +247,37 @@ fn again(reach: &Reach) -> Again {
     Again { lane: reach.lane, front: reach.last_read.is_none(), hungry: reach.hungry }
 }
 
-/// True if the next session should wait a little.
-fn after_session<P>(relay: &Relay<P>, cycle: &Cycle) -> bool {
-    let Some(failure) = &cycle.failure else { return false };
+/// True if the next cycle should wait a little.
+fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
+    if let Some(failure) = &cycle.failure {
+        failed(relay, failure, cycle.sent, attempts);
+    }
+    if let Some(failure) = &cycle.unjudged {
+        tracing::debug!("rows that Kafka refused are not judged: {failure}");
+        if failure.kind == FailureKind::Cluster {
+            relay.gate.close(failure.clone());
+        }
+    }
+    // Suspects that could not be judged are claimed again, whatever was sent besides.
+    cycle.unjudged.is_some() || (cycle.failure.is_some() && cycle.sent == 0)
+}
+
+/// Counts what ended a session, or kept one from being opened. If it is about the cluster, nothing is claimed until a probe
+/// succeeds. So it is taken if nothing at all was acknowledged: by the session, or, where only the producer was at fault,
+/// by several in a row.
+fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
     tracing::debug!("a session ended: {failure}");
-    if failure.kind == FailureKind::Cluster || (failure.kind == FailureKind::Unknown && cycle.sent == 0) {
+    let closes = match failure.kind {
+        FailureKind::Cluster => true,
+        FailureKind::Unknown => sent == 0,
+        FailureKind::Session => sent == 0 && attempts >= SESSIONS_IN_A_ROW,
+        FailureKind::Row | FailureKind::Topic => false,
+    };
+    if closes {
         relay.gate.close(failure.clone());
     }
-    cycle.sent == 0
 }
+
+#[cfg(test)]
+mod tests;

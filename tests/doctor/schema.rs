@@ -41,6 +41,20 @@ async fn a_schema_that_is_missing_names_the_command_that_makes_it() {
 }
 
 #[tokio::test]
+async fn a_database_of_another_encoding_is_found_and_no_relay_starts_there() {
+    for encoding in ["SQL_ASCII", "LATIN1"] {
+        let outbox = Outbox::without_topics_in("doctor_encoding", encoding).await;
+        let found = super::Found::by(&outbox.relay());
+        let remedy = found.has("encoding", &format!("its encoding is {encoding}"));
+        assert!(remedy.contains("ENCODING 'UTF8'") && found.exit == 1, "{remedy}");
+        for command in [&["run"][..], &["check-config", "--connect"]] {
+            outbox.relay().command(command).fails(78, &["its encoding is", encoding, "ENCODING 'UTF8'"]);
+        }
+        outbox.drop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_standby_is_found() {
     let server = PostgresServer::start(&[]).await;
     let mut outbox = Outbox::create_on(&server, "doctor_standby", 1).await;

@@ -88,6 +88,26 @@ fn with_certificate(server: &PostgresServer) -> String {
     certificate
 }
 
+/// The server has no timeout there for a relay that is frozen while it reads.
+#[tokio::test]
+async fn a_unix_socket_is_named_and_tcp_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let server = PostgresServer::start(&[("unix_socket_directories", &format!("'{directory}'"))]).await;
+    let world = World::of(Outbox::create_on(&server, "doctor_socket", 1).await).await;
+    world.doctor().has_not("unix-socket");
+    let (_, port) =
+        server.address().rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
+    let (role, database) = (&world.role, world.outbox.database.name());
+    let url = format!("host={directory} port={port} user={role} dbname={database}");
+    let found = Found::by(&world.relay.clone().set("postgres", "url", url));
+    let remedy = found.has("unix-socket", "tcp_user_timeout has no effect");
+    assert!(remedy.contains("host=127.0.0.1"), "{remedy}");
+    assert_eq!(found.exit, 0);
+    world.drop().await;
+}
+
 #[tokio::test]
 async fn kafka_without_tls_on_the_network_is_found() {
     let world = World::new("doctor_kafka_tls").await;

@@ -103,3 +103,21 @@ async fn a_panic_in_any_task_ends_the_process_at_once() {
     assert!(report.duplicates <= WORKERS * BATCH_SIZE * 4, "{report}");
     outbox.drop().await;
 }
+
+/// Opening one takes time and may fail: meanwhile the lanes are free for other relays.
+#[tokio::test]
+async fn a_relay_that_opens_a_session_has_claimed_nothing() {
+    let outbox = Outbox::create("opening", 3).await;
+    rows::insert(&outbox, "order", 100, 0..1_000, Filling::Nothing).await;
+    let relay = outbox.relay().set_environment(FAIL_POINT, "opening-session").set("relay", "workers", 1);
+    let mut opening = relay.start().await;
+    opening.wait_for_log("fail point opening-session reached").await;
+    assert_eq!(outbox.held_open(&opening).await, 0);
+    let mut other = outbox.start_relay().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert_eq!(outbox.held_open(&opening).await, 0);
+    opening.kill();
+    assert!(other.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}

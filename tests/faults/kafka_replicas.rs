@@ -1,10 +1,12 @@
 //! Partitions that the brokers cannot replicate, or have no leader, beside others that work.
 
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use crate::support::kafka_proxy::Proxy;
 use crate::support::kafka_server::{KafkaServer, Settings};
 use crate::support::outbox::Outbox;
+use crate::support::relay::RelayProcess;
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
@@ -23,6 +25,110 @@ async fn create_topic(outbox: &mut Outbox, kind: &str, brokers: &[i32]) {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     wait_until(&format!("{topic} exists"), STALLED, async || outbox.cluster.partitions(&topic) == 1).await;
     outbox.add_topic(kind);
+}
+
+/// The share of the time since then that was part of pauses longer than 200 ms between two settlements of this kind.
+async fn stalled_share(outbox: &Outbox, kind: &str, since: SystemTime) -> f64 {
+    let sql = "SELECT coalesce(sum(extract(epoch FROM gap)) FILTER (WHERE gap > interval '200 milliseconds'), 0)::float8
+                      / extract(epoch FROM max(sent_at) - $2)::float8
+               FROM (SELECT sent_at, sent_at - lag(sent_at) OVER (ORDER BY sent_at) AS gap
+                     FROM app.outbox WHERE aggregate_type = $1 AND sent_at > $2) AS settled";
+    outbox.client.query_one(sql, &[&kind, &since]).await.unwrap().get(0)
+}
+
+/// One event of the key that both topics have, so that all are in one lane, every 20 ms, so many times.
+async fn trickle(outbox: &Outbox, kinds: &[&str], times: usize) -> SystemTime {
+    let begun: SystemTime = outbox.client.query_one("SELECT now()", &[]).await.unwrap().get(0);
+    let sql = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+               SELECT kind, 'one', 'Numbered', '{}' FROM unnest($1::text[]) AS kind";
+    let mut ticks = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..times {
+        ticks.tick().await;
+        outbox.client.execute(sql, &[&kinds]).await.unwrap();
+    }
+    begun
+}
+
+/// The leader of the stuck topic is there and lacks replicas: only a row can tell that the topic does not work.
+#[tokio::test]
+async fn a_stuck_topic_leaves_its_lane_to_the_other_topics() {
+    let mut kafka = KafkaServer::start_with(Settings { brokers: 2, ..Settings::default() }).await;
+    let mut outbox = Outbox::on(&kafka.cluster(), "stuck_lane").await;
+    create_topic(&mut outbox, "healthy", &[1]).await;
+    create_topic(&mut outbox, "replicated", &[1, 2]).await;
+    let mut relay = outbox.relay().set("relay", "publish_timeout", "6s").start().await;
+    let begun = trickle(&outbox, &["healthy", "replicated"], 500).await;
+    let before = stalled_share(&outbox, "healthy", begun).await;
+    kafka.brokers[1].kill();
+    // Broker 1 takes over what broker 2 led, and finds that a replica is missing.
+    trickle(&outbox, &["healthy", "replicated"], 1).await;
+    let held = [(outbox.topic("replicated"), "stuck".to_owned())];
+    wait_until("the stuck topic is held", STALLED, async || {
+        trickle(&outbox, &["healthy"], 10).await;
+        outbox.holds().await.iter().map(|(topic, _)| topic).eq([&held[0].0])
+    })
+    .await;
+    let begun = trickle(&outbox, &["healthy"], 1_500).await;
+    let during = stalled_share(&outbox, "healthy", begun).await;
+    let probes = outbox.count("SELECT probes::bigint FROM app.outbox_hold").await;
+    println!(
+        "stalled {before:.3} of the time before, {during:.3} while a topic of the lane is stuck, {probes} probes"
+    );
+    assert!(probes >= 3, "it was probed {probes} times");
+    assert!(during < before + 0.05, "{during:.3} of the time, {before:.3} before");
+    kafka.restart().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.drop_database().await;
+}
+
+/// The relay that cannot reach it closes its gate; the other one does all the work.
+#[tokio::test]
+async fn a_relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() {
+    let kafka = KafkaServer::start_with(Settings { brokers: 2, ..Settings::default() }).await;
+    let mut outbox = Outbox::on(&kafka.cluster(), "cut_off").await;
+    create_topic(&mut outbox, "near", &[1]).await;
+    create_topic(&mut outbox, "far", &[2]).await;
+    let mut keys = outbox.add_aggregates("near", 30).await;
+    keys.extend(outbox.add_aggregates("far", 30).await);
+    let mut near = Proxy::before(&kafka.brokers[0].address());
+    let mut far = Proxy::before(&kafka.brokers[1].address());
+    near.names(&far);
+    far.names(&near);
+    near.let_through().await;
+    far.let_through().await;
+    let relay = outbox.relay().set("relay", "publish_timeout", "6s").set("admin", "listen", "127.0.0.1:0");
+    let mut cut = relay.clone().set("kafka", "bootstrap_servers", near.address()).start().await;
+    let mut sound = relay.start().await;
+    let load = Load { writers: 2, pause: Duration::from_millis(20), ..Load::default() };
+    let writers = Writers::start(&outbox, &keys, load).await;
+    outbox.wait_until_settled(1_000, STALLED).await;
+
+    far.close().await;
+    cut.wait_for_log("broker-unreachable").await;
+    let opened = |relay: &RelayProcess| relay.log().matches("Kafka works again").count();
+    let opened_before = opened(&cut);
+    let why = cut.not_ready().await.unwrap();
+    assert!(why.contains("cannot reach broker 2"), "{why}");
+    assert_eq!(sound.not_ready().await, None);
+    wait_until("no topic is held", STALLED, async || outbox.holds().await.is_empty()).await;
+    let holds = |relay: &RelayProcess| relay.log().matches("events of this topic wait").count();
+    let before = (holds(&cut), holds(&sound));
+    outbox.wait_until_settled(5_000, STALLED).await;
+    assert_eq!((holds(&cut), holds(&sound)), before, "nothing is held any more");
+    assert!(cut.not_ready().await.is_some(), "it stays closed");
+    assert_eq!(opened(&cut), opened_before, "and has not opened in between");
+
+    far.let_through().await;
+    wait_until("its gate opens", STALLED, async || opened(&cut) > opened_before).await;
+    wait_until("it is ready", STALLED, async || cut.not_ready().await.is_none()).await;
+    writers.stop().await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(cut.stop().await.success() && sound.stop().await.success());
+    let report = outbox.check().await;
+    print!("held {before:?} times: {report}");
+    report.assert_sound();
+    outbox.drop_database().await;
 }
 
 #[tokio::test]

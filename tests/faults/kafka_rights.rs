@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::kafka_server::{KafkaServer, Settings};
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
+use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
@@ -95,5 +96,43 @@ async fn a_right_revoked_and_granted_again_holds_back_one_topic_and_loses_nothin
     assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
     report.assert_exact();
     assert_eq!(dead, 0);
+    outbox.drop_database().await;
+}
+
+/// Brokers give a user who may write to no topic no producer id, though they answer everything else.
+#[tokio::test]
+async fn a_missing_right_to_publish_is_one_outage_that_names_the_right() {
+    const ATTEMPTS: usize = 5;
+    let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
+    let mut outbox = Outbox::on(&kafka.cluster(), "no_right").await;
+    outbox.create_topic("order", 3).await;
+    rights(&kafka, "--add", &outbox.topics(), &["Describe"]).await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    let user = kafka.cluster_as(USER).properties;
+    let relay =
+        user.iter().fold(outbox.relay(), |relay, (name, value)| relay.set_kafka_property(name, value));
+    let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
+    relay.wait_for_log("Kafka fails, nothing is lost").await;
+    let attempts = |relay: &RelayProcess| relay.log().matches("Kafka still fails").count();
+    wait_until("it has tried again", STALLED, async || {
+        let why = relay.not_ready().await;
+        let why = why.expect("it was ready, though it cannot publish");
+        assert!(why.contains("cluster-authorization") || why.contains("not reached yet"), "{why}");
+        assert_eq!(outbox.held_open(&relay).await, 0);
+        attempts(&relay) >= ATTEMPTS
+    })
+    .await;
+    let log = relay.log();
+    assert_eq!(log.matches("Kafka fails, nothing is lost").count(), 1, "{log}");
+    assert_eq!(log.matches("Kafka works again").count(), 0, "{log}");
+    assert!(log.contains("allow the relay's Kafka user IdempotentWrite on the cluster"), "{log}");
+
+    rights(&kafka, "--add", &outbox.topics(), &["Write"]).await;
+    outbox.wait_until_drained(STALLED).await;
+    relay.wait_for_log("Kafka works again").await;
+    wait_until("it is ready", STALLED, async || relay.not_ready().await.is_none()).await;
+    assert!(relay.stop().await.success());
+    assert_eq!(relay.log().matches("Kafka works again").count(), 1);
+    outbox.check().await.assert_exact();
     outbox.drop_database().await;
 }

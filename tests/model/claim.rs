@@ -141,7 +141,7 @@ fn read(configuration: &Configuration, state: &mut State, relay: usize) {
     if configuration.marks {
         let claim = &mut state.relays[relay].claim;
         claim.fenced = state.relays[relay].marks.passed;
-        claim.hold_version = state.database.hold_version;
+        claim.removals = state.database.removals;
         claim.outdated = false;
         mark::on_read(configuration, state, relay);
     }
@@ -184,8 +184,23 @@ fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
     claim.phase = Phase::Committed;
     invariants::on_marked(state, marked);
     state.database.sent = state.database.sent.or(marked);
-    hold(state, state.relays[relay].session.closed);
+    block(configuration, state, relay);
+    let closed = state.relays[relay].session.closed;
+    hold(configuration, state, closed);
     free_lane(state, relay);
+}
+
+/// Records the blocks of refused rows. A block hides its whole key, so every earlier row of the key has to be settled.
+fn block(configuration: &Configuration, state: &mut State, relay: usize) {
+    let claim = state.relays[relay].claim;
+    for refused in claim.with_fate(Fate::Refused).and(state.database.unsent()).iter() {
+        let of_key = claim.rows().and(configuration.of_place(refused)).and(state.database.unsent());
+        let is_first = of_key.iter().all(|other| other >= refused);
+        if is_first || !configuration.rules.has(Rule::BlockBehindNoUnsentRow) {
+            state.database.blocked.insert(refused);
+            state.database.removals += u8::from(!configuration.rules.has(Rule::CountRemovals));
+        }
+    }
 }
 
 /// The rows that an UPDATE by the ids of these events finds.

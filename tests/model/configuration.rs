@@ -62,6 +62,8 @@ pub struct Configuration {
     pub backends: usize,
     /// Whether held topics are probed with a row of theirs before the hold is lifted.
     pub probes: bool,
+    /// Events that are refused before they are sent, and block their keys.
+    pub refused: Set,
     /// Topics that do not exist at first, and are created at any time.
     pub missing_topics: Set,
     pub faults: &'static [Fault],
@@ -83,6 +85,7 @@ impl Configuration {
         late_answers: false,
         backends: 1,
         probes: false,
+        refused: Set::of(&[]),
         missing_topics: Set::of(&[]),
         faults: &[],
         faults_max: 0,

@@ -18,6 +18,7 @@ const CYCLE_FAULTS: &[Fault] = &[
 ];
 
 const ALL_FAULTS: &[Fault] = &[
+    Fault::PutBack,
     Fault::Crash,
     Fault::ClaimEnded,
     Fault::CommitAnswerLost,
@@ -26,8 +27,9 @@ const ALL_FAULTS: &[Fault] = &[
     Fault::StandbyBehind,
     Fault::TopicHeld,
     Fault::RowLocked,
-    Fault::PutBack,
 ];
+
+const ALL_FAULTS_BUT_REPLAY: &[Fault] = ALL_FAULTS.split_at(1).1;
 
 /// Nothing fails: two relays, two topics, a limit that cuts reads off, a writer that stays open or rolls back.
 pub const CALM: Configuration = Configuration {
@@ -154,6 +156,16 @@ pub const REPLAY: Configuration = Configuration {
     ..BASE
 };
 
+/// A row in the middle of its key that can never be sent.
+pub const BLOCKS: Configuration = Configuration {
+    name: "blocks",
+    events: &[A_L, A_K, A_K, A_K],
+    refused: Set::of(&[2]),
+    faults: &[Fault::RequestFailed, Fault::RowLocked],
+    faults_max: 2,
+    ..BASE
+};
+
 pub const SMALL: &[Configuration] = &[
     CALM,
     CYCLE,
@@ -168,6 +180,7 @@ pub const SMALL: &[Configuration] = &[
     POOLER,
     LOCKED_ROW,
     REPLAY,
+    BLOCKS,
 ];
 
 pub const LARGE: &[Configuration] = &[
@@ -215,6 +228,22 @@ pub const LARGE: &[Configuration] = &[
     },
     Configuration { name: "locked row, two relays", relays: 2, ..LOCKED_ROW },
     Configuration { name: "replay, two relays", relays: 2, ..REPLAY },
+    Configuration { name: "blocks, with marks", marks: true, ..BLOCKS },
+    Configuration {
+        name: "blocks, two relays",
+        relays: 2,
+        faults: &[Fault::RequestFailed, Fault::RowLocked, Fault::ClaimEnded],
+        ..BLOCKS
+    },
+    // A row that is put back while its key is blocked waits, too: that is left out.
+    Configuration {
+        name: "blocks, all faults but replays",
+        events: &[A_K, A_K, A_K],
+        refused: Set::of(&[1]),
+        marks: true,
+        faults: ALL_FAULTS_BUT_REPLAY,
+        ..BLOCKS
+    },
     Configuration { name: "everything, late topic", faults: ALL_FAULTS, faults_max: 2, ..LATE_TOPIC },
     Configuration {
         name: "everything, writers",

@@ -3,7 +3,8 @@
 
 use super::configuration::Configuration;
 use super::configurations::{
-    CALM, CUT, CYCLE, FAILOVER, HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED, REPLAY,
+    BLOCKS, CALM, CUT, CYCLE, FAILOVER, HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED,
+    REPLAY,
 };
 use super::invariants::Invariant::{self, *};
 use super::rules::{Rule, Rules};
@@ -95,6 +96,11 @@ fn a_mark_that_outlives_a_hold_hides_the_rows_that_were_held() {
 }
 
 #[test]
+fn a_mark_that_only_new_holds_invalidate_hides_the_rows_that_were_held() {
+    breaks(Rule::CountRemovals, HOLDS, Order, 21);
+}
+
+#[test]
 fn without_a_sweep_a_row_that_is_put_back_stays_below_the_mark() {
     breaks(Rule::Sweep, REPLAY, NoLoss, 17);
 }
@@ -122,6 +128,11 @@ fn a_settlement_outside_the_claim_may_meet_an_id_that_was_issued_again() {
 #[test]
 fn settling_what_was_not_acknowledged_loses_rows() {
     breaks(Rule::SettleAcknowledged, CYCLE, SentOnlyAfterAcknowledgement, 6);
+}
+
+#[test]
+fn a_block_recorded_while_an_earlier_row_stays_unsent_hides_that_row() {
+    breaks(Rule::BlockBehindNoUnsentRow, BLOCKS, NoLoss, 13);
 }
 
 #[test]

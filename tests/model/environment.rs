@@ -87,7 +87,7 @@ fn topics(configuration: &Configuration, state: &State, found: &mut Found) {
     for topic in state.database.held.and(state.topics).iter() {
         let lifted = after(state, |next| {
             next.database.held.remove(topic);
-            next.database.hold_version += 1;
+            next.database.removals += u8::from(configuration.rules.has(Rule::CountRemovals));
         });
         found.push((Step::LiftHold(topic), lifted));
     }
@@ -96,7 +96,7 @@ fn topics(configuration: &Configuration, state: &State, found: &mut Found) {
 fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
     if configuration.may_happen(Fault::TopicHeld, state) {
         for topic in state.topics.without(state.database.held).iter() {
-            let held = fault(state, |next| hold(next, Set::of(&[topic])));
+            let held = fault(state, |next| hold(configuration, next, Set::of(&[topic])));
             found.push((Step::Fault(Fault::TopicHeld, Some(topic)), held));
         }
     }
@@ -107,6 +107,15 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
             let locked = fault(state, |next| next.locked_row = Some(event as u8));
             found.push((Step::Fault(Fault::RowLocked, Some(event)), locked));
         }
+    }
+    for event in state.database.blocked.iter() {
+        let dead = after(state, |next| {
+            next.database.blocked.remove(event);
+            next.database.removals += u8::from(configuration.rules.has(Rule::CountRemovals));
+            next.database.transactions[event] = Transaction::Gone;
+            next.history.dead.insert(event);
+        });
+        found.push((Step::DeadLetter(event), dead));
     }
     let is_certain = |relay: &Relay| relay.claim.phase == Phase::Idle && !relay.doubtful;
     if configuration.may_happen(Fault::PutBack, state) && state.relays.iter().all(is_certain) {
@@ -120,11 +129,11 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
     }
 }
 
-/// Holds these topics, and counts the version of the set.
-pub fn hold(state: &mut State, topics: Set) {
+/// Holds these topics. A mark that passed no readable row passes none when fewer are readable, so nothing is counted.
+pub fn hold(configuration: &Configuration, state: &mut State, topics: Set) {
     if !topics.without(state.database.held).is_empty() {
         state.database.held = state.database.held.or(topics);
-        state.database.hold_version += 1;
+        state.database.removals += u8::from(!configuration.rules.has(Rule::CountRemovals));
     }
 }
 
@@ -205,7 +214,7 @@ pub fn store(configuration: &Configuration, state: &mut State, event: Event) {
     }
 }
 
-/// The rows that a read sees: unsent, and not of a held topic.
+/// The rows that a read sees: unsent, and neither of a held topic nor of a blocked key.
 pub fn readable(configuration: &Configuration, state: &State) -> Set {
     let mut rows = state.database.unsent();
     if !configuration.rules.has(Rule::ReadCommitted) {
@@ -213,6 +222,9 @@ pub fn readable(configuration: &Configuration, state: &State) -> Set {
     }
     for topic in state.database.held.iter() {
         rows = rows.without(configuration.of_topic(topic));
+    }
+    for blocks in state.database.blocked.iter() {
+        rows = rows.without(configuration.of_place(blocks));
     }
     rows
 }

@@ -6,7 +6,8 @@ use super::state::{State, Transaction};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// When nothing is left to do, every committed row that no failover has lost is in Kafka, and settled.
+    /// When nothing is left to do, every committed row that no failover has lost is in Kafka, and settled, unless it was
+    /// refused or follows a refused row of its key.
     NoLoss,
     /// `sent_at` is set only after an acknowledgement of that very event; for one that was put back, of its replay.
     SentOnlyAfterAcknowledgement,
@@ -40,10 +41,14 @@ pub fn on_marked(state: &mut State, events: Set) {
 }
 
 /// Nothing is left to do.
-pub fn at_rest(state: &State) -> Option<Invariant> {
+pub fn at_rest(configuration: &Configuration, state: &State) -> Option<Invariant> {
     let committed = state.database.in_state(Transaction::Committed);
     let done = state.history.published.and(state.database.sent);
-    (!committed.without(done).is_empty()).then_some(Invariant::NoLoss)
+    let waits = |event: Event| {
+        let mut blocking = state.database.blocked.iter();
+        blocking.any(|blocks| blocks <= event && configuration.same_place(blocks, event))
+    };
+    committed.without(done).iter().any(|event| !waits(event)).then_some(Invariant::NoLoss)
 }
 
 fn was_committed(state: &State, event: Event) -> bool {
@@ -53,7 +58,7 @@ fn was_committed(state: &State, event: Event) -> bool {
 /// Whether an earlier event of its place is not in Kafka yet. Events that a failover has lost keep no order.
 fn passes_another(configuration: &Configuration, state: &State, event: Event) -> bool {
     let committed = state.database.in_state(Transaction::Committed);
-    let waiting = committed.without(state.history.published);
+    let waiting = committed.without(state.history.published).without(state.history.dead);
     !state.history.lost.contains(event)
         && waiting.iter().any(|earlier| earlier < event && configuration.same_place(earlier, event))
 }

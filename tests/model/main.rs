@@ -67,6 +67,8 @@ fn explore(configuration: &Configuration) {
         let expected = *fault != Fault::FirstRequestRefused;
         assert_eq!(has_happened(&explored, *fault), expected, "{}: {fault:?}", configuration.name);
     }
+    let has_refused = explored.taken.iter().any(|step| matches!(step, Step::DeadLetter(_)));
+    assert_eq!(has_refused, !configuration.refused.is_empty(), "{}: blocked keys", configuration.name);
     let has_probed = explored.taken.iter().any(|step| matches!(step, Step::Probe(..)));
     assert_eq!(has_probed, configuration.probes, "{}: probes", configuration.name);
 }

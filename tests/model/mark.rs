@@ -14,21 +14,21 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
 /// From where a read of this relay begins.
 pub fn low_for(configuration: &Configuration, state: &State, relay: usize) -> u8 {
     let marks = &state.relays[relay].marks;
-    let is_valid = marks.hold_version == state.database.hold_version;
+    let is_valid = marks.removals == state.database.removals;
     if is_valid || !configuration.rules.has(Rule::HoldVersion) { marks.low } else { 0 }
 }
 
 /// The read has been sent and answered: takes in what it says beside the rows.
 pub fn on_read(configuration: &Configuration, state: &mut State, relay: usize) {
-    let version = state.database.hold_version;
+    let version = state.database.removals;
     let rows = state.relays[relay].claim.rows();
     let highest = rows.iter().map(|event| state.ids[event]).max().unwrap_or(0);
     let marks = &mut state.relays[relay].marks;
     marks.highest_seen = marks.highest_seen.max(highest);
-    if marks.hold_version != version && configuration.rules.has(Rule::HoldVersion) {
+    if marks.removals != version && configuration.rules.has(Rule::HoldVersion) {
         marks.low = 0;
     }
-    marks.hold_version = version;
+    marks.removals = version;
     if !configuration.rules.has(Rule::MarkAfterCommit) {
         let covers_to = if state.relays[relay].claim.cut { highest } else { u8::MAX };
         let marks = &mut state.relays[relay].marks;
@@ -42,7 +42,7 @@ pub fn raise(configuration: &Configuration, state: &mut State, relay: usize, cov
     let claim = state.relays[relay].claim;
     let first_open = claim.open_rows().iter().map(|event| state.ids[event]).min();
     let marks = &mut state.relays[relay].marks;
-    if claim.outdated || claim.hold_version != marks.hold_version {
+    if claim.outdated || claim.removals != marks.removals {
         return;
     }
     let mut raised = if rules.has(Rule::ReadAfterFence) { claim.fenced } else { marks.passed };

@@ -33,8 +33,10 @@ pub enum Rule {
     ForgetOnAnotherServer,
     /// An answer to a question of an older epoch says nothing. Off: it is taken in.
     Epoch,
-    /// A mark is valid for the set of holds under which it was raised. Off: for any.
+    /// A mark is valid until a hold ends. Off: for ever.
     HoldVersion,
+    /// The holds that end are counted for it. Off: those that begin.
+    CountRemovals,
     /// A sweep from the smallest id finds what people put back. Off: nobody looks below a mark.
     Sweep,
 
@@ -49,6 +51,8 @@ pub enum Rule {
     SettleInClaim,
     /// Only acknowledged rows are settled. Off: whatever was read.
     SettleAcknowledged,
+    /// A refused row blocks its key only if no earlier row of the key stays unsent. Off: in any case.
+    BlockBehindNoUnsentRow,
 
     // The session.
     /// An outcome that is unknown is no success. Off: it is taken for one.

@@ -43,7 +43,7 @@ pub fn search(configuration: &Configuration) -> Result<Explored, Counterexample>
         let next = successors(configuration, &state);
         if next.iter().all(|(step, _)| step.is_optional()) {
             onward.at_rest(at);
-            if let Some(broken) = invariants::at_rest(&state) {
+            if let Some(broken) = invariants::at_rest(configuration, &state) {
                 return Err(seen.counterexample(broken, at));
             }
         }

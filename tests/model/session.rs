@@ -57,13 +57,28 @@ fn hand_over(
         return;
     }
     let is_primed = its.session.known.contains(topic) || its.session.queues[topic].is_empty();
-    if is_primed || !configuration.rules.has(Rule::Priming) {
+    if is_primed && configuration.refused.contains(event) {
+        let mut next = *state;
+        refuse(configuration, &mut next, relay, event);
+        found.push((Step::Refuse(relay, event), next));
+    } else if is_primed || !configuration.rules.has(Rule::Priming) {
         let mut next = *state;
         let its = &mut next.relays[relay];
         its.session.open.insert(topic);
         its.session.queues[topic].push(event);
         its.claim.fates[event] = Fate::InFlight;
         found.push((Step::HandOver(relay, event), next));
+    }
+}
+
+/// The event can never be sent. The later ones of its key in this batch wait.
+fn refuse(configuration: &Configuration, state: &mut State, relay: usize, event: Event) {
+    let fates = &mut state.relays[relay].claim.fates;
+    fates[event] = Fate::Refused;
+    for later in configuration.of_place(event).iter().filter(|other| *other > event) {
+        if fates[later] == Fate::Open {
+            fates[later] = Fate::Left;
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub struct History {
     pub acknowledged: Set,
     /// Events whose commit a failover has lost.
     pub lost: Set,
+    /// Events that an operator has moved to the dead letters. Later ones may pass them, even if a failover loses the move.
+    pub dead: Set,
     /// How many faults have happened.
     pub faults: u8,
     /// The invariant that the last step broke.
@@ -55,9 +57,11 @@ pub struct Database {
     pub sent: Set,
     /// How many ids the sequence has handed out.
     pub last_id: u8,
-    /// Topics that are held, and the version of that set.
+    /// Rows that were refused and block their keys.
+    pub blocked: Set,
+    /// Topics that are held, and how often a hold or a block has ended.
     pub held: Set,
-    pub hold_version: u8,
+    pub removals: u8,
 }
 
 /// The transaction that writes one event.
@@ -109,9 +113,9 @@ pub struct Claim {
     pub fates: [Fate; EVENTS],
     /// A limit cut the read off.
     pub cut: bool,
-    /// What the read started with: the fence that had passed, and the set of holds that it saw.
+    /// What the read started with: the fence that had passed, and how many holds it saw ended.
     pub fenced: u8,
-    pub hold_version: u8,
+    pub removals: u8,
     /// The marks have been forgotten, or the lane's was reset, since the read was sent: it raises nothing.
     pub outdated: bool,
     /// Some acknowledged row could not be marked, since somebody else has locked it.
@@ -127,8 +131,10 @@ pub enum Fate {
     Open,
     InFlight,
     Acknowledged,
-    /// It stays unsent: its topic is closed, or it failed.
+    /// It stays unsent: its topic is closed, it failed, or it follows a refused row of its key.
     Left,
+    /// Refused for good before it was sent.
+    Refused,
 }
 
 /// One idempotent producer.
@@ -150,8 +156,8 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Marks {
     pub low: u8,
-    /// The set of holds under which `low` is valid.
-    pub hold_version: u8,
+    /// How many holds had ended when `low` was raised: it is valid until the next one ends.
+    pub removals: u8,
     pub highest_seen: u8,
     /// No id up to this one can still be committed.
     pub passed: u8,

@@ -18,6 +18,7 @@ pub enum Step {
     CreateTopic(usize),
     LiftHold(usize),
     Unlock(Event),
+    DeadLetter(Event),
     Promote,
     ArriveLate(Event),
     Fault(Fault, Option<usize>),
@@ -32,6 +33,7 @@ pub enum Step {
     // session.rs
     HandOver(usize, Event),
     MissTopic(usize, Event),
+    Refuse(usize, Event),
     Acknowledge(usize, Event),
     // mark.rs
     NoteHighest(usize),
@@ -43,9 +45,9 @@ pub enum Step {
 
 impl Step {
     /// Whether the world may come to rest without it: faults need not happen, late requests need not arrive, and an
-    /// operator needs to promote nothing.
+    /// operator needs to promote nothing and to resolve no blocked key.
     pub fn is_optional(self) -> bool {
-        matches!(self, Step::Fault(..) | Step::ArriveLate(_) | Step::Promote)
+        matches!(self, Step::Fault(..) | Step::ArriveLate(_) | Step::Promote | Step::DeadLetter(_))
     }
 }
 
@@ -75,6 +77,9 @@ impl fmt::Display for Step {
             Step::CreateTopic(at) => write!(f, "topic {} is created", topic(at)),
             Step::LiftHold(at) => write!(f, "the hold of topic {} is lifted", topic(at)),
             Step::Unlock(event) => write!(f, "the row of event {event} is unlocked"),
+            Step::DeadLetter(event) => {
+                write!(f, "an operator moves event {event}, which blocks its key, to the dead letters")
+            }
             Step::Promote => write!(f, "the standby is promoted"),
             Step::ArriveLate(event) => write!(f, "event {event} of a session that was given up is stored"),
             Step::Fault(fault, None) => write!(f, "FAULT {fault:?}"),
@@ -90,6 +95,9 @@ impl fmt::Display for Step {
             Step::FindClaimEnded(relay) => write!(f, "relay {relay} finds its transaction ended"),
             Step::HandOver(relay, event) => write!(f, "relay {relay} hands event {event} to its session"),
             Step::MissTopic(relay, event) => write!(f, "relay {relay} finds no topic for event {event}"),
+            Step::Refuse(relay, event) => {
+                write!(f, "relay {relay} finds that event {event} can never be sent")
+            }
             Step::Acknowledge(relay, event) => {
                 write!(f, "Kafka stores event {event} of relay {relay} and acknowledges it")
             }

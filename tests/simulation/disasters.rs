@@ -13,6 +13,9 @@ use tokio::time::sleep;
 /// A process is doomed to die or freeze after up to so many polls of its tasks.
 const STEPS_MAX: u64 = 60;
 
+/// How many times an operator tries to get the lock on the whole outbox.
+const TRUNCATE_ATTEMPTS: u32 = 5_000;
+
 /// Where it strikes.
 pub struct Scene<'a> {
     pub world: &'a Rc<World>,
@@ -48,6 +51,14 @@ impl Scene<'_> {
             Disaster::PostgresRestarts => self.server.end_all_backends(true),
             Disaster::PostgresCrashes => self.server.crash(world.below(4) as usize),
             Disaster::FailsOver => self.server.fail_over(world.below(6) as usize),
+            Disaster::IdsRestart => {
+                for _ in 0..TRUNCATE_ATTEMPTS {
+                    if self.server.truncate() {
+                        break;
+                    }
+                    sleep(Duration::from_millis(1)).await;
+                }
+            }
             Disaster::KafkaAway => {
                 add(&world.count.interruptions, (world.plan.relays * world.plan.workers) as u32);
                 self.broker.set_away(true);
@@ -56,6 +67,9 @@ impl Scene<'_> {
             }
             Disaster::LeaderChange => self.broker.block(place, any_time(Duration::from_secs(2))),
             Disaster::PartitionStuck => self.broker.block(place, any_time(3 * PUBLISH_TIMEOUT)),
+            Disaster::CutFromLeader => {
+                _ = relay.process().map(|process| process.cut_leader(place, 6 * PUBLISH_TIMEOUT));
+            }
             Disaster::TopicDeleted => {
                 self.broker.delete_topic(topic);
                 sleep(any_time(Duration::from_secs(5))).await;

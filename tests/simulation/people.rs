@@ -5,6 +5,7 @@ use super::kafka::broker::Broker;
 use super::plan::Sabotage;
 use super::postgres::server::{OpenTransaction, Server};
 use super::postgres::{Change, Row, Scope};
+use super::promises::Damage;
 use super::world::World;
 use std::rc::Rc;
 use tokio::sync::Mutex;
@@ -39,12 +40,13 @@ impl People {
             });
         }
         type Act = fn(Rc<People>) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
-        let acts: [(u32, Act); 5] = [
+        let acts: [(u32, Act); 6] = [
             (plan.row_locks, |people| Box::pin(async move { people.lock_a_row().await })),
             (plan.put_backs, |people| Box::pin(async move { people.put_back().await })),
             (plan.holds_by_hand, |people| Box::pin(async move { people.hold_a_topic().await })),
             (plan.requeues, |people| Box::pin(async move { people.requeue().await })),
             (plan.pauses, |people| Box::pin(async move { people.pause().await })),
+            (plan.hold_locks, |people| Box::pin(async move { people.lock_holds().await })),
         ];
         for (times, act) in acts {
             for _ in 0..times {
@@ -82,6 +84,10 @@ impl People {
             if poisoned {
                 self.broker.poison(identity);
             }
+            if world.happens(plan.unreadable) {
+                let damage = if world.happens(500) { Damage::Unreadable } else { Damage::Unmovable };
+                server.promises.damaged(identity, damage);
+            }
             let mut event = self.event(id, identity, topic, key);
             if poisoned && world.happens(500) {
                 event = event.too_large();
@@ -116,6 +122,16 @@ impl People {
         if self.server.lock_rows(transaction.name, &[event.id], false).await.is_some() {
             self.world.note("is locked by somebody: id", event.id);
             self.world.pass(2_500).await;
+        }
+    }
+
+    /// An operator deletes a hold, and leaves the transaction open for a while.
+    async fn lock_holds(&self) {
+        self.some_time().await;
+        let transaction = OpenTransaction::begin(&self.server);
+        if self.server.lock_holds(transaction.name).await.is_some() {
+            self.world.note("the holds are locked by", transaction.name);
+            self.world.pass(4_000).await;
         }
     }
 
@@ -182,11 +198,8 @@ impl People {
     /// An operator mends what was wrong with a dead event, and inserts it again, with its identity.
     async fn requeue(&self) {
         self.some_time().await;
-        if self.world.plan.blocks_keys {
-            return self.unblock();
-        }
         let dead = self.server.dead();
-        let Some(event) = dead.first() else { return };
+        let Some(event) = dead.first() else { return self.unblock() };
         let _turn = self.turns[event.key as usize].lock().await;
         if !self.server.dead().contains(event) {
             return;

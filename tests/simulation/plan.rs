@@ -31,6 +31,14 @@ pub struct Plan {
     pub poison: u32,
     /// Events that are refused before they are sent.
     pub unsendable: u32,
+    /// Events whose rows Postgres cannot read; half of them cannot be moved to the dead letters either.
+    pub unreadable: u32,
+    /// A read fails for a reason that is none of its rows'.
+    pub read_errors: u32,
+    /// Reads and looks over more lanes than this run into the statement timeout; 0: none does.
+    pub lanes_in_time: usize,
+    /// Somebody keeps the version of the holds locked for a while, so many times.
+    pub hold_locks: u32,
     /// A row that is refused for good blocks its key, and is no dead letter.
     pub blocks_keys: bool,
     pub rejections_before_hold: u32,
@@ -80,11 +88,15 @@ pub enum Disaster {
     PostgresCrashes,
     /// A standby takes over that lacks the last commits.
     FailsOver,
+    /// The outbox is truncated when all is sent, and ids begin again.
+    IdsRestart,
     KafkaAway,
     /// A partition has no leader for a while.
     LeaderChange,
     /// A partition takes nothing for long, while others go on.
     PartitionStuck,
+    /// One relay, and no other, cannot reach the leader of a partition for long. Not among ALL, whose schedules stay as they are.
+    CutFromLeader,
     TopicDeleted,
     /// It goes and comes several times within moments.
     TopicFlickers,
@@ -108,6 +120,7 @@ pub const ALL: &[Disaster] = &[
     D::PostgresRestarts,
     D::PostgresCrashes,
     D::FailsOver,
+    D::IdsRestart,
     D::KafkaAway,
     D::LeaderChange,
     D::PartitionStuck,
@@ -136,8 +149,14 @@ pub enum Sabotage {
     MarkRaisedBeforeCommit,
     /// Marks stay when the server may have lost commits.
     MarkKeptOverFailover,
-    /// Marks stay when a hold ends.
+    /// Marks stay when a hold begins or ends.
     MarkKeptOverHold,
+    /// Marks stay when a hold ends, and are invalid when one begins.
+    MarkKeptOverRemoval,
+    /// Marks stay when ids begin again.
+    MarkKeptOverTruncate,
+    /// The acknowledged set goes by the holds that have ended, as marks do, and not by those that have begun.
+    AdditionsUncounted,
     /// The read goes by the pauses of a second ago, as a relay that remembers them would.
     PausesRemembered,
     /// A held topic is probed although it is paused.
@@ -162,10 +181,18 @@ pub enum Sabotage {
     GapsAfterRefusal,
     /// A row is found guilty with its batch.
     GuiltyByBatch,
+    /// A row that is refused before it is sent blocks its key although an earlier row of the key stays unsent.
+    BlockedBehindOpenRow,
     /// A relay that was frozen records its settlement although its claim has ended.
     SettledAfterTakeover,
+    /// A relay does not see that another one publishes to a topic that it has held.
+    ReleasesUnnoticed,
     /// The reaper deletes by age, sent or not.
     ReapsUnsent,
+    /// A row that cannot be read is left out, and those behind it are read.
+    UnreadableSkipped,
+    /// A row counts as unreadable without having been read alone.
+    UnreadableUnproven,
     /// The reaper does not look again at a row that was put back meanwhile.
     ReapsPutBack,
 }
@@ -190,6 +217,10 @@ pub const CALM: Plan = Plan {
     prepares: 100,
     poison: 0,
     unsendable: 0,
+    unreadable: 0,
+    read_errors: 0,
+    lanes_in_time: 0,
+    hold_locks: 0,
     blocks_keys: false,
     rejections_before_hold: 10,
     answer_slow: 0,
@@ -241,10 +272,15 @@ impl Plan {
     /// Any of the faults, each in about half of the schedules: some faults hide others.
     pub fn storm(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5707);
+        let random_width = 8 << random.usize(0..3); // a sweep covers 8 lanes
         let mut perhaps = |thousandths: u32| if random.bool() { thousandths } else { 0 };
         Plan {
             poison: perhaps(60),
             unsendable: perhaps(30),
+            unreadable: perhaps(20),
+            read_errors: perhaps(10),
+            lanes_in_time: perhaps(1) as usize * random_width,
+            hold_locks: perhaps(2),
             answer_slow: perhaps(20),
             postgres_breaks: perhaps(12),
             commit_answer_lost: perhaps(40),

@@ -1,8 +1,10 @@
 //! A relay as a process: it can be killed or frozen before any poll of any of its tasks, that is at every await.
 
+use super::event::SimEvent;
+use super::kafka::broker::Place;
 use super::postgres::server::TAKEOVER;
 use super::world::{World, add};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -26,7 +28,10 @@ pub struct Process {
     was_frozen: Cell<bool>,
     postgres_cut_until: Cell<Instant>,
     kafka_cut_until: Cell<Instant>,
+    leader_cut: Cell<Option<(Place, Instant)>>,
     doom: Cell<Option<(u64, Doom)>>,
+    /// Events that its producers refused before they were sent, for a broken relay that blocks their keys too early.
+    pub refused: RefCell<Vec<SimEvent>>,
 }
 
 /// What happens to a process between two of its steps.
@@ -53,7 +58,9 @@ impl Process {
             was_frozen: Cell::new(false),
             postgres_cut_until: Cell::new(now),
             kafka_cut_until: Cell::new(now),
+            leader_cut: Cell::new(None),
             doom: Cell::new(None),
+            refused: RefCell::default(),
         })
     }
 
@@ -85,6 +92,18 @@ impl Process {
         self.world.note("relay cannot reach Kafka", (self.number, time));
         add(&self.world.count.interruptions, 1);
         self.kafka_cut_until.set(Instant::now() + time);
+    }
+
+    /// It cannot reach the leader of this partition for a while, though it reaches all others.
+    pub fn cut_leader(&self, place: Place, time: Duration) {
+        self.world.note("relay cannot reach a leader", (self.number, place, time));
+        add(&self.world.count.interruptions, 1);
+        self.leader_cut.set(Some((place, Instant::now() + time)));
+    }
+
+    /// It cannot reach the leader of this partition now.
+    pub fn has_lost_leader(&self, place: Place) -> bool {
+        self.leader_cut.get().is_some_and(|(cut, until)| cut == place && until > Instant::now())
     }
 
     /// It cannot reach Kafka now.

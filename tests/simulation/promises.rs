@@ -1,7 +1,7 @@
 //! The judge: knows what was written and what Kafka has, and sees a promise break at the moment it does.
 
 use super::event::SimEvent;
-use super::plan::Plan;
+use super::plan::{Disaster, Plan};
 use super::postgres::Scope;
 use super::world::{World, add};
 use std::cell::RefCell;
@@ -38,7 +38,11 @@ struct Known {
     guilty: bool,
     /// It is refused before it is sent.
     unsendable: bool,
+    /// Postgres cannot read its row.
+    damage: Damage,
     dead: bool,
+    /// It was a dead letter once, and those behind it may be on their way. A failover may have lost that.
+    died: bool,
     /// How many times Kafka has it.
     stored: u32,
     /// A relay was told so.
@@ -47,6 +51,17 @@ struct Known {
     refused_alone: bool,
     /// How many times Kafka has to have it in the end.
     due: u32,
+}
+
+/// What is wrong with a row in Postgres.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Damage {
+    #[default]
+    None,
+    /// It cannot be read.
+    Unreadable,
+    /// It cannot be moved to another table either.
+    Unmovable,
 }
 
 /// What came of a schedule.
@@ -59,6 +74,8 @@ pub struct Outcome {
     pub lost_by_failover: usize,
     pub interruptions: usize,
     pub settlements_lost: usize,
+    /// How many times a topic was held since it was silent.
+    pub stuck: usize,
     /// From the last fault until everything was settled.
     pub settled_after: Duration,
 }
@@ -73,6 +90,17 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         state.events.push(Known { guilty: poisoned || unsendable, unsendable, ..Known::default() });
         state.events.len() as u32 - 1
+    }
+
+    /// The row of this event is damaged.
+    pub fn damaged(&self, identity: u32, damage: Damage) {
+        let known = &mut self.state.borrow_mut().events[identity as usize];
+        (known.damage, known.guilty) = (damage, true);
+    }
+
+    /// What is wrong with the row of this event.
+    pub fn damage(&self, identity: u32) -> Damage {
+        self.state.borrow().events[identity as usize].damage
     }
 
     /// Whether an event is refused before it is sent.
@@ -148,8 +176,9 @@ impl Promises {
         for earlier in order.iter().take_while(|identity| **identity != event.identity) {
             let known = &state.events[*earlier as usize];
             // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
-            let found_guilty = known.guilty || known.refused_alone;
-            let passed = known.dead || (found_guilty && !self.world.plan.blocks_keys);
+            // One that cannot be read is alone in its batch: those behind it wait until it has moved.
+            let found_guilty = (known.guilty || known.refused_alone) && known.damage == Damage::None;
+            let passed = known.dead || known.died || (found_guilty && !self.world.plan.blocks_keys);
             if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
@@ -173,7 +202,7 @@ impl Promises {
     pub fn died(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
-        known.dead = true;
+        (known.dead, known.died) = (true, true);
         drop(state);
         self.condemned(event);
     }
@@ -191,6 +220,14 @@ impl Promises {
         }
     }
 
+    /// In the end it is unsent and its key is blocked, but only by a later event. That is right only for an event that an
+    /// operator put back while its key was blocked.
+    pub fn hidden(&self, event: &SimEvent) {
+        if self.state.borrow().events[event.identity as usize].due <= 1 {
+            self.world.violate(|| format!("{event:?} is hidden by the block of a later event"));
+        }
+    }
+
     /// A broker has refused it when it came alone.
     pub fn refused_alone(&self, identity: u32) {
         self.state.borrow_mut().events[identity as usize].refused_alone = true;
@@ -205,6 +242,7 @@ impl Promises {
     pub fn mended(&self, identity: u32) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
         (known.guilty, known.unsendable, known.refused_alone) = (false, false, false);
+        (known.damage, known.died) = (Damage::None, false);
     }
 
     /// An operator wants it to be sent again.
@@ -229,6 +267,7 @@ impl Promises {
         let mut outcome = Outcome {
             interruptions: self.world.count.interruptions.get() as usize,
             settlements_lost: self.world.count.settlements_lost.get() as usize,
+            stuck: self.world.count.stuck.get() as usize,
             settled_after: self.world.count.settled_after.get(),
             ..Outcome::default()
         };
@@ -254,6 +293,13 @@ impl Promises {
         if wronged > tolerated {
             self.world.violate(|| format!("{wronged} innocent events were rejected one by one"));
         }
+        // A relay that is cut off from one leader holds its topic, finds that others reach it, and does so no more. Each of
+        // its workers may have a batch under way when the others lift the hold.
+        let cuts_leaders = plan.disasters > 0 && plan.kinds == [Disaster::CutFromLeader] && plan.relays > 1;
+        if cuts_leaders && outcome.stuck > plan.disasters as usize * (1 + plan.workers) {
+            self.world
+                .violate(|| format!("topics were held {} times by a relay that is cut off", outcome.stuck));
+        }
         if outcome.duplicates > bound {
             self.world.violate(|| format!("{} duplicates, and only {bound} are excused", outcome.duplicates));
         }
@@ -274,6 +320,7 @@ impl Outcome {
         self.lost_by_failover += other.lost_by_failover;
         self.interruptions += other.interruptions;
         self.settlements_lost += other.settlements_lost;
+        self.stuck += other.stuck;
         self.settled_after = self.settled_after.max(other.settled_after);
     }
 }

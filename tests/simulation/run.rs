@@ -67,10 +67,11 @@ async fn schedule(world: &Rc<World>) -> Outcome {
             sleep(LATE).await;
         }
     }
-    let unsent = server.rows(|row| row.sent_at.is_none());
-    promises.judge(|identity| {
-        unsent.iter().any(|row| row.event.identity == identity && server.is_blocked(&row.event))
-    })
+    let waiting = server.rows(|row| row.sent_at.is_none() && server.is_blocked(&row.event));
+    for row in waiting.iter().filter(|row| !server.is_behind_block(&row.event)) {
+        promises.hidden(&row.event);
+    }
+    promises.judge(|identity| waiting.iter().any(|row| row.event.identity == identity))
 }
 
 async fn until_violated(world: &World) {

@@ -4,6 +4,7 @@
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
 use super::run::run;
+use super::schedules::one_leader_unreachable;
 use std::time::Duration;
 
 /// Runs the schedules of a plan with this rule broken, until a promise breaks in the way that this breach brings about.
@@ -28,6 +29,7 @@ const SETTLED: &str = "was settled, and Kafka has not acknowledged it";
 const DUPLICATES: &str = "are excused";
 const REAPED: &str = "was reaped before it was sent";
 const PAUSED: &str = "paused, and published";
+const HIDDEN: &str = "is hidden by the block of a later event";
 const INNOCENT: &str = "was rejected, and nothing is wrong with it";
 
 /// Transactions that take long, beside others.
@@ -47,6 +49,11 @@ fn failovers(seed: u64) -> Plan {
     Plan { relays: 1, postgres_breaks: 40, commit_answer_lost: 300, disasters: 4, kinds, ..Plan::busy(seed) }
 }
 
+/// Ids begin again, several times.
+fn restarted_ids(seed: u64) -> Plan {
+    Plan { disasters: 3, kinds: &[Disaster::IdsRestart], ..long_transactions(seed) }
+}
+
 /// Requests fail, are answered in vain, or find no leader.
 fn faults_of_kafka(seed: u64) -> Plan {
     Plan { request_refused: 300, request_answer_lost: 100, session_fatal: 50, ..Plan::busy(seed) }
@@ -64,6 +71,11 @@ fn topics_that_come_and_go(seed: u64) -> Plan {
 
 fn freezes(seed: u64) -> Plan {
     Plan { disasters: 4, kinds: &[Disaster::FreezeLong], ..Plan::busy(seed) }
+}
+
+#[test]
+fn a_relay_that_does_not_see_what_others_reach() {
+    must_be_caught(Sabotage::ReleasesUnnoticed, one_leader_unreachable, 60, "by a relay that is cut off");
 }
 
 #[test]
@@ -119,6 +131,37 @@ fn a_mark_that_outlives_a_hold() {
         150,
         ORDER,
     );
+}
+
+#[test]
+fn a_mark_that_outlives_the_end_of_a_hold_and_not_its_beginning() {
+    let plan = |seed| Plan { holds_by_hand: 3, ..Plan::calm(seed) };
+    must_be_caught(Sabotage::MarkKeptOverRemoval, plan, 150, ORDER);
+}
+
+#[test]
+fn a_mark_that_outlives_a_truncated_table() {
+    must_be_caught(Sabotage::MarkKeptOverTruncate, restarted_ids, 50, ORDER);
+}
+
+#[test]
+fn an_acknowledged_set_that_does_not_count_new_pauses() {
+    let plan = |seed| Plan {
+        relays: 1,
+        postgres_breaks: 40,
+        commit_answer_lost: 200,
+        pauses: 6,
+        ..Plan::busy(seed)
+    };
+    let duplicates = |seed, plan: Plan| match run(seed, &plan, false).outcome {
+        Ok(outcome) => (outcome.duplicates > 0).then(|| format!("{} duplicates", outcome.duplicates)),
+        Err(promise) => Some(promise),
+    };
+    let caught =
+        first_broken(1, 250, |seed| duplicates(seed, plan(seed).breaking(Sabotage::AdditionsUncounted)));
+    let (seed, what) = caught.expect("AdditionsUncounted was not caught in 250 schedules");
+    println!("AdditionsUncounted was caught by schedule {seed}: {what}");
+    assert!(first_broken(1, 250, |seed| duplicates(seed, plan(seed))).is_none(), "without it, too");
 }
 
 #[test]
@@ -186,6 +229,28 @@ fn a_producer_that_leaves_gaps() {
 #[test]
 fn a_row_that_is_guilty_with_its_batch() {
     must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 30, INNOCENT);
+}
+
+/// Rows that Postgres cannot read.
+fn unreadable_rows(seed: u64) -> Plan {
+    Plan { unreadable: 100, ..Plan::busy(seed) }
+}
+
+#[test]
+fn leaving_out_a_row_that_cannot_be_read() {
+    must_be_caught(Sabotage::UnreadableSkipped, unreadable_rows, 20, ORDER);
+}
+
+#[test]
+fn a_row_that_counts_as_unreadable_without_having_been_read_alone() {
+    let plan = |seed| Plan { read_errors: 300, ..Plan::busy(seed) };
+    must_be_caught(Sabotage::UnreadableUnproven, plan, 20, INNOCENT);
+}
+
+#[test]
+fn a_key_that_is_blocked_while_an_earlier_row_stays_unsent() {
+    let plan = |seed| Plan { blocks_keys: true, unsendable: 150, ..faults_of_kafka(seed) };
+    must_be_caught(Sabotage::BlockedBehindOpenRow, plan, 250, HIDDEN);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::explore::{each, explore};
 use super::plan::{CALM, Disaster, Plan};
 use super::run::run;
+use std::time::Duration;
 
 #[test]
 fn whatever_fails_nothing_is_lost_and_first_occurrences_stay_in_order() {
@@ -80,6 +81,17 @@ fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
         ..Plan::busy(seed)
     };
     explore(plan, 250);
+}
+
+/// Marks, H and the fence are those of ids that are drawn again, by relays that have seen higher ones.
+#[test]
+fn ids_that_begin_again_lose_and_reorder_nothing_and_cost_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        transactions: 8,
+        writing: Duration::from_secs(5),
+        answer_slow: 50,
+        ..strikes(seed, &[Disaster::IdsRestart])
+    });
 }
 
 #[test]
@@ -189,6 +201,62 @@ fn a_bad_row_costs_no_duplicate_and_harms_only_itself() {
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
+/// A block hides its whole key, so it must not be recorded before the rows in front of it are settled.
+#[test]
+fn a_refused_row_hides_no_earlier_row_of_its_key() {
+    let plan = |seed| Plan {
+        blocks_keys: true,
+        unsendable: 150,
+        poison: 50,
+        session_fatal: 50,
+        request_refused: 200,
+        row_locks: 4,
+        requeues: 1,
+        ..Plan::busy(seed)
+    };
+    explore(plan, 500);
+}
+
+#[test]
+fn a_row_that_cannot_be_read_costs_no_duplicate_and_harms_only_its_key() {
+    let plan = |seed| Plan { unreadable: 60, requeues: 3, ..Plan::calm(seed) };
+    let outcome = explore(plan, 500);
+    assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
+}
+
+#[test]
+fn rows_that_cannot_be_read_among_faults_of_postgres_lose_and_reorder_nothing() {
+    let plan = |seed| Plan {
+        unreadable: 100,
+        poison: 50,
+        requeues: 2,
+        put_backs: 2,
+        pauses: 2,
+        postgres_breaks: 20,
+        commit_answer_lost: 100,
+        row_locks: 3,
+        ..strikes(seed, &[Disaster::FailsOver, Disaster::Kill, Disaster::TopicDenied])
+    };
+    explore(plan, 500);
+}
+
+#[test]
+fn statements_that_manage_few_lanes_in_time_still_come_to_an_end() {
+    let plan = |seed| Plan { lanes_in_time: 1 + seed as usize % 5, ..Plan::calm(seed) };
+    let outcome = explore(plan, 250);
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters");
+}
+
+#[test]
+fn holds_that_cannot_be_recorded_cost_no_duplicate() {
+    let plan = |seed| Plan {
+        relays: 1,
+        hold_locks: 6,
+        ..strikes(seed, &[Disaster::TopicDenied, Disaster::TopicDeleted])
+    };
+    each(plan, 250, |_, outcome| (outcome.duplicates, outcome.dead) == (0, 0));
+}
+
 #[test]
 fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     let plan = |seed| Plan {
@@ -198,6 +266,44 @@ fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     };
     let outcome = explore(plan, 250);
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
+}
+
+/// The probe's row is in flight without the lock of its lane when its leader takes long to answer.
+#[test]
+fn a_hold_that_is_deleted_while_its_probe_waits_costs_no_duplicate() {
+    none_is_duplicated(|seed| Plan {
+        relays: 1,
+        writers: 3,
+        transactions: 8,
+        holds_by_hand: 8,
+        disasters: 6,
+        ..strikes(seed, &[Disaster::LeaderChange])
+    });
+}
+
+#[test]
+fn a_relay_cut_off_from_one_leader_leaves_its_topic_to_the_others() {
+    let outcome = explore(one_leader_unreachable, 100);
+    assert!(outcome.stuck > 0, "nothing was held: {outcome:?}");
+    assert_eq!(outcome.dead, 0);
+}
+
+/// Two relays, of which one loses a leader while writers go on.
+pub fn one_leader_unreachable(seed: u64) -> Plan {
+    Plan {
+        relays: 2,
+        workers: 1,
+        writers: 3,
+        transactions: 60,
+        writing: Duration::from_secs(60),
+        topics: 2,
+        rolls_back: 0,
+        long_transaction: 0,
+        prepares: 0,
+        disasters: 1,
+        kinds: &[Disaster::CutFromLeader],
+        ..Plan::calm(seed)
+    }
 }
 
 /// What a failure prints is what happened: the same seed gives the same, with or without a history.

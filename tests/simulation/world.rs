@@ -44,6 +44,8 @@ pub struct Counters {
     pub settled_after: Cell<Duration>,
     /// How many times a relay was started.
     pub starts: Cell<u32>,
+    /// How many times a topic was held since it was silent.
+    pub stuck: Cell<u32>,
     /// Innocent rows that were found guilty, since their topic refused whatever came.
     pub wronged: Cell<u32>,
 }

@@ -30,11 +30,22 @@ impl Database {
         Self::create_on(&url, test).await
     }
 
+    /// The same with this encoding.
+    pub async fn create_in(test: &str, encoding: &str) -> Self {
+        let url = std::env::var("OUTBOX_RELAY_TEST_POSTGRES_URL").expect("`scripts/services env` sets it");
+        let options = format!("ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+        Self::create_with(&url, test, &options).await
+    }
+
     /// On a server of the test's own.
     pub async fn create_on(url: &str, test: &str) -> Self {
+        Self::create_with(url, test, "").await
+    }
+
+    async fn create_with(url: &str, test: &str, options: &str) -> Self {
         let server = Config::from_str(url).unwrap();
         let name = unique(test);
-        connect(&server).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        connect(&server).await.batch_execute(&format!("CREATE DATABASE {name} {options}")).await.unwrap();
         let url = with_database(url, &name);
         Self { server, name, url }
     }

@@ -58,6 +58,8 @@ struct Shared {
     released: watch::Receiver<bool>,
     delay: watch::Receiver<Duration>,
     rule: Arc<Mutex<Option<Rule>>>,
+    /// Other brokers that answers name, and what stands in front of them.
+    others: Arc<Mutex<Vec<(SocketAddr, SocketAddr)>>>,
 }
 
 /// Forwards one loopback port to a broker.
@@ -94,9 +96,15 @@ impl Proxy {
         let (delay, delayed) = watch::channel(Duration::ZERO);
         let rule = Arc::new(Mutex::new(None));
         let broker = broker.parse().unwrap();
-        let shared = Shared { here, broker, state: wanted, released, delay: delayed, rule };
+        let shared =
+            Shared { here, broker, state: wanted, released, delay: delayed, rule, others: Arc::default() };
         let task = tokio::spawn(serve(placeholder, shared.clone(), reach));
         Self { shared, state, release, delay, reached, task }
+    }
+
+    /// Clients find the broker of another proxy through that proxy, too.
+    pub fn names(&self, other: &Proxy) {
+        self.shared.others.lock().unwrap().push((other.shared.broker, other.shared.here));
     }
 
     /// For `bootstrap_servers`.
@@ -260,11 +268,14 @@ async fn pass_each_request(
 
 /// One answer after the other, also those that no client waits for any more.
 async fn pass_answers(mut from: OwnedReadHalf, client: &Client, mut shared: Shared) -> Result<()> {
-    let (broker, here) = (place(shared.broker), place(shared.here));
     loop {
         let mut message = read(&mut from).await?;
-        while let Some(found) = message.windows(broker.len()).position(|bytes| bytes == broker) {
-            message[found..found + here.len()].copy_from_slice(&here);
+        let others = shared.others.lock().unwrap().clone();
+        for (broker, here) in others.into_iter().chain([(shared.broker, shared.here)]) {
+            let (broker, here) = (place(broker), place(here));
+            while let Some(found) = message.windows(broker.len()).position(|bytes| bytes == broker) {
+                message[found..found + here.len()].copy_from_slice(&here);
+            }
         }
         passable(&mut shared.state).await;
         if matches!(*shared.state.borrow(), State::Loses { answers: true, .. }) {

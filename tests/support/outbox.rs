@@ -60,6 +60,11 @@ impl Outbox {
         Self::of(Database::create(test).await, &Cluster::shared()).await
     }
 
+    /// The same in a database of this encoding.
+    pub async fn without_topics_in(test: &str, encoding: &str) -> Self {
+        Self::of(Database::create_in(test, encoding).await, &Cluster::shared()).await
+    }
+
     /// Without topics, for a cluster of the test's own.
     pub async fn on(cluster: &Cluster, test: &str) -> Self {
         Self::of(Database::create(test).await, cluster).await

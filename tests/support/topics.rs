@@ -4,6 +4,8 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::metadata::MetadataTopic;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::wait::wait_until;
@@ -64,6 +66,33 @@ impl Cluster {
         let answers = self.admin().create_topics([&new], &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "creating {topic}: {answers:?}");
         wait_until(&format!("{topic} exists"), WITHIN, async || self.partitions(topic) == partitions).await;
+    }
+
+    /// Creates many topics of one partition, and waits until all of them have leaders.
+    pub async fn create_many(&self, topics: &[String]) {
+        let new: Vec<NewTopic<'_>> = topics
+            .iter()
+            .map(|topic| NewTopic::new(topic, 1, TopicReplication::Fixed(self.replicas)))
+            .collect();
+        let answers = self.admin().create_topics(&new, &options()).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        let client: BaseConsumer = self.client().create().unwrap();
+        wait_until("all new topics have leaders", WITHIN, async || {
+            let metadata = client.fetch_metadata(None, WITHIN).unwrap();
+            let led =
+                |topic: &&MetadataTopic| topic.partitions().first().is_some_and(|first| first.leader() >= 0);
+            let names: HashSet<&str> =
+                metadata.topics().iter().filter(led).map(MetadataTopic::name).collect();
+            topics.iter().all(|topic| names.contains(topic.as_str()))
+        })
+        .await;
+    }
+
+    /// Deletes many topics, and waits for nothing.
+    pub async fn delete_many(&self, topics: &[String]) {
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let answers = self.admin().delete_topics(&names, &options()).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
 
     /// Deletes a topic and waits until the cluster has forgotten it.

@@ -29,15 +29,19 @@ impl Publisher for AtOnce {
     async fn probe(&self) -> Result<(), Failure> {
         Ok(())
     }
-
-    async fn probe_topic(&self, _: &str) -> Result<u32, Failure> {
-        Ok(self.partitions)
-    }
 }
 
 impl Producer for Acknowledging {
     async fn lookup(&self, _: &str) -> Result<u32, Failure> {
         Ok(self.partitions)
+    }
+
+    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
+        Ok(vec![Some(0); self.partitions as usize])
+    }
+
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {

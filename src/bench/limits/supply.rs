@@ -4,7 +4,7 @@ use crate::postgres::bench::load::Shape;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use crate::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
 use crate::relay::scout::{Lookout, Oldest, Sighting};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -176,7 +176,11 @@ impl Claim for MadeClaim {
             (false, _) if bytes > bytes_max => End::Cut,
             (false, _) => End::More,
         };
-        Ok(Slice { hold_version: 0, end })
+        Ok(Slice { hold_version: 0, basis: 0, end })
+    }
+
+    async fn head(&mut self, _: &Read) -> Result<Head<MadeRow>, Fault> {
+        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -13,7 +13,7 @@ fn the_least_configuration_loads_with_the_defaults() {
     assert_eq!(config.outbox.table.quoted(), r#""public"."outbox""#);
     assert_eq!(config.outbox.topic.topic("order"), "events.order");
     assert_eq!(config.reaper.retention.as_secs(), 86400);
-    assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9187");
+    assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:10187");
     assert!(config.postgres.prepared_statements && config.reaper.enabled);
 }
 
@@ -219,11 +219,11 @@ fn an_admin_endpoint_that_others_can_reach_is_a_warning_and_the_default_is_none(
     let default = with("").load().unwrap().admin.listen.unwrap();
     assert!(default.ip().is_loopback(), "{default}");
     for (listen, warned) in [
-        ("127.0.0.1:9187", false),
-        ("[::1]:9187", false),
+        ("127.0.0.1:10187", false),
+        ("[::1]:10187", false),
         ("off", false),
-        ("0.0.0.0:9187", true),
-        ("[::]:9187", true),
+        ("0.0.0.0:10187", true),
+        ("[::]:10187", true),
     ] {
         let case = with(&format!("[admin]\nlisten = '{listen}'\n"));
         let findings = case.findings();

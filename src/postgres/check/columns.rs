@@ -60,6 +60,20 @@ const READ: &str = "
 SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
 
+const PAYLOAD_TYPE: &str = "
+SELECT format_type(atttypid, NULL)
+FROM pg_attribute
+WHERE attrelid = $1::text::regclass AND attname = 'payload' AND NOT attisdropped";
+
+/// The type that the payload column has now; `None` if the relay cannot read it.
+pub(crate) async fn payload_type(
+    client: &Client,
+    table: &TableName,
+) -> Result<Option<PayloadType>, tokio_postgres::Error> {
+    let rows = client.query_typed(PAYLOAD_TYPE, &[(&table.quoted(), Type::TEXT)]).await?;
+    Ok(rows.first().and_then(|row| PayloadType::from_name(row.get(0))))
+}
+
 struct Column {
     name: String,
     type_name: String,

@@ -24,6 +24,8 @@ pub enum FaultKind {
     Version,
     /// The server is a standby. It can pass by itself, when a failover ends.
     Standby,
+    /// The database's encoding is not UTF8.
+    Encoding,
     /// The record of the migrations.
     Migration,
     /// A relation is missing, or of the wrong kind.

@@ -14,6 +14,7 @@ mod server;
 use tokio_postgres::Client;
 
 pub use columns::PayloadType;
+pub(crate) use columns::payload_type;
 pub use fault::{CheckError, FaultKind, SchemaFault};
 
 use super::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, together};

@@ -7,9 +7,12 @@ use super::fault::{FaultKind, SchemaFault};
 /// The oldest version that the tests run on.
 const VERSION_NUM_MIN: i32 = 140_000;
 
+/// Kafka consumers and the relay's client take text as UTF-8.
+const ENCODING: &str = "UTF8";
+
 const SERVER: &str = "
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'), pg_is_in_recovery(),
-       d.oid, d.datname::text, current_user::text, r.rolsuper
+       d.oid, d.datname::text, current_user::text, r.rolsuper, pg_encoding_to_char(d.encoding)::text
 FROM pg_database AS d CROSS JOIN pg_roles AS r
 WHERE d.datname = current_database() AND r.rolname = current_user";
 
@@ -24,6 +27,7 @@ pub(super) struct Server {
     database: String,
     pub(super) role: String,
     pub(super) is_superuser: bool,
+    encoding: String,
 }
 
 pub(super) async fn read(client: &Client) -> Result<Server, tokio_postgres::Error> {
@@ -36,6 +40,7 @@ pub(super) async fn read(client: &Client) -> Result<Server, tokio_postgres::Erro
         database: row.get(4),
         role: row.get(5),
         is_superuser: row.get(6),
+        encoding: row.get(7),
     })
 }
 
@@ -59,6 +64,18 @@ impl Server {
                 "connect to the primary (with several hosts in [postgres] url, add target_session_attrs=read-write)",
             ));
         }
+        if self.encoding != ENCODING {
+            faults.push(SchemaFault::new(
+                FaultKind::Encoding,
+                &place,
+                format!(
+                    "its encoding is {}, so it may hold text that is not valid UTF-8 or cannot be converted to it, and \
+                     a single such event would make reads fail",
+                    self.encoding
+                ),
+                "create a database with ENCODING 'UTF8' TEMPLATE template0, and move the data there with pg_dump",
+            ));
+        }
         faults
     }
 }
@@ -67,7 +84,7 @@ impl Server {
 mod tests {
     use super::*;
 
-    fn server(version_num: i32, in_recovery: bool) -> Server {
+    fn server(version_num: i32, in_recovery: bool, encoding: &str) -> Server {
         Server {
             version_num,
             version: "13.20".to_owned(),
@@ -76,14 +93,17 @@ mod tests {
             database: "shop".to_owned(),
             role: "relay".to_owned(),
             is_superuser: false,
+            encoding: encoding.to_owned(),
         }
     }
 
     #[test]
-    fn an_old_server_and_a_standby_are_refused() {
+    fn an_old_server_a_standby_and_another_encoding_are_refused() {
         let kinds = |server: Server| server.faults().into_iter().map(|fault| fault.kind).collect::<Vec<_>>();
-        assert_eq!(kinds(server(140_000, false)), []);
-        assert_eq!(kinds(server(130_020, false)), [FaultKind::Version]);
-        assert_eq!(kinds(server(180_001, true)), [FaultKind::Standby]);
+        assert_eq!(kinds(server(140_000, false, "UTF8")), []);
+        assert_eq!(kinds(server(130_020, false, "UTF8")), [FaultKind::Version]);
+        assert_eq!(kinds(server(180_001, true, "UTF8")), [FaultKind::Standby]);
+        assert_eq!(kinds(server(180_001, false, "SQL_ASCII")), [FaultKind::Encoding]);
+        assert_eq!(kinds(server(180_001, false, "LATIN1")), [FaultKind::Encoding]);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Asked;
 use crate::doctor::codes::{
-    COLUMN, GRANT_MISSING, HOLD_COUNT, LANES, MIGRATION, PENDING_INDEX, RELATION, ROW_SECURITY, SEQUENCE,
-    SERVER_TOO_OLD, STANDBY,
+    COLUMN, ENCODING, GRANT_MISSING, HOLD_COUNT, LANES, MIGRATION, PENDING_INDEX, RELATION, ROW_SECURITY,
+    SEQUENCE, SERVER_TOO_OLD, STANDBY,
 };
 use crate::doctor::{Code, Finding};
 use crate::postgres::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
@@ -68,6 +68,7 @@ fn code(kind: FaultKind) -> &'static Code {
     match kind {
         FaultKind::Version => &SERVER_TOO_OLD,
         FaultKind::Standby => &STANDBY,
+        FaultKind::Encoding => &ENCODING,
         FaultKind::Migration => &MIGRATION,
         FaultKind::Relation => &RELATION,
         FaultKind::Column => &COLUMN,

@@ -2,7 +2,7 @@
 
 use super::Asked;
 use crate::doctor::Finding;
-use crate::doctor::codes::ROLE_TIMEOUT;
+use crate::doctor::codes::{ROLE_TIMEOUT, UNIX_SOCKET};
 use crate::postgres::table::quote_identifier;
 use crate::relay::failure::Fault;
 use std::time::Duration;
@@ -29,10 +29,28 @@ fn ends(name: &str) -> &'static str {
     }
 }
 
+/// Behind a pooler: the pooler's connection.
+const OVER_SOCKET: &str = "SELECT inet_client_addr() IS NULL";
+
+/// While the server is sending rows to a relay that is frozen, only `tcp_user_timeout` frees its lanes. Smaller slices would
+/// not help: a single event may be larger than what the kernel buffers.
+async fn over_socket(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let rows = asked.rows("reading the address of the client", OVER_SOCKET, &[]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(Vec::new());
+    }
+    Ok(vec![UNIX_SOCKET.found(
+        "[postgres] url",
+        "the server is connected over a Unix socket, where tcp_user_timeout has no effect",
+        "connect over TCP, for instance to host=127.0.0.1; or let a watchdog kill a relay that is frozen, as WatchdogSec of the \
+         systemd unit does",
+    )])
+}
+
 pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     let rows = asked.rows("reading timeouts", TIMEOUTS, &[]).await?;
     let longest = asked.config.relay.publish_timeout;
-    let mut findings = Vec::new();
+    let mut findings = over_socket(asked).await?;
     for row in &rows {
         let (name, milliseconds): (&str, i64) = (row.get(0), row.get(1));
         let timeout = Duration::from_millis(milliseconds.unsigned_abs());

@@ -7,11 +7,21 @@ use crate::postgres::server_error::ServerError;
 /// Why the migrations could not be read or applied. Nothing is half done: the open migration was rolled back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateError {
-    /// The lock of the migrations, or a table's, is held by somebody else.
+    /// A transaction holds a lock on a table.
     #[error(
-        "{table}: waited {seconds} s for a lock, so nothing was changed: another migration is under way, or a \
-         transaction holds the table (see pg_stat_activity and pg_blocking_pids()); run the command again when \
-         it has ended"
+        "{table}: could not lock a table in {attempts} attempts, so nothing was changed: another transaction holds a lock \
+         on it (see pg_stat_activity and pg_blocking_pids()). A relay holds its lock while it waits for Kafka: run \
+         `outbox-relay pause`, then this command again, then `outbox-relay resume`",
+        attempts = super::DDL_ATTEMPTS
+    )]
+    InUse {
+        /// The outbox table.
+        table: String,
+    },
+    /// Another migration is in progress.
+    #[error(
+        "{table}: waited {seconds} s for another migration, so nothing was changed (see pg_stat_activity and \
+         pg_blocking_pids()): run the command again when it has ended"
     )]
     Locked {
         /// The outbox table.

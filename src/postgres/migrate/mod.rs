@@ -12,6 +12,7 @@ mod status;
 
 use std::time::Duration;
 
+use tokio::time::sleep;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
@@ -26,8 +27,14 @@ pub use status::{MigrationState, State, module_status, status};
 use super::server_error::ServerError;
 use super::table::{TableName, quote_identifier};
 
-/// How long a migration waits for any lock; a waiting DDL statement makes the application's inserts wait too.
+/// How long a migration waits for another migration.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A statement that waits for the lock on a table makes the application's inserts wait behind it. So it waits one second,
+/// gives up, and tries again after a pause in which they continue. A claim of a relay keeps its lock until Kafka answers.
+const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
+pub(super) const DDL_ATTEMPTS: u32 = 10;
+const DDL_PAUSE: Duration = Duration::from_secs(2);
 
 /// No statement timeout: an index on a large table takes its time, and the lock timeout bounds the waiting.
 /// The search path makes the result independent of the role's settings.
@@ -75,19 +82,39 @@ pub async fn apply_series(
     // Read without the lock first: a role that may only read can run a command that has nothing to do.
     let states = status::read_series(client, table, series).await?;
     for migration in pending(series, &states, table)? {
-        let transaction = begin(client, table, series).await?;
-        // Somebody else may have applied it while this one waited for the lock.
-        let states = status::read_series(&transaction, table, series).await?;
-        if pending(series, &states, table)?.contains(&migration) {
-            run(&transaction, table, series, &migration).await?;
-            transaction
-                .commit()
-                .await
-                .map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+        let mut attempt = 1;
+        let is_applied = loop {
+            match apply_one(client, table, series, &migration).await {
+                Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
+                    attempt += 1;
+                    sleep(DDL_PAUSE).await;
+                }
+                done => break done?,
+            }
+        };
+        if is_applied {
             applied.push(Applied::new(series, &migration));
         }
     }
     Ok(applied)
+}
+
+/// False if another migration applied it while this one waited for the lock.
+async fn apply_one(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+    migration: &Migration,
+) -> Result<bool, MigrateError> {
+    let transaction = begin(client, table, series).await?;
+    let states = status::read_series(&transaction, table, series).await?;
+    if !pending(series, &states, table)?.contains(migration) {
+        return Ok(false);
+    }
+    run(&transaction, table, series, migration).await?;
+    let committed = transaction.commit().await;
+    committed.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+    Ok(true)
 }
 
 /// Applies every pending migration of the outbox in one transaction, rolls it back, and says which they were.
@@ -149,6 +176,7 @@ async fn begin<'a>(
         Series::Module(_) => series.record(table),
     };
     transaction.query_typed(LOCK, &[(&locked, Type::TEXT)]).await.map_err(fault)?;
+    transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
     Ok(transaction)
 }
 
@@ -159,8 +187,9 @@ async fn run(
     migration: &Migration,
 ) -> Result<(), MigrateError> {
     let names = Names::read(transaction, table).await?;
-    let fault = |error: tokio_postgres::Error| {
-        MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table))
+    let fault = |error: tokio_postgres::Error| match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => MigrateError::InUse { table: table.to_string() },
+        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
     };
     transaction.batch_execute(&table.render(series.bookkeeping())).await.map_err(fault)?;
     transaction.batch_execute(&table.render(migration.template)).await.map_err(fault)?;

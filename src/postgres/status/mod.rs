@@ -135,15 +135,6 @@ impl PostgresStatus {
         Ok(Counters::from(&row))
     }
 
-    /// The aggregate types of the events that wait first: up to 1,000 rows of each lane are looked at.
-    pub async fn waiting_types(&self) -> Result<Vec<String>, Fault> {
-        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
-        let most = waiting::WAITING_TYPES_MAX;
-        let rows =
-            self.all(waiting::WAITING_TYPES, &[(&lanes, Type::INT2_ARRAY), (&most, Type::INT8)]).await?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-
     async fn all(&self, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
         self.transaction.query("reading the status", &self.table.render(sql), params).await
     }

@@ -14,7 +14,6 @@ pub const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 pub const BACKLOG_COUNTED_MAX: i64 = 10_000;
 /// No more pauses than this are named.
 pub const PAUSES_NAMED_MAX: i64 = 100;
-pub(super) const WAITING_TYPES_MAX: i64 = 200;
 /// So many unsent rows of each lane are looked at closer.
 pub(super) const FIRST_ROWS_A_LANE: i64 = 100;
 
@@ -32,19 +31,6 @@ SELECT topic, aggregate_id, outbox_id, reason, blocked_at, (SELECT count(*) FROM
 FROM {blocked_key}
 ORDER BY outbox_id
 LIMIT 5";
-
-/// The aggregate types of the first unsent rows of each lane.
-pub(super) const WAITING_TYPES: &str = "
-SELECT DISTINCT p.aggregate_type
-FROM unnest($1::smallint[]) AS l(lane)
-CROSS JOIN LATERAL (
-    SELECT o.aggregate_type
-    FROM {outbox} o
-    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
-    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
-    LIMIT 1000
-) AS p
-LIMIT $2::bigint";
 
 /// What the first unsent rows of each lane wait for: an operator, or, if nobody has paused them, their topic, or else their
 /// key. Behind so many of them, others may wait that nobody looks at here: that is the price of a bound.

@@ -7,7 +7,6 @@ use crate::relay::event::fixture::Row;
 use crate::relay::marks::Marks;
 use crate::relay::outbox::End;
 use crate::relay::reason::{INVALID_RECORD, Reason};
-use crate::relay::session::Routing;
 use crate::relay::session::tests::LateReporter;
 use crate::relay::stats::Stats;
 use std::cell::RefCell;
@@ -30,9 +29,6 @@ impl Publisher for Refusing {
     async fn probe(&self) -> Result<(), Failure> {
         Ok(())
     }
-    async fn probe_topic(&self, _: &str) -> Result<u32, Failure> {
-        Ok(1)
-    }
 }
 
 /// What becomes of the first of two suspects.
@@ -54,8 +50,7 @@ async fn judged(reason: &'static Reason) -> Fate {
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.grown(End::Complete);
     session.begin(&relay.refusals);
-    let routing = Routing { template: &relay.template, refusals: &relay.refusals };
-    session.send(routing, &mut batch, 0).await;
+    session.send(&relay.template, &mut batch, 0).await;
     batch.suspect(0);
     batch.suspect(1);
     judge(&relay, &mut session, &mut batch).await;

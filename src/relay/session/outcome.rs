@@ -38,9 +38,9 @@ impl<P: Producer> Session<P> {
         held
     }
 
-    /// Nothing has come in for `patience`, though the cluster answers. Closes the session and holds the topics of the
-    /// partitions whose rows wait for their reports, if rows of other partitions were acknowledged: in this batch or,
-    /// `elsewhere`, in another one. Returns whether it did.
+    /// No report has arrived for `patience`, although the cluster answers. Closes the session and holds the topics of the
+    /// partitions with rows in flight, if rows of other partitions were acknowledged: in this batch or, `elsewhere`, in
+    /// another one. Returns whether it did. A row that was never sent says nothing about its partition.
     pub fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, elsewhere: bool, patience: Duration) -> bool {
         let mut silent: HashSet<Place> = HashSet::new();
         let mut acknowledged: HashSet<Place> = HashSet::new();
@@ -48,7 +48,7 @@ impl<P: Producer> Session<P> {
             let Some(place) = *place else { continue };
             let open = matches!(self.topics[place.topic as usize].state, State::Open(_));
             match batch.fate(index) {
-                Fate::Open if open => _ = silent.insert(place),
+                Fate::Open if open && self.in_flight[index] => _ = silent.insert(place),
                 Fate::Acknowledged => _ = acknowledged.insert(place),
                 _ => {}
             }
@@ -67,6 +67,14 @@ impl<P: Producer> Session<P> {
         let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
         self.close(STUCK.failure(error));
         true
+    }
+
+    /// The partitions whose rows wait for their reports, by topic.
+    pub fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
+        let waits = |index: &usize| *batch.fate(*index) == Fate::Open;
+        let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
+        let places: HashSet<Place> = places.filter_map(|(_, place)| *place).collect();
+        places.into_iter().map(|place| (self.topic(place).to_owned(), place.partition)).collect()
     }
 
     /// Topics of the current batch of which Kafka has acknowledged rows.

@@ -1,23 +1,14 @@
 //! From a row's aggregate type to its topic.
 
-use super::{Priming, Session, State, Topic};
+use super::{Priming, Session, State, TOPICS_KEPT, Topic};
 use crate::relay::batch::Batch;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
 use crate::relay::reason::INVALID_TOPIC_NAME;
-use crate::relay::refusals::Refusals;
 use futures_util::{StreamExt, stream};
 use pg_outbox::topic::TopicTemplate;
-
-/// Where rows go, and what is known of their topics.
-#[derive(Clone, Copy)]
-pub struct Routing<'a> {
-    /// From `aggregate_type` to topic.
-    pub template: &'a TopicTemplate,
-    /// What topics have refused.
-    pub refusals: &'a Refusals,
-}
+use std::cmp::Reverse;
 
 /// Where an aggregate type goes.
 #[derive(Clone)]
@@ -34,14 +25,14 @@ impl<P: Producer> Session<P> {
     /// Finds the routes of all aggregate types that this row and those behind it have and that are not known yet.
     pub(super) async fn look_up<E: Event>(
         &mut self,
-        routing: Routing<'_>,
+        template: &TopicTemplate,
         batch: &Batch<E>,
         from: usize,
     ) -> Result<(), Failure> {
         let mut unknown = Vec::new();
         for row in &batch.rows()[from..] {
             if !self.routes.contains_key(row.aggregate_type()) {
-                let route = self.route(routing, row.aggregate_type());
+                let route = self.route(template, row.aggregate_type());
                 if let Route::Topic(topic) = &route {
                     unknown.extend(matches!(self.topics[*topic].state, State::Unknown).then_some(*topic));
                 }
@@ -67,15 +58,40 @@ impl<P: Producer> Session<P> {
         Ok(())
     }
 
-    fn route(&mut self, routing: Routing<'_>, aggregate_type: &[u8]) -> Route {
-        let name = routing.template.topic(&String::from_utf8_lossy(aggregate_type));
+    /// Between two batches, when no [`super::Place`] refers to a topic by its index: forgets the topics that are not open,
+    /// and those that were used longest ago if there are too many. A topic that is forgotten is looked up and its
+    /// partitions are primed again.
+    pub(super) fn forget_topics(&mut self) {
+        let is_open = |at: &usize| matches!(self.topics[*at].state, State::Open(_));
+        let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
+        if kept.len() > TOPICS_KEPT {
+            kept.sort_by_key(|at| Reverse(self.topics[*at].used_at));
+            kept.truncate(TOPICS_KEPT);
+        }
+        let mut moved_to = vec![None; self.topics.len()];
+        kept.iter().enumerate().for_each(|(to, from)| moved_to[*from] = Some(to));
+        if kept.len() < self.topics.len() {
+            let mut topics: Vec<Option<Topic>> = self.topics.drain(..).map(Some).collect();
+            self.topics.extend(kept.into_iter().filter_map(|at| topics[at].take()));
+        }
+        self.routes.retain(|_, route| match route {
+            Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
+            Route::Invalid(..) => false,
+        });
+        // Many aggregate types of one topic: their routes are found again without asking Kafka.
+        if self.routes.len() > TOPICS_KEPT {
+            self.routes.clear();
+        }
+    }
+
+    fn route(&mut self, template: &TopicTemplate, aggregate_type: &[u8]) -> Route {
+        let name = template.topic(&String::from_utf8_lossy(aggregate_type));
         if let Err(rejection) = check_name(&name, aggregate_type) {
             return Route::Invalid(name, rejection);
         }
         let known = self.topics.iter().position(|topic| topic.name == name);
         Route::Topic(known.unwrap_or_else(|| {
-            let alone_from = routing.refusals.size_of(&name);
-            self.topics.push(Topic { name, state: State::Unknown, alone_from });
+            self.topics.push(Topic { name, state: State::Unknown, used_at: self.now });
             self.topics.len() - 1
         }))
     }

@@ -133,6 +133,13 @@ impl Broker {
         partition[place.partition as usize].unavailable_until = Some(Instant::now() + time);
     }
 
+    /// It is so now.
+    pub fn is_blocked(&self, place: Place) -> bool {
+        let state = self.state.borrow();
+        let partition = &state.topics[place.topic as usize].partitions[place.partition as usize];
+        partition.unavailable_until.is_some_and(|until| until > Instant::now())
+    }
+
     /// Everything works: what is missing comes, what is denied is allowed.
     pub fn mend(&self) {
         self.set_away(false);

@@ -1,6 +1,6 @@
 //! A relay's way to the cluster.
 
-use super::broker::Broker;
+use super::broker::{Broker, Place};
 use super::producer::SimProducer;
 use crate::event::topic_number;
 use crate::plan::Sabotage;
@@ -14,6 +14,8 @@ use tokio::time::{sleep, timeout};
 
 /// The client gives up what has no answer for so long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A question to a leader is given up after so long.
+const LEADER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// A row's verdict is waited for so long.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -32,6 +34,18 @@ impl SimCluster {
         }
         sleep(ANSWER_TIMEOUT).await;
         Err(failure(FailureKind::Cluster, "brokers-down"))
+    }
+
+    /// Asks the leader of a partition. One that lacks replicas answers, one that is gone does not: which of both it is that
+    /// a blocked partition suffers from, its number tells.
+    pub(super) async fn reach(&self, place: Place) -> Result<(), Failure> {
+        self.round_trip().await?;
+        let gone = place.partition == 0 && self.broker.is_blocked(place);
+        if gone || self.process.has_lost_leader(place) {
+            sleep(LEADER_TIMEOUT).await;
+            return Err(Failure::unknown("the leader does not answer"));
+        }
+        Ok(())
     }
 
     /// What the cluster says of a topic.
@@ -58,7 +72,7 @@ impl Publisher for SimCluster {
     type Producer = SimProducer;
 
     async fn open(&self) -> Result<SimProducer, Failure> {
-        self.broker.world.pass(4).await;
+        self.round_trip().await?;
         Ok(SimProducer::new(self.clone()))
     }
 
@@ -83,8 +97,9 @@ impl Publisher for SimCluster {
         self.round_trip().await
     }
 
-    async fn probe_topic(&self, topic: &str) -> Result<u32, Failure> {
-        self.describe(topic).await
+    async fn open_for_probes(&self) -> Result<SimProducer, Failure> {
+        self.broker.world.pass(4).await;
+        Ok(SimProducer::with_gaps(self.clone()))
     }
 }
 

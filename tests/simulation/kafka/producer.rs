@@ -35,6 +35,8 @@ pub(super) struct Sending {
     pub failed: bool,
     /// Of some row nobody knows whether it is stored.
     pub unknown: bool,
+    /// A row that fails takes no other row with it.
+    pub gaps: bool,
     /// Nothing more may be sent.
     pub fatal: bool,
     pub abandoned: bool,
@@ -54,6 +56,13 @@ impl SimProducer {
             queue.producer = id;
         }
         SimProducer { shared: Rc::new(Shared { cluster, state: RefCell::new(state), wake: Notify::new() }) }
+    }
+
+    /// A producer that probes topics.
+    pub(super) fn with_gaps(cluster: SimCluster) -> SimProducer {
+        let producer = SimProducer::new(cluster);
+        producer.shared.state.borrow_mut().gaps = true;
+        producer
     }
 
     fn world(&self) -> &World {
@@ -121,7 +130,8 @@ impl Shared {
 
     /// A request was refused for good: a gapless producer sends nothing more.
     pub fn die(&self) {
-        if !self.cluster.broker.world.breaks(Sabotage::GapsAfterRefusal) {
+        let gaps = self.state.borrow().gaps;
+        if !gaps && !self.cluster.broker.world.breaks(Sabotage::GapsAfterRefusal) {
             self.purge();
         }
     }
@@ -146,6 +156,19 @@ impl Producer for SimProducer {
         self.shared.cluster.describe(topic).await
     }
 
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        let partitions = self.shared.cluster.describe(topic).await?;
+        // Each partition has a broker of its own.
+        Ok((0..partitions as i32)
+            .map(|partition| Some(10 * i32::from(topic_number(topic)) + partition))
+            .collect())
+    }
+
+    async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure> {
+        let place = Place { topic: topic_number(topic), partition: partition as u8 };
+        self.shared.cluster.reach(place).await
+    }
+
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
         let place = Place { topic: topic_number(topic), partition: partition as u8 };
         let event = SimEvent::seen_by_relay(event, place.topic);
@@ -153,6 +176,9 @@ impl Producer for SimProducer {
         let cluster = &self.shared.cluster;
         cluster.broker.promises.handed_over(cluster.process.number, &event);
         if self.shared.cluster.broker.promises.is_unsendable(event.identity) {
+            if world.breaks(Sabotage::BlockedBehindOpenRow) {
+                cluster.process.refused.borrow_mut().push(event);
+            }
             let error = "refused before it was sent".to_owned();
             return Err(Refusal::Row(Rejection { reason: "invalid-header", error }));
         }
@@ -166,7 +192,9 @@ impl Producer for SimProducer {
         } else {
             state.in_flight += 1;
         }
-        if state.in_flight > world.plan.batch_rows {
+        // A round of probes has a row of each held topic.
+        let most = if state.gaps { TOPICS.len() } else { world.plan.batch_rows };
+        if state.in_flight > most {
             world.violate(|| "more rows in flight than a batch may hold".to_owned());
         }
         let queue = state.queue(place);

@@ -119,7 +119,8 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
     };
     let mut answers = Vec::with_capacity(window.len());
     for request in &window {
-        if broker.is_away() || shared.cluster.process.has_lost_kafka() {
+        let process = &shared.cluster.process;
+        if broker.is_away() || process.has_lost_kafka() || process.has_lost_leader(to) {
             answers.push((request.first, Answer::Silence));
             break;
         }

@@ -5,11 +5,12 @@ use super::server::Server;
 use super::tables::{Change, Row};
 use crate::event::{SimEvent, topic_number};
 use crate::plan::Sabotage;
+use crate::promises::Damage;
 use crate::world::add;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, End, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
 use std::collections::HashSet;
 use std::rc::Rc;
 use tokio::time::Instant;
@@ -38,6 +39,7 @@ impl Outbox for SimConnection {
             server,
             snapshot: None,
             early,
+            asked: 0,
             has_rows: false,
             ended: false,
         };
@@ -45,6 +47,7 @@ impl Outbox for SimConnection {
             // One after the other: whatever others do in between, the snapshot is younger than the locks.
             claim.statement().await?;
             claim.take_snapshot(lanes, read);
+            claim.asked = lanes.len();
         }
         claim.connection.hear_server().await?;
         Ok(claim)
@@ -63,6 +66,8 @@ pub struct SimClaim<'a> {
     server: ServerId,
     snapshot: Option<Snapshot>,
     early: Option<Vec<SimEvent>>,
+    /// How many lanes the read covers.
+    asked: usize,
     has_rows: bool,
     ended: bool,
 }
@@ -71,6 +76,7 @@ struct Snapshot {
     /// Those that were not handed out yet, the next one last.
     rows: Vec<SimEvent>,
     hold_version: i64,
+    basis: i64,
     limited: bool,
 }
 
@@ -80,27 +86,43 @@ impl SimClaim<'_> {
         if self.connection.server.hears(self.transaction) { Ok(()) } else { Err(self.connection.breaks()) }
     }
 
+    /// Blocks the keys of all rows that were refused, whatever became of the rows before them.
+    fn block_at_once(&self) {
+        let server = &self.connection.server;
+        let (refused, blocked) = (self.connection.process.refused.take(), server.blocked());
+        for row in server.rows(|row| row.sent_at.is_none() && !blocked.contains(&row.event)) {
+            let is_refused = refused.iter().any(|event| event.identity == row.event.identity);
+            if is_refused && self.lanes.contains(&row.event.lane()) {
+                server.change(self.transaction, Change::Block(row.event));
+            }
+        }
+    }
+
     /// What a read of these lanes sees now.
     fn take_snapshot(&mut self, lanes: &[Lane], read: &Read) {
         let server = Rc::clone(&self.connection.server);
         let wrong_marks = &self.connection.wrong_marks;
-        let hold_version =
-            if server.world.breaks(Sabotage::MarkKeptOverHold) { 0 } else { server.hold_version() };
-        wrong_marks.meet(server.life().1, hold_version);
-        let valid = hold_version == read.hold_version;
+        server.reads(self.transaction);
+        let (hold_version, basis) = (server.hold_version(), server.basis());
+        wrong_marks.meet(server.life().1, basis);
+        let valid = basis == read.basis;
         let low = |place: usize| {
             let low = if valid { read.lows[place] } else { i64::MIN };
             low.max(wrong_marks.low(lanes[place]))
         };
-        let mut rows = match read.first_of_key_of {
-            Some(id) => server.first_of_key_of(id),
-            None => server.pending(self.transaction, lanes, low),
+        let mut rows: Vec<SimEvent> = if read.first_of_keys_of.is_empty() {
+            server.pending(self.transaction, lanes, low)
+        } else {
+            read.first_of_keys_of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect()
         };
         let mut left = read.shares.clone();
-        if let Some(early) = self.early.take().filter(|_| read.first_of_key_of.is_none()) {
+        if let Some(early) = self.early.take().filter(|_| read.first_of_keys_of.is_empty()) {
             rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
         }
         rows.retain(|row| {
+            if !read.first_of_keys_of.is_empty() {
+                return true;
+            }
             let place = lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
             let within = left[place] > 0;
             left[place] -= usize::from(within);
@@ -119,7 +141,7 @@ impl SimClaim<'_> {
         }
         server.promises.read(self.connection.process.number, &rows);
         rows.reverse();
-        self.snapshot = Some(Snapshot { rows, hold_version, limited });
+        self.snapshot = Some(Snapshot { rows, hold_version, basis, limited });
     }
 }
 
@@ -152,6 +174,7 @@ impl Claim for SimClaim<'_> {
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
+        self.asked = lanes.len();
         self.take_snapshot(&lanes, read);
         Ok(())
     }
@@ -163,24 +186,49 @@ impl Claim for SimClaim<'_> {
         rows: &mut Vec<SimEvent>,
     ) -> Result<Slice, Fault> {
         self.statement().await?;
+        self.connection.in_time(self.asked).await?;
+        let promises = Rc::clone(&self.connection.server.promises);
         let snapshot = self.snapshot.as_mut().unwrap();
         let (mut bytes, mut cut) = (0, false);
         for _ in 0..rows_max {
             let Some(row) = snapshot.rows.pop() else { break };
+            let world = &self.connection.server.world;
+            if promises.damage(row.identity) != Damage::None || world.fails(world.plan.read_errors) {
+                return Err(self.connection.refuses(FaultKind::Data));
+            }
             cut |= bytes >= bytes_max && bytes > 0;
             if !cut {
                 bytes += row.size();
                 rows.push(row);
             }
         }
-        let (hold_version, exhausted) = (snapshot.hold_version, snapshot.rows.is_empty());
+        let (hold_version, basis) = (snapshot.hold_version, snapshot.basis);
+        let exhausted = snapshot.rows.is_empty();
         let end = match (cut || (exhausted && snapshot.limited), exhausted) {
             (true, _) => End::Cut,
             (false, true) => End::Complete,
             (false, false) => End::More,
         };
         self.connection.hear_server().await?;
-        Ok(Slice { hold_version, end })
+        Ok(Slice { hold_version, basis, end })
+    }
+
+    async fn head(&mut self, read: &Read) -> Result<Head<SimEvent>, Fault> {
+        self.statement().await?;
+        let lanes = self.lanes.clone();
+        let first = Read { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
+        self.take_snapshot(&lanes, &first);
+        let Snapshot { rows, hold_version, basis, .. } = self.snapshot.take().unwrap();
+        let server = Rc::clone(&self.connection.server);
+        let row = rows.last().copied();
+        self.statement().await?;
+        let damaged = |row: &SimEvent| {
+            server.promises.damage(row.identity) != Damage::None
+                || server.world.breaks(Sabotage::UnreadableUnproven)
+        };
+        let refusal = row.filter(damaged).map(|_| "it is damaged".to_owned());
+        self.connection.hear_server().await?;
+        Ok(Head { hold_version, basis, row, refusal })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
@@ -198,9 +246,16 @@ impl Claim for SimClaim<'_> {
             return Err(fault);
         }
         let settled = record(&server, self.transaction, settlement).await;
-        let Some(settled) = settled else {
-            let message = "lock timeout".to_owned();
-            return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+        if server.world.breaks(Sabotage::BlockedBehindOpenRow) {
+            self.block_at_once();
+        }
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(FaultKind::Contended) => {
+                let message = "lock timeout".to_owned();
+                return Err(Fault { kind: FaultKind::Contended, doing: "simulating", message });
+            }
+            Err(kind) => return Err(self.connection.refuses(kind)),
         };
         self.statement().await?;
         server.commit(self.transaction, false);
@@ -223,21 +278,32 @@ impl Claim for SimClaim<'_> {
     }
 }
 
-/// The statements of a settlement. `None` if somebody else's lock stood in the way.
-async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, SimEvent>) -> Option<Settled> {
+/// The statements of a settlement.
+async fn record(
+    server: &Server,
+    transaction: u64,
+    settlement: &Settlement<'_, SimEvent>,
+) -> Result<Settled, FaultKind> {
+    let locked = FaultKind::Contended;
     server.lock_table(transaction);
     let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await?;
+    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await.ok_or(locked)?;
     let sent_ids: HashSet<i64> = rows.iter().map(|row| row.event.id).collect();
     let mut recorded = rows.len();
     for row in &rows {
         server.change(transaction, sent(server, row));
     }
     let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, true).await?;
+    let rows = server.lock_rows(transaction, &ids, true).await.ok_or(locked)?;
     recorded += rows.len();
     for row in &rows {
+        if server.promises.damage(row.event.identity) == Damage::Unmovable {
+            return Err(FaultKind::Data);
+        }
         server.change(transaction, Change::DeadLetter(row.event));
+    }
+    if !settlement.blocked.is_empty() || !settlement.held.is_empty() {
+        server.lock_holds(transaction).await.ok_or(locked)?;
     }
     for verdict in &settlement.blocked {
         // As the statement has it: of rows that are there, unsent, and do not block yet.
@@ -249,10 +315,13 @@ async fn record(server: &Server, transaction: u64, settlement: &Settlement<'_, S
     for held in &settlement.held {
         let topic = topic_number(held.topic);
         if server.held(Some(topic)).is_none() {
+            if held.why.reason == "stuck" {
+                add(&server.world.count.stuck, 1);
+            }
             server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
         }
     }
-    Some(match settlement.skip_locked {
+    Ok(match settlement.skip_locked {
         _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
         true => Settled::Only(sent_ids),
         false => Settled::Fewer,

@@ -13,6 +13,9 @@ use tokio::time::sleep;
 /// The relay gives up a statement that has no answer for so long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// The server gives up a statement after so long; less than what ends a claim.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One connection of a relay.
 pub struct SimConnection {
     pub(super) server: Rc<Server>,
@@ -93,6 +96,21 @@ impl SimConnection {
             doing: "simulating",
             message: "the connection broke".to_owned(),
         }
+    }
+
+    /// The server refuses a statement: the relay does not use the connection again.
+    pub(super) fn refuses(&mut self, kind: FaultKind) -> Fault {
+        Fault { kind, message: "the server refuses it".to_owned(), ..self.breaks() }
+    }
+
+    /// A statement over so many lanes comes to its end in time, or runs into the statement timeout.
+    pub(super) async fn in_time(&mut self, lanes: usize) -> Result<(), Fault> {
+        let most = self.server.world.plan.lanes_in_time;
+        if most == 0 || lanes <= most {
+            return Ok(());
+        }
+        sleep(STATEMENT_TIMEOUT).await;
+        Err(self.refuses(FaultKind::TimedOut))
     }
 
     /// Who answered.

@@ -9,19 +9,16 @@ use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::pauses::{Counts, Pause};
-use outbox_relay::relay::prober::{Due, Holds, Waiting, Witness};
+use outbox_relay::relay::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
-use std::time::Duration;
-
-/// A relay that probes a topic has it for so long.
-const PROBE_LEASE: Duration = Duration::from_secs(30);
 
 impl Lookout for SimConnection {
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], hold_version: i64) -> Result<Sighting, Fault> {
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
         self.reach_server(false).await?;
+        self.in_time(lanes.len()).await?;
         let server = &self.server;
-        let valid = hold_version == server.hold_version() || server.world.breaks(Sabotage::MarkKeptOverHold);
+        let valid = basis == server.basis();
         let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
         for row in rows {
@@ -91,38 +88,83 @@ impl Holds for SimConnection {
         Ok(Vec::new())
     }
 
-    async fn due(&mut self) -> Result<Option<Due>, Fault> {
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
         self.reach_server(false).await?;
-        let due = self.server.due(PROBE_LEASE);
+        let due: Vec<_> = (0..most).map_while(|_| self.server.due(LEASE)).collect();
         self.hear_server().await?;
-        let due = due.map(|(topic, reason)| (TOPICS[topic as usize].to_owned(), reason.to_owned()));
-        Ok(due.map(|(topic, reason)| Due { topic, reason }))
+        let due = due.into_iter().map(|(topic, reason)| Due {
+            topic: TOPICS[topic as usize].to_owned(),
+            reason: reason.to_owned(),
+        });
+        Ok(due.collect())
     }
 
-    async fn witness(&mut self, due: &Due) -> Result<Option<Witness>, Fault> {
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
         self.reach_server(false).await?;
-        let witness = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word);
+        let witness = |due: &Due| {
+            let row = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
+            Some(Witness { lane: row.lane(), id: row.id, key: Some(row.key().to_vec()) })
+        };
+        let witnesses = due.iter().map(witness).collect();
         self.hear_server().await?;
-        Ok(witness.map(|row| Witness { lane: row.lane(), id: row.id }))
+        Ok(witnesses)
     }
 
-    async fn lift(&mut self, topic: &str) -> Result<(), Fault> {
+    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.reach_server(false).await?;
-        let topic = topic_number(topic);
-        if self.server.held(Some(topic)).is_some() {
-            self.server.commit_at_once(&[Change::Lift(topic)], false);
+        let held =
+            |topic: &&str| Some(topic_number(topic)).filter(|topic| self.server.held(Some(*topic)).is_some());
+        let lifted: Vec<Change> = topics.iter().filter_map(held).map(Change::Lift).collect();
+        if !lifted.is_empty() {
+            self.server.commit_at_once(&lifted, false);
         }
         self.hear_server().await
     }
 
-    async fn postpone(&mut self, topic: &str, _: Option<&str>, _: &str) -> Result<(), Fault> {
-        self.again(topic).await
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+        let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
+        self.again(&topics).await
     }
 
-    async fn again(&mut self, topic: &str) -> Result<(), Fault> {
+    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.reach_server(false).await?;
-        let time = self.server.world.up_to(3_000);
-        self.server.postpone(topic_number(topic), time);
+        for topic in topics {
+            let time = self.server.world.up_to(3_000);
+            self.server.postpone(topic_number(topic), time);
+        }
         self.hear_server().await
+    }
+
+    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.reach_server(false).await?;
+        for topic in topics {
+            self.server.postpone(topic_number(topic), LEASE);
+        }
+        self.hear_server().await
+    }
+
+    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault> {
+        self.reach_server(false).await?;
+        let unnoticed = self.server.world.breaks(Sabotage::ReleasesUnnoticed);
+        let is_released = |(topic, id): &&(String, i64)| {
+            let unsent = self.server.rows(|row| row.event.id == *id && row.sent_at.is_none());
+            !unnoticed && unsent.is_empty() && self.server.held(Some(topic_number(topic))).is_none()
+        };
+        let released = rows.iter().filter(is_released).map(|(topic, _)| topic.clone()).collect();
+        self.hear_server().await?;
+        Ok(released)
+    }
+
+    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault> {
+        self.reach_server(false).await?;
+        let lanes: Vec<Lane> = Lane::all().collect();
+        let first = self.server.pending(0, &lanes, |_| i64::MIN).iter().map(Event::id).min();
+        self.hear_server().await?;
+        Ok(first)
+    }
+
+    /// They are postponed for a few seconds at most.
+    async fn hurry(&mut self) -> Result<(), Fault> {
+        Ok(())
     }
 }

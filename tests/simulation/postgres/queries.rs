@@ -4,6 +4,7 @@ use super::server::{Server, State};
 use super::tables::{Hold, Row, Scope};
 use crate::event::SimEvent;
 use crate::plan::Sabotage;
+use crate::promises::Damage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::Lane;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,10 @@ impl Server {
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
         for event in state.tables.waiting() {
             let Some(place) = lanes.iter().position(|asked| *asked == event.lane()) else { continue };
-            let locked = skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
+            let skipped = self.world.breaks(Sabotage::UnreadableSkipped)
+                && self.promises.damage(event.identity) != Damage::None;
+            let locked =
+                skipped || skips_locked && state.row_locks.get(&event.id).is_some_and(|by| *by != reader);
             let held = state.tables.holds.contains_key(&event.topic) || waits(&event);
             if event.id > low(place) && !held && !locked {
                 found.push((place, event));
@@ -73,7 +77,22 @@ impl Server {
 
     /// The version of the set of holds.
     pub fn hold_version(&self) -> i64 {
-        self.state.borrow().tables.hold_version
+        let state = self.state.borrow();
+        let tables = &state.tables;
+        if self.world.breaks(Sabotage::AdditionsUncounted) { tables.removals } else { tables.hold_version }
+    }
+
+    /// What marks are valid for.
+    pub fn basis(&self) -> i64 {
+        let state = self.state.borrow();
+        let tables = &state.tables;
+        let removals = match self.world.plan.sabotage {
+            Some(Sabotage::MarkKeptOverHold) => 0,
+            Some(Sabotage::MarkKeptOverRemoval) => tables.hold_version - tables.removals,
+            _ => tables.removals,
+        };
+        let file = if self.world.breaks(Sabotage::MarkKeptOverTruncate) { 0 } else { tables.file };
+        (removals << 32) | file
     }
 
     /// Any rows that fit, for those who change some by hand.
@@ -137,5 +156,11 @@ impl Server {
     /// Whether a row's key waits.
     pub fn is_blocked(&self, event: &SimEvent) -> bool {
         self.state.borrow().tables.is_blocked(event)
+    }
+
+    /// Whether this row blocks its key, or follows a row that does.
+    pub fn is_behind_block(&self, event: &SimEvent) -> bool {
+        let same_key = |blocks: &SimEvent| (blocks.topic, blocks.key) == (event.topic, event.key);
+        self.blocked().iter().any(|blocks| same_key(blocks) && blocks.id <= event.id)
     }
 }

@@ -19,6 +19,8 @@ use tokio::time::{Instant, timeout_at};
 pub const TAKEOVER: Duration = Duration::from_secs(3);
 /// So long a statement waits for somebody else's row lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Stands for the row of the version of the holds among the locked rows.
+const HOLD_VERSION: i64 = i64::MIN;
 /// A claim ends after `publish_timeout`, and what follows it: the last reports, judging, and settling.
 const CLAIM_MAX: Duration = Duration::from_secs(PUBLISH_TIMEOUT.as_secs() + 10);
 
@@ -58,6 +60,8 @@ struct Transaction {
     claim_of: Option<usize>,
     /// It holds RowExclusiveLock on the outbox.
     writes: bool,
+    /// It holds AccessShareLock on the outbox.
+    reads: bool,
     /// The first id that it has drawn.
     first_id: Option<i64>,
     begun: Instant,
@@ -112,6 +116,7 @@ impl Server {
         let transaction = Transaction {
             claim_of,
             writes: false,
+            reads: false,
             first_id: None,
             begun: now,
             heard: now,
@@ -195,6 +200,29 @@ impl Server {
         }
     }
 
+    /// A statement that reads rows takes AccessShareLock on the table, which stays to the end of the transaction.
+    pub fn reads(&self, name: u64) {
+        if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
+            transaction.reads = true;
+        }
+    }
+
+    /// An operator empties the outbox with TRUNCATE ... RESTART IDENTITY, once every event is sent. False if something is
+    /// left in it, or if the lock is not free.
+    pub fn truncate(&self) -> bool {
+        let state = self.state.borrow();
+        let locked = state.transactions.values().any(|transaction| transaction.writes || transaction.reads);
+        let tables = &state.tables;
+        let unsent = tables.rows.values().any(|row| row.sent_at.is_none()) || !tables.blocked.is_empty();
+        if locked || unsent || !tables.prepared.is_empty() {
+            return false;
+        }
+        drop(state);
+        self.commit_at_once(&[Change::Truncate], true);
+        self.state.borrow_mut().next_id = 1;
+        true
+    }
+
     /// The next value of the identity column.
     pub fn draw_id(&self, name: u64) -> i64 {
         let mut state = self.state.borrow_mut();
@@ -240,6 +268,24 @@ impl Server {
                         state.row_locks.extend(rows.iter().map(|row| (row.event.id, name)));
                     }
                     return Some(rows);
+                }
+            }
+            timeout_at(deadline, changed).await.ok()?;
+        }
+    }
+
+    /// Locks the version of the set of holds, blocked keys and pauses; nothing if somebody else has it for too long.
+    pub async fn lock_holds(&self, name: u64) -> Option<()> {
+        let deadline = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            let changed = self.unlocked.notified();
+            {
+                let mut state = self.state.borrow_mut();
+                if state.row_locks.get(&HOLD_VERSION).is_none_or(|holder| *holder == name) {
+                    if state.transactions.contains_key(&name) {
+                        state.row_locks.insert(HOLD_VERSION, name);
+                    }
+                    return Some(());
                 }
             }
             timeout_at(deadline, changed).await.ok()?;
@@ -358,6 +404,7 @@ impl Server {
                 self.promises.resumed(*scope);
             }
             Change::Lift(topic) => self.world.note("topic is held no more", TOPICS[*topic as usize]),
+            Change::Truncate => self.world.note("the outbox is truncated, and ids restart at", 1),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }
     }

@@ -45,6 +45,8 @@ pub enum Change {
     Unblock(SimEvent),
     Pause(Scope),
     Resume(Scope),
+    /// TRUNCATE ... RESTART IDENTITY.
+    Truncate,
     /// A prepared transaction would insert this.
     Prepared(u64, SimEvent),
     /// A prepared transaction ended; what it inserted follows.
@@ -75,7 +77,11 @@ pub struct Tables {
     /// Rows that block their keys.
     pub blocked: BTreeMap<i64, SimEvent>,
     pub paused: BTreeSet<Scope>,
+    /// Every change of the set of holds, blocked keys and pauses, and those that end one.
     pub hold_version: i64,
+    pub removals: i64,
+    /// The file of the table.
+    pub file: i64,
     pub prepared: BTreeMap<u64, Vec<SimEvent>>,
     pub highest_id: i64,
 }
@@ -106,7 +112,7 @@ impl Tables {
             }
             Change::Unblock(event) => {
                 self.blocked.remove(&event.id);
-                self.hold_version += 1;
+                self.count_removal();
             }
             Change::Pause(scope) => {
                 self.paused.insert(scope);
@@ -114,11 +120,16 @@ impl Tables {
             }
             Change::Resume(scope) => {
                 self.paused.remove(&scope);
-                self.hold_version += 1;
+                self.count_removal();
             }
             Change::Lift(topic) => {
                 self.holds.remove(&topic);
-                self.hold_version += 1;
+                self.count_removal();
+            }
+            Change::Truncate => {
+                self.rows.clear();
+                self.highest_id = 0;
+                self.file += 1;
             }
             Change::Prepared(name, event) => {
                 self.highest_id = self.highest_id.max(event.id);
@@ -126,6 +137,11 @@ impl Tables {
             }
             Change::EndPrepared(name) => _ = self.prepared.remove(&name),
         }
+    }
+
+    fn count_removal(&mut self) {
+        self.hold_version += 1;
+        self.removals += 1;
     }
 
     /// The unsent rows whose keys are not blocked, by id.

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 pub struct WrongMarks {
     low: RefCell<[i64; LANES]>,
     highest_seen: Cell<i64>,
-    /// They are valid for one life of the server and one set of holds.
+    /// They are valid for one life of the server and one basis.
     valid_for: Cell<(u64, i64)>,
 }
 
@@ -24,9 +24,9 @@ impl WrongMarks {
         }
     }
 
-    /// Forgets everything under another server or another set of holds.
-    pub fn meet(&self, generation: u64, hold_version: i64) {
-        if self.valid_for.replace((generation, hold_version)) != (generation, hold_version) {
+    /// Forgets everything under another server or another basis.
+    pub fn meet(&self, generation: u64, basis: i64) {
+        if self.valid_for.replace((generation, basis)) != (generation, basis) {
             self.low.replace([i64::MIN; LANES]);
             self.highest_seen.set(0);
         }

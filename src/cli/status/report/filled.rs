@@ -9,6 +9,7 @@ use crate::cli::status::verdict::Verdict;
 use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
 use crate::postgres::pauses::{PausedScope, Scope};
+use crate::postgres::reap::PATROLS_PER_RETENTION;
 use crate::postgres::status::{
     self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, HoldsVacuum,
     OutboxStatus, RelayConnection,
@@ -18,7 +19,7 @@ use humantime::format_rfc3339_seconds;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-/// Sent rows may stay for the retention, and for so many intervals of the reaper, before it counts as behind.
+/// Sent rows may stay for the retention, and for a patrol of the reaper or so many intervals, before it counts as behind.
 const REAPER_INTERVALS: u32 = 3;
 
 impl Report {
@@ -199,7 +200,9 @@ impl Reaper {
     fn new(config: &Config, status: &OutboxStatus) -> Reaper {
         let reaper = &config.reaper;
         let oldest = status.reaping.oldest_sent;
-        let patience = reaper.retention.saturating_add(reaper.interval.saturating_mul(REAPER_INTERVALS));
+        let late = reaper.retention / PATROLS_PER_RETENTION;
+        let patience =
+            reaper.retention.saturating_add(late.max(reaper.interval.saturating_mul(REAPER_INTERVALS)));
         Reaper {
             enabled: reaper.enabled,
             retention_seconds: reaper.retention.as_secs_f64(),

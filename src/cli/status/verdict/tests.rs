@@ -61,10 +61,10 @@ fn judged_beside(
 #[test]
 fn a_relay_of_this_machine_that_is_not_ready_says_why_unless_another_one_sends() {
     let here =
-        |ready, says: &str| Here { address: "127.0.0.1:9187".to_owned(), ready, says: says.to_owned() };
+        |ready, says: &str| Here { address: "127.0.0.1:10187".to_owned(), ready, says: says.to_owned() };
     let away = here(false, "Kafka: no broker answers");
     let (state, why, command) = judged_beside(Some(&away), &waiting(3, SECOND), None, false);
-    let expected = "the relay at 127.0.0.1:9187 is not ready: Kafka: no broker answers, and 3 rows wait";
+    let expected = "the relay at 127.0.0.1:10187 is not ready: Kafka: no broker answers, and 3 rows wait";
     assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
     assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
     let sending = rates(10.0, 10.0);

@@ -1,0 +1,95 @@
+//! Against librdkafka's mock of a cluster, which fails as it is told to.
+
+use super::*;
+use crate::relay::event::fixture::Row;
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+type Mock = MockCluster<'static, DefaultProducerContext>;
+
+fn mock() -> Mock {
+    let mock = MockCluster::new(1).unwrap();
+    mock.create_topic("events.order", 1, 1).unwrap();
+    mock
+}
+
+fn cluster(mock: &Mock) -> KafkaCluster {
+    let settings = [
+        ("OUTBOX_RELAY__POSTGRES__URL", "postgres://relay@127.0.0.1/none".to_owned()),
+        ("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS", mock.bootstrap_servers()),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    let config = config::load(None, settings.into_iter()).unwrap();
+    KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).unwrap()
+}
+
+/// As brokers answer a user who may write to no topic.
+fn refuse_ids(mock: &Mock) {
+    let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED; 20];
+    mock.request_errors(RDKafkaApiKey::InitProducerId, &refused);
+}
+
+#[tokio::test]
+async fn an_open_producer_has_its_id() {
+    let mock = mock();
+    let cluster = cluster(&mock);
+    for _ in 0..3 {
+        let producer = cluster.open().await.unwrap();
+        assert!(producer.is_sound());
+        producer.abandon();
+    }
+}
+
+#[tokio::test]
+async fn a_producer_that_gets_no_id_fails_a_probe_for_the_cause() {
+    let mock = mock();
+    let cluster = cluster(&mock);
+    refuse_ids(&mock);
+    let failure = cluster.probe().await.unwrap_err();
+    assert_eq!((failure.kind, failure.reason), (FailureKind::Cluster, "cluster-authorization"), "{failure}");
+    let failure = cluster.open().await.map(drop).unwrap_err();
+    assert_eq!(failure.reason, "cluster-authorization", "{failure}");
+    mock.clear_request_errors(RDKafkaApiKey::InitProducerId);
+    cluster.probe().await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_that_a_fatal_error_takes_back_fail_for_its_cause() {
+    let mock = mock();
+    let cluster = cluster(&mock);
+    refuse_ids(&mock);
+    let mut producer = cluster.connecting().await.unwrap();
+    producer.send(0, "events.order", 0, &Row(1)).unwrap();
+    producer.drained().await;
+    let mut reports = Vec::new();
+    producer.drain(&mut reports);
+    let failure = reports.pop().unwrap().outcome.unwrap_err();
+    assert_eq!((failure.kind, failure.reason), (FailureKind::Cluster, "cluster-authorization"), "{failure}");
+    assert!(matches!(
+        producer.send(1, "events.order", 0, &Row(2)),
+        Err(Refusal::Session(failure)) if failure.reason == "cluster-authorization"
+    ));
+}
+
+#[tokio::test]
+async fn the_producer_of_a_probe_becomes_the_next_session_unless_the_settings_changed() {
+    let mock = mock();
+    let cluster = cluster(&mock);
+    cluster.probe().await.unwrap();
+    assert!(cluster.spare.borrow().is_some());
+    cluster.open().await.unwrap().abandon();
+    assert!(cluster.spare.borrow().is_none());
+    cluster.probe().await.unwrap();
+    let settings = cluster.settings.borrow().clone();
+    let relay = config::load(
+        None,
+        [("OUTBOX_RELAY__POSTGRES__URL".to_owned(), "postgres://relay@127.0.0.1/none".to_owned())]
+            .into_iter()
+            .chain([("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS".to_owned(), mock.bootstrap_servers())]),
+    )
+    .unwrap()
+    .relay;
+    cluster.reconfigure(&settings, &relay);
+    assert!(cluster.spare.borrow().is_none());
+}

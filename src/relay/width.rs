@@ -1,0 +1,101 @@
+//! How many lanes a statement covers: fewer after one that took too long, so that each statement comes to its end.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Statements that took less than this may cover twice as many lanes. It is less than half of the statement timeout, so
+/// that the next one does not run into it again.
+const QUICK: Duration = Duration::from_secs(10);
+/// So many of them in a row: one lane may be slower than the others.
+const QUICK_ONES: u32 = 4;
+
+/// How many lanes the next statement covers.
+pub struct Width {
+    most: usize,
+    now: Cell<usize>,
+    quick_ones: Cell<u32>,
+}
+
+impl Width {
+    /// All of them.
+    pub fn new(most: usize) -> Width {
+        Width { most, now: Cell::new(most), quick_ones: Cell::new(0) }
+    }
+
+    /// At most this many lanes.
+    pub fn get(&self) -> usize {
+        self.now.get()
+    }
+
+    /// A statement over so many lanes ran into the statement timeout. Returns whether the next one covers fewer.
+    pub fn timed_out(&self, lanes: usize) -> bool {
+        self.now.set(self.now.get().min((lanes / 2).max(1)));
+        self.quick_ones.set(0);
+        lanes > 1
+    }
+
+    /// A statement over so many lanes took this long.
+    pub fn worked(&self, lanes: usize, took: Duration) {
+        if lanes < self.now.get() || self.now.get() == self.most {
+            return;
+        }
+        self.quick_ones.set(if took < QUICK { self.quick_ones.get() + 1 } else { 0 });
+        if self.quick_ones.get() == QUICK_ONES {
+            self.quick_ones.set(0);
+            self.now.set((self.now.get() * 2).min(self.most));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_timeout_halves_the_lanes_down_to_one() {
+        let width = Width::new(16);
+        for expected in [8, 4, 2, 1] {
+            assert!(width.timed_out(width.get()));
+            assert_eq!(width.get(), expected);
+        }
+        assert!(!width.timed_out(1), "one lane is the least");
+        assert_eq!(width.get(), 1);
+    }
+
+    #[test]
+    fn a_timeout_over_fewer_lanes_than_allowed_halves_those() {
+        let width = Width::new(16);
+        assert!(width.timed_out(6));
+        assert_eq!(width.get(), 3);
+        assert!(width.timed_out(12), "a statement that began before the other one timed out");
+        assert_eq!(width.get(), 3);
+    }
+
+    #[test]
+    fn quick_statements_double_the_lanes_up_to_all_of_them() {
+        let width = Width::new(16);
+        while width.timed_out(width.get()) {}
+        for _ in 0..10 {
+            width.worked(1, QUICK);
+        }
+        assert_eq!(width.get(), 1, "twice as many would take too long");
+        for expected in [2, 4, 8, 16, 16] {
+            for _ in 0..QUICK_ONES {
+                width.worked(width.get(), FAST);
+            }
+            assert_eq!(width.get(), expected);
+        }
+    }
+
+    #[test]
+    fn a_statement_over_fewer_lanes_than_allowed_says_nothing_about_more() {
+        let width = Width::new(16);
+        width.timed_out(16);
+        for _ in 0..10 {
+            width.worked(2, FAST);
+        }
+        assert_eq!(width.get(), 8);
+    }
+}

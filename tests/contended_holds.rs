@@ -1,0 +1,52 @@
+//! An operator's open transaction keeps holds from being recorded. What Kafka has acknowledged is settled all the same.
+
+use std::time::Duration;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::wait::wait_until;
+use crate::support::writers;
+
+const STALLED: Duration = Duration::from_secs(60);
+
+async fn sent_rows_are_settled(test: &str, on_sent: &str) {
+    let outbox = Outbox::create(test, 3).await;
+    let keys = outbox.add_aggregates("order", 20).await;
+    // Of the same keys, so of the same lanes and batches, for a topic that does not exist.
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
+         SELECT 'missing', 'order-' || n, 'Lost' FROM generate_series(1, 20) AS n",
+    )
+    .await;
+    writers::write(&outbox.client, &keys).await;
+    let operator = outbox.database.connect().await;
+    // It counts the version of the holds, whose row stays locked.
+    run(&operator, "BEGIN; DELETE FROM app.outbox_hold").await;
+    let mut relay = outbox.relay().set("outbox", "on_sent", on_sent).start().await;
+    let sent = async || outbox.unsent_of("order").await == 0;
+    wait_until("what Kafka has acknowledged is settled", STALLED, sent).await;
+    for _ in 0..3 {
+        writers::write(&outbox.client, &keys).await;
+        wait_until("what came later is settled, too", STALLED, sent).await;
+    }
+    assert_eq!(outbox.holds().await, [], "the operator's transaction is open");
+    run(&operator, "ROLLBACK").await;
+    wait_until("the topic is held", STALLED, async || {
+        outbox.holds().await == [(outbox.topic("missing"), "unknown-topic".to_owned())]
+    })
+    .await;
+    assert!(relay.stop().await.success());
+    outbox.check_of("order").await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn sent_rows_are_settled_while_a_hold_cannot_be_recorded() {
+    sent_rows_are_settled("contended_hold", "mark").await;
+}
+
+#[tokio::test]
+async fn sent_rows_are_deleted_while_a_hold_cannot_be_recorded() {
+    sent_rows_are_settled("contended_hold_delete", "delete").await;
+}

@@ -1,0 +1,194 @@
+//! The reaper on a real server: what it deletes, in which order, and around whom.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_relay::config::{self, Config};
+use outbox_relay::postgres::check::PayloadType;
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::lookout::PostgresLookout;
+use outbox_relay::postgres::reap::{PostgresReaper, reap_sql};
+use outbox_relay::postgres::session::reaper_settings;
+use outbox_relay::postgres::statements::Statements;
+use outbox_relay::relay::failure::FaultKind;
+use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::reaper::{Pace, Reap};
+use outbox_relay::relay::scout::Lookout;
+use outbox_relay::relay::stats::Stats;
+use tokio_postgres::SimpleQueryMessage;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+
+const UNSENT: &str = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL";
+const ALL: &str = "SELECT count(*) FROM app.outbox";
+const OLD: &str = "SELECT count(*) FROM app.outbox WHERE sent_at < now() - interval '1 hour'";
+
+fn config(outbox: &Outbox) -> Config {
+    let settings = [
+        ("POSTGRES__URL", outbox.relay_url()),
+        ("KAFKA__BOOTSTRAP_SERVERS", "none:1".to_owned()),
+        ("OUTBOX__TABLE", "app.outbox".to_owned()),
+    ];
+    let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
+    config::load(None, settings.into_iter()).unwrap()
+}
+
+fn reaper(outbox: &Outbox) -> PostgresReaper {
+    let config = config(outbox);
+    let database = Database::new(&config.postgres, 2, Arc::new(Stats::new())).unwrap();
+    PostgresReaper::new(database, config.outbox.table, Duration::ZERO, 0)
+}
+
+/// A page a statement.
+fn pace() -> Pace {
+    Pace {
+        interval: Duration::from_secs(60),
+        retention: Duration::from_secs(3_600),
+        inbox_retention: Duration::ZERO,
+        idempotency_retention: Duration::ZERO,
+        batch_rows: 100,
+    }
+}
+
+/// One round. Returns how many rows were deleted, and the most in one statement.
+async fn round(reaper: &mut PostgresReaper) -> (u64, u64) {
+    let (mut rows, mut most) = (0, 0);
+    loop {
+        let reaped = reaper.reap_once(pace()).await.unwrap();
+        rows += reaped.rows;
+        most = most.max(reaped.rows);
+        if !reaped.more {
+            return (rows, most);
+        }
+    }
+}
+
+async fn insert(outbox: &Outbox, rows: i64, sent_at: &str) {
+    let insert = format!(
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
+         SELECT 'order', n::text, 'Changed', {sent_at} FROM generate_series(1, {rows}) AS n"
+    );
+    run(&outbox.client, &insert).await;
+}
+
+#[tokio::test]
+async fn young_rows_and_one_with_a_time_in_the_future_before_the_old_ones_stop_nothing() {
+    let outbox = Outbox::without_topics("reaper_young").await;
+    insert(&outbox, 1, "now() + interval '10 years'").await;
+    insert(&outbox, 5_000, "now() - interval '1 minute'").await;
+    insert(&outbox, 3_000, "NULL").await;
+    insert(&outbox, 20_000, "now() - interval '2 hours'").await;
+    let mut reaper = reaper(&outbox);
+    let (rows, most) = round(&mut reaper).await;
+    assert_eq!(rows, 20_000);
+    assert!(most <= 100, "{most} rows in one transaction");
+    assert_eq!(outbox.count(ALL).await, 8_001);
+
+    // Rows of before become old, such as those of a replay.
+    run(
+        &outbox.client,
+        "UPDATE app.outbox SET sent_at = now() - interval '2 hours' WHERE id BETWEEN 100 AND 199",
+    )
+    .await;
+    assert_eq!(round(&mut reaper).await.0, 100);
+    assert_eq!(round(&mut reaper).await.0, 0);
+    assert_eq!(outbox.count(UNSENT).await, 3_000);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn rows_that_are_locked_or_put_back_meanwhile_stay() {
+    let outbox = Outbox::without_topics("reaper_locked").await;
+    insert(&outbox, 1_000, "now() - interval '2 hours'").await;
+    let operator = outbox.database.connect().await;
+    run(&operator, "BEGIN; UPDATE app.outbox SET sent_at = NULL WHERE id BETWEEN 101 AND 110").await;
+    let mut reaper = reaper(&outbox);
+    assert_eq!(round(&mut reaper).await.0, 990);
+    run(&operator, "COMMIT").await;
+    assert_eq!(round(&mut reaper).await.0, 0);
+    assert_eq!((outbox.count(UNSENT).await, outbox.count(ALL).await), (10, 10));
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_rewritten_or_truncated_in_the_middle_of_a_round_is_started_over() {
+    let outbox = Outbox::without_topics("reaper_rewritten").await;
+    insert(&outbox, 5_000, "CASE n % 2 WHEN 0 THEN NULL ELSE now() - interval '2 hours' END").await;
+    let mut reaper = reaper(&outbox);
+    for _ in 0..20 {
+        reaper.reap_once(pace()).await.unwrap();
+    }
+    assert!((1..2_500).contains(&outbox.count(OLD).await), "it is in the middle");
+    run(&outbox.client, "VACUUM FULL app.outbox").await;
+    round(&mut reaper).await;
+    assert_eq!((outbox.count(OLD).await, outbox.count(UNSENT).await), (0, 2_500));
+
+    run(&outbox.client, "TRUNCATE app.outbox").await;
+    insert(&outbox, 500, "now() - interval '2 hours'").await;
+    assert_eq!(round(&mut reaper).await.0, 500);
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn two_reapers_delete_one_at_a_time() {
+    let outbox = Outbox::without_topics("reaper_turns").await;
+    insert(&outbox, 500, "now() - interval '2 hours'").await;
+    let other = outbox.database.connect().await;
+    let key = "hashtextextended('\"app\".\"outbox\" reaper', 0)";
+    run(&other, &format!("SELECT pg_advisory_lock({key})")).await;
+    let mut reaper = reaper(&outbox);
+    assert_eq!(round(&mut reaper).await.0, 0);
+    run(&other, &format!("SELECT pg_advisory_unlock({key})")).await;
+    assert_eq!(round(&mut reaper).await.0, 500);
+    outbox.drop().await;
+}
+
+/// A `transaction_timeout` ends the connection, which would look like an outage; the relay's own limit says what it is. All
+/// transactions of one statement begin alike, the reaper's and the scout's.
+#[tokio::test]
+async fn a_transaction_timeout_of_the_database_does_not_end_the_relays_statements() {
+    let outbox = Outbox::without_topics("short_timeout").await;
+    let version = "SELECT current_setting('server_version_num')::bigint";
+    if outbox.count(version).await >= 170_000 {
+        let set = format!("ALTER DATABASE \"{}\" SET transaction_timeout = '700ms'", outbox.database.name());
+        run(&outbox.client, &set).await;
+    }
+    let config = config(&outbox);
+    let table = &config.outbox.table;
+    let statements =
+        Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);
+    let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
+    let mut lookout = PostgresLookout::new(database, Rc::new(statements), table.quoted());
+    let lanes: Vec<Lane> = Lane::all().collect();
+    lookout.look(&lanes, &[i64::MIN; 64], -1).await.unwrap();
+    // Longer than that, and longer than the relay waits for a lock.
+    run(&outbox.client, "BEGIN; LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE").await;
+    let fault = lookout.look(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
+    run(&outbox.client, "COMMIT").await;
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn old_rows_are_found_by_their_pages_whatever_the_statistics() {
+    let outbox = Outbox::without_topics("reaper_plan").await;
+    for analyse in ["SELECT 1", "ANALYZE app.outbox"] {
+        insert(&outbox, 20_000, "now() - interval '2 hours'").await;
+        run(&outbox.client, analyse).await;
+        let sql = reap_sql(&"app.outbox".parse().unwrap());
+        run(&outbox.client, &format!("BEGIN; {}", reaper_settings())).await;
+        run(&outbox.client, &format!("PREPARE reap (text, text, float8, text) AS {sql}")).await;
+        let explain = r#"EXPLAIN EXECUTE reap ('(0,0)', '(50,0)', 3600, '"app"."outbox"')"#;
+        let explained = outbox.client.simple_query(explain).await.unwrap();
+        run(&outbox.client, "DEALLOCATE reap; ROLLBACK").await;
+        let line = |message: &SimpleQueryMessage| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        };
+        let plan = explained.iter().filter_map(line).collect::<Vec<_>>().join("\n");
+        assert!(plan.contains("Tid Range Scan on outbox") && !plan.contains("Seq Scan"), "{plan}");
+    }
+    outbox.drop().await;
+}

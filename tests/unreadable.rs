@@ -1,0 +1,93 @@
+//! A row that Postgres refuses to read stops only its own key.
+
+use std::time::Duration;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::rows::{Filling, insert};
+use crate::support::wait::wait_until;
+
+const STALLED: Duration = Duration::from_secs(60);
+const KEYS: i64 = 40;
+/// The number of the row that becomes unreadable, and the key that it belongs to.
+const BAD: i64 = 207;
+const ROWS: i64 = 400;
+
+/// Deletes what is stored out of line of the outbox, as a damaged disk would. A superuser cannot delete from a TOAST
+/// table, so it is an ordinary table for a moment. Chunks count as there until they are vacuumed.
+async fn damage(outbox: &Outbox) {
+    let toast = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'app.outbox'::regclass";
+    let toast: String = outbox.client.query_one(toast, &[]).await.unwrap().get(0);
+    let kind = |kind: char| format!("UPDATE pg_class SET relkind = '{kind}' WHERE oid = '{toast}'::regclass");
+    run(
+        &outbox.client,
+        &format!(
+            "SET allow_system_table_mods = on; BEGIN; {}; DELETE FROM {toast}; {}; COMMIT",
+            kind('r'),
+            kind('t')
+        ),
+    )
+    .await;
+    run(&outbox.client, &format!("VACUUM {toast}")).await;
+    let read = outbox.client.query("SELECT payload FROM app.outbox", &[]).await;
+    assert!(read.is_err(), "the row is still readable");
+}
+
+async fn only_its_key_waits(test: &str, settings: &[(&str, &str, toml::Value)]) {
+    let outbox = Outbox::create(test, 3).await;
+    insert(&outbox, "order", KEYS, 0..BAD, Filling::Nothing).await;
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL").await;
+    insert(&outbox, "order", KEYS, BAD..BAD + 1, Filling::Letters(10_000)).await;
+    insert(&outbox, "order", KEYS, BAD + 1..ROWS, Filling::Nothing).await;
+    damage(&outbox).await;
+    let bad = outbox.count("SELECT id FROM app.outbox ORDER BY id OFFSET 207 LIMIT 1").await;
+
+    let relay = settings
+        .iter()
+        .fold(outbox.relay(), |relay, (section, key, value)| relay.set(section, key, value.clone()));
+    let mut relay = relay.start().await;
+    let waiting = (BAD..ROWS).filter(|number| number % KEYS == BAD % KEYS).count() as i64;
+    wait_until("only the rows of its key wait", STALLED, async || outbox.unsent().await == waiting).await;
+    let blocked = "SELECT outbox_id, reason, error FROM app.outbox_blocked_key";
+    wait_until("its key is blocked", STALLED, async || {
+        outbox.client.query(blocked, &[]).await.unwrap().len() == 1
+    })
+    .await;
+    let row = outbox.client.query_one(blocked, &[]).await.unwrap();
+    let (id, reason, error): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!((id, reason), (bad, "unreadable-row"));
+    assert!(error.contains("missing chunk") && error.contains("XX001"), "{error}");
+    assert_eq!(outbox.dead_letters().await, 0, "nobody can move the row whole");
+    // Others of the same lanes are published as ever.
+    insert(&outbox, "order", KEYS - 1, ROWS..ROWS + 100, Filling::Nothing).await;
+    let of_others = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id <> 'order-7'";
+    wait_until("later rows are published", STALLED, async || outbox.count(of_others).await == 0).await;
+    assert!(!relay.log().contains("Postgres fails"), "one row is no outage");
+
+    let listed = outbox.operator().command(&["blocked-keys", "list"]);
+    assert!(listed.succeeds().contains("unreadable-row"), "{listed}");
+    // The payload comes back from a backup.
+    let restore = "UPDATE app.outbox AS o SET payload = l.value::json FROM app.ledger AS l
+                   WHERE l.event_id = o.event_id AND o.id = ";
+    run(&outbox.client, &format!("{restore} {bad}")).await;
+    outbox.operator().command(&["blocked-keys", "retry", "--all"]).succeeds();
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_blocks_only_its_key() {
+    only_its_key_waits("unreadable", &[]).await;
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_blocks_only_its_key_without_prepared_statements() {
+    only_its_key_waits("unreadable_cursor", &[("postgres", "prepared_statements", false.into())]).await;
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_blocks_only_its_key_with_block_key() {
+    only_its_key_waits("unreadable_block", &[("outbox", "on_rejected", "block-key".into())]).await;
+}
