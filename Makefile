@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test drivers features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -10,12 +10,18 @@ help: ## list these targets
 demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
 
+check: ## formatting, clippy, unit tests, the model, a short simulation: no servers, under two minutes
+	@scripts/check
+
 test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
 
+drivers: ## the contract of pg-outbox with each driver alone, and with all of them
+	@scripts/services run --pg-only scripts/features test
+
 features: ## pg-outbox with each of its features and drivers alone, and with all of them
 	@scripts/features check
-	@scripts/services run --pg-only scripts/features test
+	@$(MAKE) --no-print-directory drivers
 
 simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
 	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --test simulation schedules::whatever_fails -- --nocapture

@@ -1,4 +1,4 @@
-//! The claim and the scout use the pending index, whatever the statistics say.
+//! The claim, the scout and the settlement use their index, whatever the statistics say.
 
 use outbox_relay::config::OnSent;
 use outbox_relay::postgres::check::PayloadType;
@@ -41,7 +41,15 @@ const HISTORIES: &[(&str, &[&str])] = &[
     ("a thousand pauses since the last statistics", &[UNSENT, "ANALYZE", PAUSES]),
 ];
 
+/// How a prepared statement may be planned: once for all arguments, or for each.
+const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
+
 const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
+
+fn statements(on_sent: OnSent) -> Statements {
+    let table: TableName = "app.outbox".parse().unwrap();
+    Statements::new(&table, PayloadType::Json, on_sent, &TopicTemplate::default(), 1_000_000)
+}
 
 /// The plan of a prepared statement, under the settings of the relay.
 async fn plan(outbox: &Outbox, sql: &str, types: &str, arguments: &str, mode: &str) -> String {
@@ -58,8 +66,7 @@ async fn plan(outbox: &Outbox, sql: &str, types: &str, arguments: &str, mode: &s
 }
 
 #[tokio::test]
-async fn the_claim_and_the_scout_use_the_pending_index_whatever_the_statistics() {
-    let table: TableName = "app.outbox".parse().unwrap();
+async fn claim_scout_and_settlement_use_their_index_whatever_the_statistics() {
     for (history, steps) in HISTORIES {
         let outbox = Outbox::without_topics("plan").await;
         run(&outbox.client, "ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
@@ -67,51 +74,44 @@ async fn the_claim_and_the_scout_use_the_pending_index_whatever_the_statistics()
             run(&outbox.client, step).await;
         }
         for on_sent in [OnSent::Mark, OnSent::Delete] {
-            let template = TopicTemplate::default();
-            let statements = Statements::new(&table, PayloadType::Json, on_sent, &template, 1_000_000);
-            for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")]
-            {
-                let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
-                let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
-                let shares = lanes.split(',').map(|_| "313").collect::<Vec<_>>().join(",");
-                let read = format!("{looked}, 5000, 1000000, '{{{shares}}}'");
-                for (sql, types, arguments) in [
-                    (statements.read(), READ_TYPES, &read),
-                    (statements.look(), "smallint[], bigint[], bigint", &looked),
-                ] {
-                    for mode in ["force_generic_plan", "force_custom_plan"] {
-                        let plan = plan(&outbox, sql, types, arguments, mode).await;
-                        let shown = format!("{history}, {mode}, lanes {lanes}:\n{plan}");
-                        assert!(plan.contains("Index Scan using outbox_pending on outbox o"), "{shown}");
-                        assert!(plan.contains("Index Cond: (((hashtext(aggregate_id) & 63) = "), "{shown}");
-                        assert!(!plan.contains("Sort") && !plan.contains("Bitmap"), "{shown}");
-                        assert!(!plan.contains("Seq Scan on outbox o"), "{shown}");
-                    }
-                }
-            }
+            claim_and_scout_use_the_pending_index(&outbox, history, on_sent).await;
         }
+        settlement_deletes_by_place(&outbox, history).await;
         outbox.drop().await;
     }
 }
 
+async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, on_sent: OnSent) {
+    let statements = statements(on_sent);
+    for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")] {
+        let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
+        let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
+        let shares = lanes.split(',').map(|_| "313").collect::<Vec<_>>().join(",");
+        let read = format!("{looked}, 5000, 1000000, '{{{shares}}}'");
+        for (sql, types, arguments) in [
+            (statements.read(), READ_TYPES, &read),
+            (statements.look(), "smallint[], bigint[], bigint", &looked),
+        ] {
+            for mode in MODES {
+                let plan = plan(outbox, sql, types, arguments, mode).await;
+                let shown = format!("{history}, {mode}, lanes {lanes}:\n{plan}");
+                assert!(plan.contains("Index Scan using outbox_pending on outbox o"), "{shown}");
+                assert!(plan.contains("Index Cond: (((hashtext(aggregate_id) & 63) = "), "{shown}");
+                assert!(!plan.contains("Sort") && !plan.contains("Bitmap"), "{shown}");
+                assert!(!plan.contains("Seq Scan on outbox o"), "{shown}");
+            }
+        }
+    }
+}
+
 /// Rows are deleted by place, and each looks its id up in a hash table; `id = ANY($2)` would compare it with all of them.
-#[tokio::test]
-async fn a_settlement_deletes_by_place_whatever_the_statistics() {
-    let table: TableName = "app.outbox".parse().unwrap();
-    for (history, steps) in HISTORIES {
-        let outbox = Outbox::without_topics("plan").await;
-        for step in *steps {
-            run(&outbox.client, step).await;
-        }
-        let template = TopicTemplate::default();
-        let statements = Statements::new(&table, PayloadType::Json, OnSent::Delete, &template, 1_000_000);
-        for mode in ["force_generic_plan", "force_custom_plan"] {
-            let arguments = "'{\"(0,1)\",\"(0,2)\"}', '{1,2}'";
-            let plan = plan(&outbox, statements.delete(), "tid[], bigint[]", arguments, mode).await;
-            let shown = format!("{history}, {mode}:\n{plan}");
-            assert!(plan.contains("Tid Scan on outbox") && plan.contains("hashed SubPlan"), "{shown}");
-        }
-        outbox.drop().await;
+async fn settlement_deletes_by_place(outbox: &Outbox, history: &str) {
+    let statements = statements(OnSent::Delete);
+    for mode in MODES {
+        let arguments = "'{\"(0,1)\",\"(0,2)\"}', '{1,2}'";
+        let plan = plan(outbox, statements.delete(), "tid[], bigint[]", arguments, mode).await;
+        let shown = format!("{history}, {mode}:\n{plan}");
+        assert!(plan.contains("Tid Scan on outbox") && plan.contains("hashed SubPlan"), "{shown}");
     }
 }
 
@@ -123,9 +123,7 @@ async fn a_claim_touches_few_pages_beside_those_of_its_rows() {
     for step in [FEW, "ANALYZE app.outbox", SENT, "UPDATE app.outbox SET sent_at = now()", FEW] {
         run(&outbox.client, step).await;
     }
-    let table: TableName = "app.outbox".parse().unwrap();
-    let template = TopicTemplate::default();
-    let statements = Statements::new(&table, PayloadType::Json, OnSent::Mark, &template, 1_000_000);
+    let statements = statements(OnSent::Mark);
     let lanes = (0..64).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",");
     let lows = vec!["0"; 64].join(",");
     run(&outbox.client, &format!("BEGIN; {}", plain_settings())).await;

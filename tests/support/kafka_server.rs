@@ -5,24 +5,25 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use super::topics::Cluster;
 use super::wait::wait_until;
 
-/// At most so many brokers at once, over all tests of a process: each takes about 350 MB.
-static BROKERS: Semaphore = Semaphore::const_new(4);
+/// At most so many brokers at once, over all tests: each takes about 350 MB.
+const BROKERS: usize = 4;
 /// A busy machine starts several at once.
 const STARTS_WITHIN: Duration = Duration::from_secs(120);
+/// How often a broker that waits for its turn asks for it.
+const LOCK_EVERY: Duration = Duration::from_millis(50);
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 const CLUSTER_ID: &str = "outbox-relay-tests-00w";
 /// The user that may do everything, where users are told apart.
@@ -54,7 +55,7 @@ pub struct KafkaServer {
     pub brokers: Vec<Broker>,
     users: bool,
     _folder: TempDir,
-    _permit: SemaphorePermit<'static>,
+    _permit: Permit,
 }
 
 impl KafkaServer {
@@ -66,7 +67,7 @@ impl KafkaServer {
     /// Waits for its turn if too many run already, and until all brokers answer.
     pub async fn start_with(settings: Settings) -> Self {
         let count = settings.brokers.max(1);
-        let permit = BROKERS.acquire_many(count as u32).await.unwrap();
+        let permit = Permit::acquire(count).await;
         let folder = tempfile::Builder::new().prefix("outbox-relay-kafka.").tempdir().unwrap();
         let controller = Port::reserve();
         let mut brokers = Vec::new();
@@ -286,6 +287,50 @@ impl Drop for Broker {
     }
 }
 
+/// The right to run some brokers: locks on files, since test binaries run next to each other.
+struct Permit {
+    _locks: Vec<File>,
+}
+
+impl Permit {
+    /// Waits for its turn.
+    async fn acquire(brokers: usize) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("brokers");
+        std::fs::create_dir_all(&folder).unwrap();
+        // Two that each have a part of what they need would wait for each other, so only one collects locks at a time.
+        let _turn = loop {
+            match lock(&folder.join("turn")) {
+                Some(turn) => break turn,
+                None => tokio::time::sleep(LOCK_EVERY).await,
+            }
+        };
+        let mut free: Vec<PathBuf> = (1..=BROKERS).map(|number| folder.join(number.to_string())).collect();
+        let mut locks = Vec::new();
+        loop {
+            free.retain(|file| {
+                let locked = if locks.len() < brokers { lock(file) } else { None };
+                let taken = locked.is_some();
+                locks.extend(locked);
+                !taken
+            });
+            if locks.len() == brokers {
+                return Self { _locks: locks };
+            }
+            tokio::time::sleep(LOCK_EVERY).await;
+        }
+    }
+}
+
+/// The lock of a file, unless somebody has it. It lasts as long as the value.
+fn lock(path: &Path) -> Option<File> {
+    let file = File::options().create(true).append(true).open(path).unwrap();
+    match file.try_lock() {
+        Ok(()) => Some(file),
+        Err(TryLockError::WouldBlock) => None,
+        Err(TryLockError::Error(error)) => panic!("{}: {error}", path.display()),
+    }
+}
+
 /// A port that stays ours while nobody listens on it: a server started again finds it free.
 struct Port {
     address: SocketAddr,
@@ -344,7 +389,7 @@ fn properties(
     broker: SocketAddr,
     controller: SocketAddr,
     more: &[(&'static str, Port)],
-    place: &std::path::Path,
+    place: &Path,
 ) -> String {
     let (roles, mut listeners) = if number == 1 {
         ("broker,controller", format!("CLIENT://{broker},CONTROLLER://{controller}"))
