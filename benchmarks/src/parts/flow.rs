@@ -8,11 +8,11 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_relay::bench::flow::{self, Flow};
-use outbox_relay::bench::place::Place;
-use outbox_relay::bench::relay::Relay;
-use outbox_relay::bench::writers::Work;
-use outbox_relay::postgres::bench::load;
+use outbox_bench::flow::{self, Flow};
+use outbox_bench::place::Place;
+use outbox_bench::postgres::load;
+use outbox_bench::relay::Relay;
+use outbox_bench::writers::Work;
 use std::time::Duration;
 
 const WRITERS: u64 = 8;

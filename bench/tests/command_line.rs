@@ -1,0 +1,74 @@
+//! The command line of `outbox-bench`: its version, its completions, and which relay it finds.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::support::command::{Ended, of_program};
+
+const BENCH: &str = env!("CARGO_BIN_EXE_outbox-bench");
+
+fn bench(arguments: &[&str]) -> Ended {
+    Ended::of(of_program(Path::new(BENCH)).args(arguments))
+}
+
+#[test]
+fn version_names_program_and_librdkafka() {
+    let version = concat!("outbox-bench ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(bench(&["-V"]).succeeds().trim_end(), version);
+    let ended = bench(&["--version"]);
+    assert!(ended.succeeds().starts_with(version) && ended.stdout.contains("librdkafka"), "{ended}");
+}
+
+#[test]
+fn every_shell_has_a_completion_script_with_every_option() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ended = bench(&["--completions", shell]);
+        for option in ["only", "payload", "relay"] {
+            assert!(ended.succeeds().contains(option), "{shell}: {option}");
+        }
+    }
+    bench(&["--completions", "tcsh"]).fails(2, &["tcsh", "possible values"]);
+}
+
+/// Without a relay next to it: a folder of its own, and nothing in PATH.
+#[test]
+fn missing_relay_and_one_of_another_version_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("outbox-bench");
+    fs::copy(BENCH, &alone).unwrap();
+    let run = |arguments: &[&str]| {
+        let settings = [
+            ("POSTGRES__URL", "postgres://nobody@127.0.0.1:1/none"),
+            ("KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1"),
+        ];
+        let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
+        Ended::of(of_program(&alone).args(arguments).envs(settings).env("PATH", folder.path()))
+    };
+    run(&[]).fails(78, &["Cannot find outbox-relay", "--relay PATH"]);
+    run(&["--relay", "/nowhere"]).fails(78, &["--relay /nowhere is not a program"]);
+    let other = folder.path().join("other");
+    fs::write(&other, "#!/bin/sh\necho outbox-relay 0.0.1\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    run(&["--relay", other.to_str().unwrap()]).fails(78, &["outbox-relay 0.0.1", "from the same release"]);
+    symlink(&other, folder.path().join("outbox-relay")).unwrap();
+    run(&[]).fails(78, &["outbox-relay 0.0.1"]);
+}
+
+/// The Kafka client library cannot manage topics with a token: the program refuses before it connects to anything.
+#[test]
+fn login_with_a_token_is_refused() {
+    let settings = [
+        ("POSTGRES__URL", "postgres://nobody@127.0.0.1:1/none"),
+        ("KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1"),
+        ("KAFKA__PROPERTIES__SECURITY_PROTOCOL", "sasl_ssl"),
+        ("KAFKA__OAUTH__TOKEN_URL", "https://127.0.0.1:1/token"),
+        ("KAFKA__OAUTH__CLIENT_ID", "relay"),
+        ("KAFKA__OAUTH__CLIENT_SECRET", "secret"),
+    ];
+    let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
+    let relay = crate::support::command::relay_binary();
+    let mut command = of_program(Path::new(BENCH));
+    command.args(["--only", "drain", "--relay"]).arg(relay).envs(settings);
+    Ended::of(&mut command).fails(78, &["cannot manage topics when it logs in with a token"]);
+}
