@@ -33,6 +33,7 @@ mod proc;
 pub mod program;
 pub mod relay;
 pub mod report;
+pub mod rows;
 pub mod settings;
 pub mod site;
 pub mod steady;

@@ -1,7 +1,6 @@
 //! What `outbox-bench` measures, part by part.
 
 use super::advice;
-use super::checker::Committed;
 use super::drain;
 use super::error::BenchError;
 use super::flow;
@@ -10,6 +9,7 @@ use super::limits;
 use super::place::{Place, Route};
 use super::relay::Relay;
 use super::report::{MeasuredDrain, MeasuredFlow, Report, word};
+use super::rows::Committed;
 use super::steady::{self, Pace};
 use super::verify;
 use super::writers::Work;

@@ -3,10 +3,11 @@
 //! Writers and consumer are threads of this process, so that one clock measures both ends. The pace is a schedule: what
 //! arrives late does not delay the next row, and a writer that cannot keep it is reported, not hidden.
 
-use super::checker::{self, Verdict};
+use super::checker::Verdict;
 use super::error::BenchError;
 use super::latency::Latency;
 use super::place::{Place, Route};
+use super::rows;
 use super::subject::Subject;
 use super::usage::{Meter, Party, Usage};
 use super::verify::{self, StopOnDrop};
@@ -170,7 +171,7 @@ impl Consuming {
                 while !stopped.load(Ordering::Acquire) {
                     let Some(record) = consumer.view(WAIT)? else { continue };
                     let at = Instant::now();
-                    if let Some(number) = record.payload().and_then(checker::number) {
+                    if let Some(number) = record.payload().and_then(rows::number) {
                         _ = tell.send((number, at));
                     }
                 }

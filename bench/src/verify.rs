@@ -1,8 +1,8 @@
 //! Reads whole topics after a measurement, and has every record checked.
 
-use super::checker::{Arrival, Checker};
 use super::error::BenchError;
 use super::place::Route;
+use super::rows::{Arrival, Rows};
 use crate::kafka::consume::{Consumer, View};
 use crate::postgres::load::Shape;
 use outbox_relay::config;
@@ -10,7 +10,8 @@ use outbox_relay::kafka::record::EVENT_ID;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use super::checker::{Committed, Verdict};
+pub use super::checker::Verdict;
+pub use super::rows::Committed;
 
 /// Reads topics from their beginning to their end, and compares. Reading takes as much of the machine as it gets, so it
 /// is for after a measurement.
@@ -39,14 +40,15 @@ pub async fn read_as(
     committed: &Committed,
     header: &'static str,
 ) -> Result<Verdict, BenchError> {
-    let mut checker = Checker::new(shape, &route.topics, committed);
+    let rows = Rows::new(shape, &route.topics, committed);
     let (kafka, topics) = (kafka.clone(), route.topics.clone());
     let stop = StopOnDrop::default();
     let stopped = Arc::clone(&stop.0);
     let reading = tokio::task::spawn_blocking(move || {
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         let consumer = Consumer::of(&kafka, &topics)?;
-        consumer.read_to_end(&stopped, |record| checker.take(&arrival(record, header)))?;
+        let mut checker = rows.checker();
+        consumer.read_to_end(&stopped, |record| checker.take(rows.recognize(&arrival(record, header))))?;
         Ok(checker.verdict())
     });
     match reading.await {

@@ -2,8 +2,8 @@
 //!
 //! Each writer has keys of its own, so the events of a key are committed in the order of their numbers.
 
-use super::checker::Committed;
 use super::error::BenchError;
+use super::rows::Committed;
 use super::verify::StopOnDrop;
 use crate::postgres::load::Shape;
 use crate::postgres::writer::Writer;

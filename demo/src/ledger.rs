@@ -1,6 +1,7 @@
 //! The ledger: what the writers committed, kept apart from Postgres and Kafka, and what the consumer found.
 
-use super::verdict::{Arrived, Verdict, Written, compare};
+use super::verdict::{Arrived, Written, compare};
+use outbox_bench::checker::Verdict;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -176,6 +177,6 @@ mod tests {
         ledger.committed(vec![written], at + Duration::from_millis(4));
         assert!(ledger.is_drained());
         assert_eq!(ledger.latency().p99, Duration::ZERO);
-        assert!(ledger.verdict().is_good());
+        assert!(ledger.verdict().is_exact());
     }
 }

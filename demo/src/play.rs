@@ -105,10 +105,10 @@ impl Scene<'_> {
         if let Some(fault) = ledger.last_fault() {
             self.screen.say(&format!("  something failed on the way, at last {fault}"));
         }
-        if verdict.written == 0 && ledger.last_fault().is_some() {
+        if verdict.committed == 0 && ledger.last_fault().is_some() {
             // Nothing lost of nothing is no success.
             Err(Failed::Failure(anyhow!("the shop could not write anything")))
-        } else if verdict.is_good() {
+        } else if verdict.is_exact() {
             Ok(())
         } else {
             Err(Failed::Failure(anyhow!("what arrived is not what was committed")))

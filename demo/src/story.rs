@@ -4,7 +4,7 @@ use super::ledger::{Figures, Latency};
 use super::schema::SCHEMA;
 use super::screen::{Screen, milliseconds};
 use super::shop::WRITERS;
-use super::verdict::Verdict;
+use outbox_bench::checker::Verdict;
 use outbox_relay::cli::output::thousands;
 use std::path::Path;
 use std::time::Duration;
@@ -32,19 +32,19 @@ made for this and dropped at the end.
 
 /// What came of it.
 pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, latency: Latency) {
-    let Verdict { written, received, lost, duplicates, reordered, phantoms, altered } = verdict;
+    let Verdict { committed, arrived, lost, duplicates, reordered, foreign, altered } = verdict;
     // Exactly these words, for scripts.
     let summary = format!(
-        "written {written}, received {received}, lost {lost}, duplicates {duplicates}, reordered {reordered}"
+        "written {committed}, received {arrived}, lost {lost}, duplicates {duplicates}, reordered {reordered}"
     );
-    let summary = if verdict.is_good() { screen.green(&summary) } else { screen.red(&summary) };
-    let from_others = match phantoms {
+    let summary = if verdict.is_exact() { screen.green(&summary) } else { screen.red(&summary) };
+    let from_others = match foreign {
         0 => "none of their events arrived".to_owned(),
-        count => screen.red(&format!("{} events that nobody committed arrived", thousands(*count))),
+        count => screen.red(&format!("{} events that nobody committed arrived", thousands(*count as usize))),
     };
     let payloads = match altered {
         0 => "each with the topic, key and payload it was written with".to_owned(),
-        count => screen.red(&format!("{} with another topic, key or payload", thousands(*count))),
+        count => screen.red(&format!("{} with another topic, key or payload", thousands(*count as usize))),
     };
     screen.say(&format!(
         "\n{summary}

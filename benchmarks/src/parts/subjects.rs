@@ -86,7 +86,7 @@ pub async fn check_all(
     header: &'static str,
 ) -> anyhow::Result<Verdict> {
     let verdict = verify::read_as(&place.config().kafka, route, shape, committed, header).await?;
-    if !verdict.is_good() || verdict.duplicates > 0 {
+    if !verdict.is_exact() {
         bail!("the records are not what was committed: {verdict:?}");
     }
     Ok(verdict)
