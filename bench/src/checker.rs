@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn lost_event_is_found() {
-        let verdict = after(|records| drop(records.remove(1)));
+        let verdict = after(|records| _ = records.remove(1));
         assert_eq!(verdict, Verdict { arrived: 3, lost: 1, ..GOOD });
         assert!(!verdict.is_good());
         assert_eq!(after(Vec::clear), Verdict { arrived: 0, lost: 4, ..GOOD });
