@@ -12,9 +12,9 @@ ARG COMMIT="not known"
 ENV OUTBOX_RELAY_COMMIT=${COMMIT}
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --package pg-outbox-relay --bin outbox-relay \
-    && install -D -m 755 target/release/outbox-relay /out/outbox-relay \
-    && strip /out/outbox-relay
+    cargo build --release --locked --package pg-outbox-relay --package outbox-bench --bin outbox-relay --bin outbox-bench \
+    && install -D -m 755 --target-directory /out target/release/outbox-relay target/release/outbox-bench \
+    && strip /out/outbox-relay /out/outbox-bench
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="outbox-relay" \
@@ -24,7 +24,7 @@ LABEL org.opencontainers.image.title="outbox-relay" \
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=build /out/outbox-relay /usr/bin/outbox-relay
+COPY --from=build /out/outbox-relay /out/outbox-bench /usr/bin/
 # A user that owns nothing; by number, so that Kubernetes can see that it is not root.
 USER 65532:65532
 EXPOSE 10187

@@ -4,7 +4,6 @@
 //! puts them together.
 
 pub mod admin;
-pub mod bench;
 pub mod certificates;
 pub mod cli;
 pub mod config;

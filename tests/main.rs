@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
 mod bad_rows;
-mod bench;
 mod blocked_keys;
 mod check;
 mod claims;
@@ -12,7 +11,6 @@ mod contended_holds;
 mod content;
 mod crashes;
 mod dead_letters;
-mod demo;
 mod deployment;
 mod docs;
 mod doctor;

@@ -9,7 +9,7 @@ use outbox_relay::kafka::record;
 use outbox_relay::postgres::event::OutboxRow;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::partition;
-use outbox_relay::relay::publisher::{Producer, Publisher};
+use outbox_relay::relay::publisher::Producer;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
 

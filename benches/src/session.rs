@@ -115,7 +115,7 @@ impl Marking {
         batch.ask(&[ROWS; LANES]);
         let mut marks = Marks::new();
         marks.meet(ServerId { connection: 1, started_us: 1, backend: 1 });
-        marks.saw_holds(marks.epoch(), 1);
+        marks.saw_basis(marks.epoch(), 1);
         marks.fence().begin(i64::MAX, []);
         Marking { batch, lanes: Lane::all().collect(), marks }
     }

@@ -2,7 +2,7 @@
 
 use crate::world::World;
 use anyhow::{Context, ensure};
-use outbox_relay::bench::site::Site;
+use outbox_bench::site::Site;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 

@@ -7,7 +7,7 @@ use crate::machine;
 use crate::parts;
 use crate::results::Store;
 use anyhow::Context;
-use outbox_relay::bench::settings::Settings;
+use outbox_bench::settings::Settings;
 use std::path::PathBuf;
 
 pub struct World {

@@ -24,10 +24,16 @@ pub struct Completions {
 impl Completions {
     /// Runs it.
     pub fn run(self) -> Result<(), Failed> {
-        let mut script = Vec::new();
-        generate(self.shell, &mut super::command(), "outbox-relay", &mut script);
-        // clap_complete 4.6.11 writes the hyphen of the program's name in two ways, and bash finds no subcommand.
-        let script = String::from_utf8_lossy(&script).replace("outbox__subcmd__relay", "outbox__relay");
+        let script = script(self.shell, &mut super::command(), "outbox-relay");
         output::print(script.as_bytes()).map(|_| ())
     }
+}
+
+/// The completion script of a program with this command line and name.
+pub fn script(shell: Shell, command: &mut clap::Command, name: &str) -> String {
+    let mut script = Vec::new();
+    generate(shell, command, name, &mut script);
+    // clap_complete 4.6.11 writes the hyphen of the program's name in two ways, and bash finds no subcommand.
+    let (written, meant) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
+    String::from_utf8_lossy(&script).replace(&written, &meant)
 }

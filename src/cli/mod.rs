@@ -1,18 +1,16 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
-pub mod bench;
 pub mod blocked_keys;
 pub mod check_config;
-mod completions;
+pub mod completions;
 pub mod dead_letters;
-pub mod demo;
 pub mod doctor;
 pub mod exit;
 pub mod log;
 pub mod migrate;
 mod one_shot;
 mod operator;
-mod output;
+pub mod output;
 pub mod panic;
 pub mod pauses;
 pub mod reap;
@@ -21,7 +19,7 @@ pub mod run;
 mod selection;
 pub mod status;
 mod systemd;
-mod version;
+pub mod version;
 
 use crate::config::{self, Config, Findings};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -44,10 +42,6 @@ enum Command {
     Run(run::Run),
     /// Make or upgrade the tables of the outbox.
     Migrate(migrate::Migrate),
-    /// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
-    Demo(demo::Demo),
-    /// Measure how fast events reach Kafka here, and what limits it: nothing of yours is touched.
-    Bench(bench::Bench),
     /// Check the configuration, and with --connect what it leads to.
     CheckConfig(check_config::CheckConfig),
     /// Show how far behind the outbox is, what it waits for, and why.
@@ -122,8 +116,6 @@ pub fn main() -> ExitCode {
     let done = match arguments().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),
-        Command::Demo(demo) => demo.run(),
-        Command::Bench(bench) => bench.run(),
         Command::CheckConfig(check) => check.run(),
         Command::Status(status) => status.run(),
         Command::Doctor(doctor) => doctor.run(),

@@ -231,7 +231,7 @@ async fn wait_for_schema(
 }
 
 /// SIGTERM and SIGINT. One listener for the whole life of the process, so that none is missed between two waits.
-pub(super) struct Signals {
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     end_of_stdin: Option<oneshot::Receiver<()>>,
@@ -239,7 +239,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Listens from now on; a signal does not end the process by itself any more.
-    pub(super) fn new() -> Result<Signals, Failed> {
+    pub fn new() -> Result<Signals, Failed> {
         let open =
             |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
         let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
@@ -257,7 +257,7 @@ impl Signals {
     }
 
     /// The next one, or one that came meanwhile.
-    pub(super) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         let end_of_stdin = async {
             match &mut self.end_of_stdin {
                 Some(ended) => _ = ended.await,

@@ -307,7 +307,7 @@ impl Publisher for KafkaCluster {
 }
 
 /// What every client of the cluster shares: the user's properties, secrets read anew.
-pub(super) fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> {
+pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> {
     let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
     let mut config = ClientConfig::new();
     // Defaults of ours that the user may override.

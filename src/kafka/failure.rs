@@ -11,7 +11,7 @@ pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
 }
 
 /// A failure out of a client error. `what` says what was tried.
-pub(super) fn failure(what: &str, error: &KafkaError) -> Failure {
+pub fn failure(what: &str, error: &KafkaError) -> Failure {
     error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what}: {error}"))
 }
 

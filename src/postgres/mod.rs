@@ -3,7 +3,6 @@
 //! [`claim`] and `settle` are the cycle's two halves, [`statements`] their text; [`lookout`] is the scout's eye.
 
 pub mod acts;
-pub mod bench;
 pub mod blocked_keys;
 pub mod check;
 pub mod claim;

@@ -41,9 +41,9 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Every page of section 1, by the name of its file.
-pub fn pages() -> BTreeMap<String, String> {
-    let mut command = outbox_relay::cli::command().disable_help_subcommand(true);
+/// The page of a command line and of each of its commands, by the names of their files.
+pub fn pages(command: Command) -> BTreeMap<String, String> {
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut pages = BTreeMap::new();
     add(&command, &mut pages);
@@ -86,14 +86,17 @@ fn page(command: &Command, man: &Man) -> String {
             None => section("EXIT STATUS", paragraph.trim_start_matches("Exit codes: ")),
         });
     }
-    let top = !command.get_display_name().unwrap_or_default().contains("relay-");
+    let top = command.get_name() == MANUAL;
     if top {
         add(&list("EXIT STATUS", EXIT_STATUS));
         add(&list("ENVIRONMENT", ENVIRONMENT));
         add(&list("FILES", FILES));
     }
     let others = "outbox-relay.toml(5), systemctl(1), journalctl(1)";
-    add(&section("SEE ALSO", &if top { others.to_owned() } else { format!("outbox-relay(1), {others}") }));
+    add(&section(
+        "SEE ALSO",
+        &if top { format!("outbox-bench(1), {others}") } else { format!("outbox-relay(1), {others}") },
+    ));
     page
 }
 

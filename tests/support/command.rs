@@ -1,11 +1,30 @@
 //! The real binary as a person runs it: its arguments, output and exit code.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+/// The relay that cargo built with these tests. Another crate of the workspace finds it in the same target folder, where
+/// `cargo build` or the tests of the whole workspace put it.
+pub fn relay_binary() -> PathBuf {
+    if let Some(binary) = option_env!("CARGO_BIN_EXE_outbox-relay") {
+        return binary.into();
+    }
+    let test = std::env::current_exe().unwrap();
+    let binary = test.ancestors().nth(2).map(|folder| folder.join("outbox-relay")).unwrap();
+    assert!(binary.exists(), "{} is missing: run `cargo build` first", binary.display());
+    binary
+}
 
 /// The binary, and nothing of this environment that would change what it does.
 pub fn binary(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
+    let mut command = of_program(&relay_binary());
     command.args(args);
+    command
+}
+
+/// The same for any program.
+pub fn of_program(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY"] {
         command.env_remove(name);
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::command::{Ended, binary};
+use super::command::{Ended, of_program, relay_binary};
 use super::wait::wait_until;
 
 /// Longer than anything waits at default settings.
@@ -23,13 +23,21 @@ const LOG_LINES_SHOWN: usize = 60;
 /// `OUTBOX_RELAY_TEST_BINARY` names.
 #[derive(Clone)]
 pub struct Relay {
+    /// Instead of the relay, a program that reads the same configuration.
+    program: Option<PathBuf>,
     config: toml::Table,
     environment: Vec<(String, OsString)>,
 }
 
 impl Relay {
     pub fn new() -> Self {
-        Self { config: toml::Table::new(), environment: Vec::new() }
+        Self { program: None, config: toml::Table::new(), environment: Vec::new() }
+    }
+
+    /// Starts this program instead of the relay.
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = Some(program.into());
+        self
     }
 
     /// Sets one key, over whatever it was before.
@@ -91,7 +99,8 @@ impl Relay {
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
         let config = self.write_config(folder.path());
-        Ended::of(binary(command).envs(self.environment).arg("--config").arg(&config))
+        let program = self.program.unwrap_or_else(relay_binary);
+        Ended::of(of_program(&program).args(command).envs(self.environment).arg("--config").arg(&config))
     }
 
     /// Starts a command, with `--config` added, and does not wait for anything.
@@ -102,9 +111,9 @@ impl Relay {
         let config = folder.path().join("relay.toml");
         let named = self.set("postgres", "application_name", name.clone());
         std::fs::write(&config, toml::to_string(&named.config).unwrap()).unwrap();
-        let built = || env!("CARGO_BIN_EXE_outbox-relay").into();
-        let binary = std::env::var_os("OUTBOX_RELAY_TEST_BINARY").unwrap_or_else(built);
-        let process = Command::new(binary)
+        let tested = || std::env::var_os("OUTBOX_RELAY_TEST_BINARY").map_or_else(relay_binary, PathBuf::from);
+        let program = named.program.unwrap_or_else(tested);
+        let process = Command::new(program)
             .args(command)
             .envs(named.environment)
             .arg("--config")

@@ -7,7 +7,7 @@ use crate::figures::Of;
 use crate::results::{Outcome, Results};
 use crate::size::Size;
 use crate::world::World;
-use outbox_relay::bench::place::Place;
+use outbox_bench::place::Place;
 
 const BEST: Tuning = Tuning::DEFAULT;
 const TUNINGS: [Tuning; 8] = [

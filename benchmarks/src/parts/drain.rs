@@ -7,8 +7,8 @@ use crate::debezium::connect::Connect;
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
-use outbox_relay::bench::Shape;
-use outbox_relay::bench::place::Place;
+use outbox_bench::Shape;
+use outbox_bench::place::Place;
 
 /// `max.batch.size` of Debezium. Each is tried, and the best one is what the relay is compared with.
 const BATCHES: [u32; 3] = [4_096, 8_192, 16_384];

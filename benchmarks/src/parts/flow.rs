@@ -8,11 +8,11 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_relay::bench::flow::{self, Flow};
-use outbox_relay::bench::place::Place;
-use outbox_relay::bench::relay::Relay;
-use outbox_relay::bench::writers::Work;
-use outbox_relay::postgres::bench::load;
+use outbox_bench::flow::{self, Flow};
+use outbox_bench::place::Place;
+use outbox_bench::postgres::load;
+use outbox_bench::relay::Relay;
+use outbox_bench::writers::Work;
 use std::time::Duration;
 
 const WRITERS: u64 = 8;
@@ -79,7 +79,7 @@ async fn beside_debezium(
 /// Fails if something was lost, repeated or out of order.
 fn note(figures: &mut Figures, name: &str, flow: &Flow) -> anyhow::Result<()> {
     let verdict = &flow.verdict;
-    ensure!(verdict.is_good() && verdict.duplicates == 0, "{name}: not what was committed: {verdict:?}");
+    ensure!(verdict.is_exact(), "{name}: not what was committed: {verdict:?}");
     let rates = [("written", flow.written_rows_per_second), ("delivered", flow.delivered_rows_per_second)];
     for (what, rate) in rates {
         eprintln!("  {name}: {what} {}", Unit::RowsPerSecond.show(rate));

@@ -6,8 +6,8 @@ use crate::figures::Unit;
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
-use outbox_relay::bench::place::Place;
-use outbox_relay::postgres::bench::writer::Snapshot;
+use outbox_bench::place::Place;
+use outbox_bench::postgres::writer::Snapshot;
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let shape = reference(size.rows(3_000_000));

@@ -7,10 +7,10 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_relay::bench::place::{Place, Route};
-use outbox_relay::bench::relay::Relay;
-use outbox_relay::bench::subject::Subject;
-use outbox_relay::postgres::bench::load;
+use outbox_bench::place::{Place, Route};
+use outbox_bench::postgres::load;
+use outbox_bench::relay::Relay;
+use outbox_bench::subject::Subject;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 

@@ -5,8 +5,8 @@ use crate::figures::Unit;
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
-use outbox_relay::bench::Shape;
-use outbox_relay::bench::place::Place;
+use outbox_bench::Shape;
+use outbox_bench::place::Place;
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let place = Place::create(world.settings()).await?;

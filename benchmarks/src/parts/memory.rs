@@ -5,8 +5,8 @@ use crate::figures::Unit;
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
-use outbox_relay::bench::Shape;
-use outbox_relay::bench::place::Place;
+use outbox_bench::Shape;
+use outbox_bench::place::Place;
 
 /// A topic takes records of 1 MiB by default, and key, headers and framing are of the record.
 const NEARLY_A_MIB: usize = (1 << 20) - 1_024;

@@ -7,8 +7,8 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::Context;
-use outbox_relay::bench::place::Place;
-use outbox_relay::bench::settings::Settings;
+use outbox_bench::place::Place;
+use outbox_bench::settings::Settings;
 use std::time::Duration;
 
 /// One way.

@@ -6,8 +6,8 @@ use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
-use outbox_relay::bench::place::Place;
-use outbox_relay::postgres::bench::load;
+use outbox_bench::place::Place;
+use outbox_bench::postgres::load;
 
 /// In each run: what the reaper finds if it looks once a minute, as it does by default, and 2,000 rows are sent in a second.
 const ROWS_REAPED: u64 = 120_000;

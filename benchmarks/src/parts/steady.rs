@@ -8,12 +8,12 @@ use crate::results::Outcome;
 use crate::size::Size;
 use crate::world::World;
 use anyhow::ensure;
-use outbox_relay::bench::idle;
-use outbox_relay::bench::place::Place;
-use outbox_relay::bench::relay::Relay;
-use outbox_relay::bench::steady::{self, Pace, Steady};
-use outbox_relay::bench::subject::Subject;
-use outbox_relay::postgres::bench::load;
+use outbox_bench::idle;
+use outbox_bench::place::Place;
+use outbox_bench::postgres::load;
+use outbox_bench::relay::Relay;
+use outbox_bench::steady::{self, Pace, Steady};
+use outbox_bench::subject::Subject;
 use std::time::Duration;
 
 const PACES: [(&str, u64); 3] = [("100 rows/s", 100), ("1,000 rows/s", 1_000), ("5,000 rows/s", 5_000)];
@@ -110,7 +110,7 @@ async fn idle(
 /// Fails if something was lost, repeated or out of order.
 fn note(figures: &mut Figures, name: &str, steady: &Steady) -> anyhow::Result<()> {
     let verdict = &steady.verdict;
-    ensure!(verdict.is_good() && verdict.duplicates == 0, "{name}: not what was committed: {verdict:?}");
+    ensure!(verdict.is_exact(), "{name}: not what was committed: {verdict:?}");
     let latency = &steady.latency;
     eprintln!("  {name}: p50 {:.1} ms, p99 {:.1} ms", latency.p50_ms, latency.p99_ms);
     for (quantile, ms) in [("p50", latency.p50_ms), ("p99", latency.p99_ms), ("p99.9", latency.p999_ms)] {

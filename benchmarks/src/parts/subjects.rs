@@ -4,13 +4,13 @@ use crate::debezium::connect::Connect;
 use crate::debezium::{self, Debezium, Tuning};
 use crate::figures::{Figures, Unit};
 use anyhow::bail;
-use outbox_relay::bench::drain::{self, Drain};
-use outbox_relay::bench::place::{Place, Route};
-use outbox_relay::bench::relay::Relay;
-use outbox_relay::bench::settings::Settings;
-use outbox_relay::bench::usage::Usage;
-use outbox_relay::bench::verify::{self, Committed, Verdict};
-use outbox_relay::bench::{BenchError, Shape};
+use outbox_bench::drain::{self, Drain};
+use outbox_bench::place::{Place, Route};
+use outbox_bench::relay::Relay;
+use outbox_bench::settings::Settings;
+use outbox_bench::usage::Usage;
+use outbox_bench::verify::{self, Committed, Verdict};
+use outbox_bench::{BenchError, Shape};
 use outbox_relay::kafka::record::EVENT_ID;
 
 /// Makes the topics of a measurement: one of 12 partitions, or many of one.
@@ -86,7 +86,7 @@ pub async fn check_all(
     header: &'static str,
 ) -> anyhow::Result<Verdict> {
     let verdict = verify::read_as(&place.config().kafka, route, shape, committed, header).await?;
-    if !verdict.is_good() || verdict.duplicates > 0 {
+    if !verdict.is_exact() {
         bail!("the records are not what was committed: {verdict:?}");
     }
     Ok(verdict)

@@ -1,0 +1,261 @@
+//! The command line: measures how fast the relay is here, and what limits it.
+
+mod table;
+
+use crate::checker::Verdict;
+use crate::place::Place;
+use crate::plan::{self, PARTS, Part, Plan};
+use crate::program;
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::site::Site;
+use crate::{BYTES_LEAST, BenchError, Shape};
+use anyhow::anyhow;
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use clap_complete::Shell;
+use outbox_relay::cli::exit::Failed;
+use outbox_relay::cli::run::Signals;
+use outbox_relay::cli::{ConfigFile, block_on, completions, output, panic, version};
+use outbox_relay::relay::failure::{FailureKind, FaultKind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The name of the program.
+const NAME: &str = "outbox-bench";
+
+/// Measure how fast events reach Kafka, and what limits it.
+#[derive(Debug, Parser)]
+#[command(name = NAME, version, max_term_width = 100, after_help = "\
+It works in a schema that it makes for itself in the configured database, outbox_bench_ and eight digits, and on topics \
+of its own, named after it behind the fixed beginning of [outbox] topic. The configured outbox and its topics are neither \
+read nor written. Schema and topics are removed at the end, on Ctrl-C and after an error too; what a run leaves behind that \
+was killed is named and removed by the next one. The role needs CREATE on the database, and the Kafka user the rights to \
+create, write, read and delete these topics; OUTBOX_RELAY__POSTGRES__URL names another role. It loads both servers fully \
+for a minute or two: not for production at its busiest hour.
+
+What is measured, with --only some of it:
+  idle     CPU of a relay that has nothing to do, and of Postgres beside it
+  limits   each half of the relay alone: claim and settle without Kafka, produce without Postgres
+  drain    --rows rows that wait, marked and deleted
+  flow     8 writers at full speed for --seconds, without and with a relay
+  steady   100, 1,000 and 5,000 rows/s for --seconds: from the answer to COMMIT until a consumer has the record
+  held     the drain while a transaction holds a snapshot open, as a backup does
+  hot-key  the drain with all rows of one key, and with half of them
+
+Units: rows/s; CPU in microseconds a row (user and system), or in % of one core; memory in MiB, the most that was resident; \
+latency in milliseconds, p99.9 being what one row in a thousand exceeds. `of limit` compares a drain with the lowest of: \
+claim and settle alone, produce alone, and the CPU of all cores by what a row costs relay, Postgres and Kafka together. CPU \
+and memory of Postgres and Kafka are those of their processes on this machine, if they are to be seen; what else the \
+machine does slows everything.
+
+Every record is read again, and compared with what was committed. --json prints the same as one object: its `format` \
+is 1 as long as no field changes its meaning; fields may be added.
+
+Examples:
+  outbox-bench --config config.toml
+  outbox-bench --config config.toml --only drain,steady --rows 2000000 --payload 1024
+  OUTBOX_RELAY__RELAY__WORKERS=6 outbox-bench --config config.toml --only drain --json
+
+Exit codes: 0 measured, everything arrived and in order; 1 it did not, or the measurement failed; 2 usage, 69 Postgres or \
+Kafka cannot be reached, 78 the configuration is invalid, a right is missing, or outbox-relay was not found.")]
+struct Bench {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Measure only these, separated by commas.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    only: Vec<Chosen>,
+    /// Rows of each drain.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    rows: u64,
+    /// Different keys; each row has one of them by chance.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    keys: u64,
+    /// Bytes of each payload, exactly: JSON, about half of it random.
+    #[arg(long, value_name = "BYTES", default_value_t = 246, value_parser = payload)]
+    payload: usize,
+    /// Partitions of each scratch topic.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(i32).range(1..=1_000))]
+    partitions: i32,
+    /// How long a steady rate, a flow and an idle relay are measured.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// The outbox-relay program to measure; by default the one next to this program, then the one in PATH.
+    #[arg(long, value_name = "PATH")]
+    relay: Option<PathBuf>,
+    /// Print a completion script for this shell, and exit.
+    #[arg(long, value_name = "SHELL", exclusive = true)]
+    completions: Option<Shell>,
+}
+
+/// A part, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Chosen {
+    Idle,
+    Limits,
+    Drain,
+    Flow,
+    Steady,
+    Held,
+    HotKey,
+}
+
+/// The command line as it is documented: the manual page and the completions are generated from it.
+pub fn command() -> clap::Command {
+    Bench::command()
+}
+
+/// Runs the program, and returns its exit code.
+pub fn main() -> ExitCode {
+    panic::abort_on_panic();
+    let matches = command().long_version(version::long()).get_matches();
+    let bench = Bench::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match bench.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => failed.report(),
+    }
+}
+
+impl Bench {
+    fn run(self) -> Result<(), Failed> {
+        if let Some(shell) = self.completions {
+            let script = completions::script(shell, &mut command(), NAME);
+            return output::print(script.as_bytes()).map(|_| ());
+        }
+        self.config.load()?;
+        let settings = Settings::new(program::find(self.relay.as_deref())?, self.config.path());
+        let report = block_on(bench(settings, &self.plan()))??;
+        let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };
+        output::print(text.as_bytes())?;
+        if report.verdicts().all(Verdict::is_good) {
+            Ok(())
+        } else {
+            Err(Failed::Failure(anyhow!("what arrived is not what was committed")))
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        let only: Vec<Part> = self.only.iter().map(|chosen| chosen.part()).collect();
+        Plan {
+            parts: if only.is_empty() { PARTS.to_vec() } else { only },
+            shape: Shape {
+                rows: self.rows,
+                keys: self.keys,
+                payload_bytes: self.payload,
+                topics: 1,
+                hot_share: 0.0,
+            },
+            partitions: self.partitions,
+            time: Duration::from_secs(self.seconds),
+        }
+    }
+}
+
+impl Chosen {
+    fn part(self) -> Part {
+        match self {
+            Chosen::Idle => Part::Idle,
+            Chosen::Limits => Part::Limits,
+            Chosen::Drain => Part::Drain,
+            Chosen::Flow => Part::Flow,
+            Chosen::Steady => Part::Steady,
+            Chosen::Held => Part::Held,
+            Chosen::HotKey => Part::HotKey,
+        }
+    }
+}
+
+/// What a record may hold at librdkafka's default, with room for the rest of it.
+fn payload(text: &str) -> Result<usize, String> {
+    const MOST: usize = 990_000;
+    let bytes: usize = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    if (BYTES_LEAST..=MOST).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("{bytes} is not from {BYTES_LEAST} to {MOST}"))
+    }
+}
+
+async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
+    let mut signals = Signals::new()?;
+    let site = tokio::select! {
+        site = arrive(settings) => site?,
+        () = signals.next() => return Err(interrupted()),
+    };
+    let place = Place::make(site).await?;
+    let measured = tokio::select! {
+        measured = plan::run(&place, plan, &say) => measured.map_err(Failed::from),
+        () = signals.next() => Err(interrupted()),
+    };
+    // However it ended. A second signal is taken for what it is.
+    let schema = place.schema().to_owned();
+    let removed = tokio::select! {
+        removed = place.remove() => removed.map_err(Failed::from),
+        () = signals.next() => Err(Failed::Failure(anyhow!(
+            "interrupted while the schema and the topics were being removed: the next run names and removes what is left"
+        ))),
+    };
+    if removed.is_ok() {
+        say(&format!("removed the schema {schema} and its topics"));
+    }
+    match (measured, removed) {
+        (Ok(report), Ok(())) => Ok(report),
+        (Err(failed), Ok(())) | (Ok(_), Err(failed)) => Err(failed),
+        (Err(failed), Err(left)) => {
+            left.report();
+            Err(failed)
+        }
+    }
+}
+
+/// Connects, and clears away what was left behind.
+async fn arrive(settings: Settings) -> Result<Site, BenchError> {
+    let site = Site::connect(settings).await?;
+    for leftover in site.leftovers().await? {
+        let topics = output::counted(leftover.topics.len() as u64, "topic");
+        say(&format!("a run that was killed has left the schema {} and {topics}: removing", leftover.schema));
+        if let Err(error) = site.remove(&leftover).await {
+            say(&format!("not removed: {error}"));
+        }
+    }
+    Ok(site)
+}
+
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+fn interrupted() -> Failed {
+    Failed::Failure(anyhow!("interrupted"))
+}
+
+impl From<BenchError> for Failed {
+    fn from(error: BenchError) -> Failed {
+        let unavailable = match &error {
+            BenchError::Postgres(fault) => fault.kind == FaultKind::Unavailable,
+            BenchError::Kafka(failure) => {
+                matches!(failure.kind, FailureKind::Cluster | FailureKind::Unknown)
+            }
+            _ => false,
+        };
+        match error {
+            BenchError::Configuration(_) => Failed::Configuration(error.into()),
+            _ if unavailable => Failed::Unavailable(error.into()),
+            _ => Failed::Failure(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_can_be_chosen() {
+        let chosen: Vec<Part> = Chosen::value_variants().iter().map(|chosen| chosen.part()).collect();
+        assert_eq!(chosen, PARTS);
+    }
+}

@@ -1,0 +1,4 @@
+//! Everything that is Kafka: scratch topics, and a consumer that is independent of the relay.
+
+pub mod consume;
+pub mod topics;

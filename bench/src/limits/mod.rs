@@ -1,0 +1,202 @@
+//! What each half of the relay can do alone: the rows that Postgres gives and settles when Kafka costs nothing, and the
+//! rows that Kafka takes when Postgres costs nothing.
+//!
+//! Both run the relay's own code, scout, workers and cycle, in this process, with one of its two sides replaced.
+
+mod publisher;
+mod supply;
+
+use super::drain::rate;
+use super::error::BenchError;
+use super::place::{Place, Route};
+use super::usage::{Meter, Party, Reading, Usage};
+use crate::postgres::load::Shape;
+use outbox_relay::config::{Config, OnSent};
+use outbox_relay::kafka::cluster::KafkaCluster;
+use outbox_relay::postgres::claim::PostgresOutbox;
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::lookout::PostgresLookout;
+use outbox_relay::postgres::statements::Statements;
+use outbox_relay::relay::marks::Marks;
+use outbox_relay::relay::outbox::Outbox;
+use outbox_relay::relay::publisher::Publisher;
+use outbox_relay::relay::scout::{Lookout, Scout};
+use outbox_relay::relay::stats::Stats;
+use outbox_relay::relay::{Relay, worker};
+use outbox_relay::supervisor;
+use publisher::AtOnce;
+use serde::Serialize;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use supply::Supply;
+use tokio::task::JoinSet;
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// What Kafka is given: so many batches by each worker, but not more bytes.
+const BATCHES: u64 = 20;
+const PRODUCE_BYTES_MAX: u64 = 256 << 20;
+/// What a row has beside its payload in memory, in bytes, about.
+const ROW_OVERHEAD: usize = 150;
+
+/// What one half can do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// Rows that it was measured with: all but those of the first batches, in which connections are made.
+    pub rows: u64,
+    /// How long these took.
+    pub seconds: f64,
+    /// Rows by seconds.
+    pub rows_per_second: f64,
+    /// What the parties used: the relay's code, and the server that it works with.
+    pub usage: Vec<Usage>,
+}
+
+/// Claims, reads and settles what is in the outbox, with a publisher that acknowledges at once.
+///
+/// # Errors
+///
+/// Postgres fails.
+pub async fn claim_and_settle(
+    place: &Place,
+    route: &Route,
+    on_sent: OnSent,
+    shape: &Shape,
+) -> Result<Limit, BenchError> {
+    let config = configured(place, route)?;
+    let stats = Arc::new(Stats::new());
+    let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(&stats))?;
+    let facts = supervisor::check_schema(&config, &database)
+        .await
+        .map_err(|error| BenchError::Configuration(error.to_string()))?;
+    let relay = Rc::new(relay(AtOnce { partitions: route.partitions as u32 }, &config, &stats));
+    let statements = Statements::new(
+        &config.outbox.table,
+        facts.payload,
+        on_sent,
+        &config.outbox.topic,
+        1_000_000, // librdkafka's message.max.bytes; no row of ours is near it
+    );
+    let statements = Rc::new(statements);
+    let worker = |_| {
+        let (database, statements) = (database.clone(), Rc::clone(&statements));
+        PostgresOutbox::new(database, statements, config.relay.takeover_timeout, facts.server_version_num)
+    };
+    let outboxes = (0..config.relay.workers).map(worker).collect();
+    let table = config.outbox.table.quoted();
+    let lookout = PostgresLookout::new(database.clone(), Rc::clone(&statements), table);
+    let server = place.parties().postgres.clone().ok();
+    // Without its first batches, if enough of them are left.
+    let round = round(&config, shape);
+    let first = if shape.rows >= 4 * round { round } else { 0 };
+    run(relay, outboxes, lookout, server, first..shape.rows).await
+}
+
+/// Publishes rows that are made in memory.
+///
+/// # Errors
+///
+/// Kafka fails.
+pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limit, BenchError> {
+    let config = configured(place, route)?;
+    let stats = Arc::new(Stats::new());
+    let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?;
+    let relay = Rc::new(relay(cluster, &config, &stats));
+    let round = round(&config, shape);
+    let bytes = (shape.payload_bytes + ROW_OVERHEAD) as u64;
+    let rows = (BATCHES * round).min(PRODUCE_BYTES_MAX / bytes).max(2 * round);
+    let supply = Supply::new(&Shape { rows, ..*shape });
+    let outboxes = (0..config.relay.workers).map(|_| supply.outbox()).collect();
+    let server = place.parties().kafka.clone().ok();
+    run(relay, outboxes, supply.lookout(), server, round..rows).await
+}
+
+/// Rows of one batch of each worker.
+fn round(config: &Config, shape: &Shape) -> u64 {
+    let fit = config.relay.batch_bytes.as_usize() / (shape.payload_bytes + ROW_OVERHEAD);
+    (config.relay.workers * config.relay.batch_size.min(fit).max(1)) as u64
+}
+
+fn configured(place: &Place, route: &Route) -> Result<Config, BenchError> {
+    place.settings().clone().with("outbox", "topic", route.template()).load()
+}
+
+fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {
+    let bounds = supervisor::limits(config);
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    Relay::new(publisher, config.outbox.topic.clone(), bounds, marks, Arc::clone(stats))
+}
+
+/// Runs scout and workers until nothing is left. What is measured begins when the first ones of `rows` are settled.
+async fn run<O: Outbox + 'static, P: Publisher + 'static>(
+    relay: Rc<Relay<P>>,
+    outboxes: Vec<O>,
+    lookout: impl Lookout + 'static,
+    server: Option<Party>,
+    rows: Range<u64>,
+) -> Result<Limit, BenchError> {
+    let mut parties = vec![Party::this_process("relay")];
+    parties.extend(server);
+    let meter = Meter::start(parties);
+    relay.gate.open();
+    let mut tasks = JoinSet::new();
+    for (number, outbox) in (1..).zip(outboxes) {
+        tasks.spawn_local(worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new()));
+    }
+    let scout = Scout::new(Rc::clone(&relay), lookout, fastrand::Rng::new());
+    // A set, so that it ends with this future.
+    let mut scouting = JoinSet::new();
+    scouting.spawn_local(scout.drain());
+    let watched = watch(&relay, &meter, rows).await;
+    relay.board.stop();
+    while tasks.join_next().await.is_some() {}
+    if let Some(Ok(scouted)) = scouting.join_next().await {
+        scouted?;
+    }
+    let Watched { first, began, last, ended } = watched?;
+    let (rows, seconds) = (last - first, (ended.at - began.at).as_secs_f64());
+    Ok(Limit {
+        rows,
+        seconds,
+        rows_per_second: rate(rows as f64, seconds),
+        usage: meter.used(&began, &ended, rows),
+    })
+}
+
+struct Watched {
+    /// So many rows were settled when the count began.
+    first: u64,
+    began: Reading,
+    last: u64,
+    ended: Reading,
+}
+
+/// From the settlement of the first rows to that of the last.
+async fn watch<P>(relay: &Relay<P>, meter: &Meter, rows: Range<u64>) -> Result<Watched, BenchError> {
+    let (mut began, mut changed) = (None, (Instant::now(), 0));
+    loop {
+        let settled = relay.stats.published.get();
+        if settled > changed.1 {
+            changed = (Instant::now(), settled);
+        }
+        if began.is_none() && settled >= rows.start {
+            began = Some((settled, meter.read()));
+        }
+        if let Some((first, began)) = began.as_ref().filter(|_| settled >= rows.end) {
+            let (first, began) = (*first, began.clone());
+            return Ok(Watched { first, began, last: settled, ended: meter.read() });
+        }
+        if relay.board.is_stopped() || changed.0.elapsed() > SILENCE_MAX {
+            let why = match (relay.gate.reason(), relay.stats.not_ready()) {
+                (Some(failure), _) => failure.to_string(),
+                (None, Some(reason)) => reason,
+                (None, None) => "nothing more was settled".to_owned(),
+            };
+            return Err(BenchError::Subject(format!("{settled} of {} rows were settled: {why}", rows.end)));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

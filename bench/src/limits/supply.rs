@@ -1,0 +1,221 @@
+//! An outbox in memory: it has so many rows, and settles for nothing.
+
+use crate::postgres::load::Shape;
+use outbox_relay::relay::event::{Event, Payload};
+use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
+use std::cell::Cell;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// Different payloads; more would only fill the processor's cache, which rows from a socket do not either.
+const PAYLOADS: u64 = 512;
+const KEYS_MAX: u64 = 10_000;
+const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
+
+/// The rows that are left, shared by all workers.
+#[derive(Clone)]
+pub(super) struct Supply(Rc<Stock>);
+
+struct Stock {
+    left: Cell<u64>,
+    next: Cell<i64>,
+    kinds: Vec<Box<[u8]>>,
+    keys: Vec<Box<[u8]>>,
+    payloads: Vec<Box<[u8]>>,
+}
+
+/// A row that was never in a table.
+pub(super) struct MadeRow {
+    stock: Rc<Stock>,
+    id: i64,
+    lane: Lane,
+    key: u32,
+    event_id: Uuid,
+}
+
+pub(super) struct MadeOutbox(Supply);
+
+pub(super) struct MadeClaim {
+    supply: Supply,
+    lanes: Vec<Lane>,
+    rows_left: usize,
+}
+
+pub(super) struct MadeLookout(Supply);
+
+impl Supply {
+    /// The rows of this shape.
+    pub(super) fn new(shape: &Shape) -> Supply {
+        let bytes = |text: String| text.into_bytes().into_boxed_slice();
+        let keys = shape.keys.min(KEYS_MAX);
+        Supply(Rc::new(Stock {
+            left: Cell::new(shape.rows),
+            next: Cell::new(1),
+            kinds: shape.kinds().into_iter().map(bytes).collect(),
+            keys: (0..keys).map(|key| bytes(format!("order-{key}"))).collect(),
+            payloads: (0..PAYLOADS).map(|number| bytes(shape.sample(number))).collect(),
+        }))
+    }
+
+    pub(super) fn outbox(&self) -> MadeOutbox {
+        MadeOutbox(self.clone())
+    }
+
+    pub(super) fn lookout(&self) -> MadeLookout {
+        MadeLookout(self.clone())
+    }
+
+    fn take(&self, lane: Lane) -> Option<MadeRow> {
+        let stock = &self.0;
+        stock.left.set(stock.left.get().checked_sub(1)?);
+        let id = stock.next.replace(stock.next.get() + 1);
+        Some(MadeRow {
+            stock: Rc::clone(stock),
+            id,
+            lane,
+            key: fastrand::u32(..stock.keys.len() as u32),
+            event_id: uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid(),
+        })
+    }
+}
+
+impl Event for MadeRow {
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn event_id(&self) -> Uuid {
+        self.event_id
+    }
+
+    fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    fn aggregate_type(&self) -> &[u8] {
+        &self.stock.kinds[self.key as usize % self.stock.kinds.len()]
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.stock.keys[self.key as usize]
+    }
+
+    fn event_type(&self) -> &[u8] {
+        b"OrderPlaced"
+    }
+
+    fn payload(&self) -> Payload<'_> {
+        Payload::Bytes(&self.stock.payloads[self.id as usize % self.stock.payloads.len()])
+    }
+
+    fn headers(&self) -> Option<&[u8]> {
+        None
+    }
+
+    fn created_at_us(&self) -> i64 {
+        0
+    }
+
+    fn size(&self) -> usize {
+        self.stock.payloads[0].len() + 100
+    }
+}
+
+impl Outbox for MadeOutbox {
+    type Event = MadeRow;
+    type Claim<'a> = MadeClaim;
+
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<MadeClaim, Fault> {
+        let rows_left = promptly.map_or(0, |read| read.rows_max);
+        Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left })
+    }
+}
+
+impl Claim for MadeClaim {
+    type Event = MadeRow;
+
+    fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    fn server(&self) -> ServerId {
+        SERVER
+    }
+
+    async fn read(&mut self, read: &Read) -> Result<(), Fault> {
+        self.rows_left = read.rows_max;
+        Ok(())
+    }
+
+    async fn next_slice(
+        &mut self,
+        rows_max: usize,
+        bytes_max: usize,
+        rows: &mut Vec<MadeRow>,
+    ) -> Result<Slice, Fault> {
+        let lane = self.lanes[0];
+        let (mut bytes, mut complete) = (0, false);
+        for _ in 0..rows_max.min(self.rows_left) {
+            if bytes > bytes_max {
+                break;
+            }
+            let Some(row) = self.supply.take(lane) else {
+                complete = true;
+                break;
+            };
+            bytes += row.size();
+            rows.push(row);
+            self.rows_left -= 1;
+        }
+        let end = match (complete, self.rows_left) {
+            (true, _) => End::Complete,
+            (false, 0) => End::Cut,
+            (false, _) if bytes > bytes_max => End::Cut,
+            (false, _) => End::More,
+        };
+        Ok(Slice { hold_version: 0, basis: 0, end })
+    }
+
+    async fn head(&mut self, _: &Read) -> Result<Head<MadeRow>, Fault> {
+        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn settle(self, _: &Settlement<'_, MadeRow>) -> Result<Settled, Fault> {
+        Ok(Settled::All)
+    }
+
+    async fn release(self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl Lookout for MadeLookout {
+    async fn look(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Sighting, Fault> {
+        let stock = &self.0.0;
+        let first_unsent = if stock.left.get() == 0 {
+            Vec::new()
+        } else {
+            lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
+        };
+        Ok(Sighting { server: SERVER, first_unsent })
+    }
+
+    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+        Ok((SERVER, Vec::new()))
+    }
+
+    async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
+        Ok(self.0.0.left.get() as i64)
+    }
+
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+        Ok(Oldest::default())
+    }
+}

@@ -1,0 +1,241 @@
+//! Where is measured: a scratch schema of the user's database and scratch topics of the user's cluster. Nothing else is
+//! read or written, and all of it is gone afterwards.
+
+use super::error::BenchError;
+use super::parties::{self, Parties};
+use super::settings::Settings;
+use super::site::Site;
+use crate::kafka::topics::Topics;
+use crate::postgres::about::Server;
+use crate::postgres::load::{self, Prepared, Shape};
+use crate::postgres::schema::{PREFIX, Schema};
+use outbox_relay::config::{self, Config};
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::table::TableName;
+use outbox_relay::relay::failure::{Failure, FailureKind};
+use outbox_relay::relay::stats::Stats;
+use pg_outbox::topic::TopicTemplate;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// A scratch schema and the topics that were made for it.
+pub struct Place {
+    settings: Settings,
+    config: Config,
+    database: Database,
+    schema: Schema,
+    topics: Topics,
+    /// Those that exist, or may.
+    made: RefCell<Vec<String>>,
+    /// How many were asked for, so that no name is used twice: Kafka deletes a topic in its own time.
+    routes: Cell<u32>,
+    server: Server,
+    parties: Parties,
+}
+
+/// The topics of one measurement.
+#[derive(Clone, Debug)]
+pub struct Route {
+    template: TopicTemplate,
+    /// Their names, in the order of [`Shape::kinds`].
+    pub topics: Vec<String>,
+    /// Partitions of each.
+    pub partitions: i32,
+}
+
+impl Place {
+    /// Connects, and makes the schema.
+    ///
+    /// # Errors
+    ///
+    /// As [`Site::connect`] and [`Place::make`].
+    pub async fn create(settings: Settings) -> Result<Place, BenchError> {
+        Place::make(Site::connect(settings).await?).await
+    }
+
+    /// Makes the schema; topics are made when they are needed. To be waited for to its end: a schema that is made when
+    /// the future is dropped is left behind.
+    ///
+    /// # Errors
+    ///
+    /// The role may not make a schema, or Postgres fails.
+    pub async fn make(site: Site) -> Result<Place, BenchError> {
+        let Site { settings, config, database, topics, server } = site;
+        let name = format!("{PREFIX}{:08x}", fastrand::u32(..));
+        let schema = Schema::create(database.clone(), name).await?;
+        let settings = settings
+            .with("outbox", "table", schema.outbox().to_string())
+            .with("postgres", "application_name", "outbox-bench")
+            .with("admin", "listen", "127.0.0.1:0")
+            .with("log", "level", "info")
+            .with("log", "format", "text");
+        let parties = parties::find(&server, &config.kafka.bootstrap_servers);
+        let (made, routes) = (RefCell::default(), Cell::new(0));
+        Ok(Place { settings, config, database, schema, topics, made, routes, server, parties })
+    }
+
+    /// The user's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The settings of a relay that works here, but for the topic.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Connections for the measuring side.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// The name of the schema.
+    pub fn schema(&self) -> &str {
+        self.schema.name()
+    }
+
+    /// The scratch outbox.
+    pub fn table(&self) -> TableName {
+        self.schema.outbox()
+    }
+
+    /// Looks at topics.
+    pub fn topics(&self) -> &Topics {
+        &self.topics
+    }
+
+    /// What the server says of itself.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The processes of Postgres and Kafka, where they are in sight.
+    pub fn parties(&self) -> &Parties {
+        &self.parties
+    }
+
+    /// Makes the topics of a measurement: new ones, so that each begins empty.
+    ///
+    /// # Errors
+    ///
+    /// Kafka refuses to make them.
+    pub async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route, BenchError> {
+        let number = self.routes.replace(self.routes.get() + 1);
+        let template = scratch_template(&self.config.outbox.topic, self.schema.name(), number)?;
+        let topics: Vec<String> = shape.kinds().iter().map(|kind| template.topic(kind)).collect();
+        for topic in &topics {
+            self.schema.note_topic(topic, &self.config.kafka.bootstrap_servers).await?;
+            self.made.borrow_mut().push(topic.clone());
+        }
+        self.topics.create(&topics, partitions).await.map_err(refused)?;
+        Ok(Route { template, topics, partitions })
+    }
+
+    /// Deletes the topics of a measurement.
+    ///
+    /// # Errors
+    ///
+    /// Kafka does not delete them. They are still known, and [`Place::remove`] tries again.
+    pub async fn close(&self, route: Route) -> Result<(), BenchError> {
+        self.topics.delete(&route.topics).await?;
+        for topic in &route.topics {
+            self.schema.forget_topic(topic).await?;
+            self.made.borrow_mut().retain(|known| known != topic);
+        }
+        Ok(())
+    }
+
+    /// Empties the outbox, inserts a load, and does what a server does with rows in time. No relay may run here.
+    ///
+    /// # Errors
+    ///
+    /// Postgres fails.
+    pub async fn fill(&self, shape: &Shape) -> Result<Prepared, BenchError> {
+        let table = self.table();
+        load::empty(&self.database, &table).await?;
+        load::fill(&self.database, &table, shape).await?;
+        Ok(load::prepare(&self.database, &table).await?)
+    }
+
+    /// How many rows are unsent.
+    ///
+    /// # Errors
+    ///
+    /// Postgres fails.
+    pub async fn unsent(&self) -> Result<i64, BenchError> {
+        Ok(load::unsent(&self.database, &self.table()).await?)
+    }
+
+    /// Deletes the topics and drops the schema. What is measured has to be ended before.
+    ///
+    /// # Errors
+    ///
+    /// Something is left, which the error names; the next run offers to remove it.
+    pub async fn remove(self) -> Result<(), BenchError> {
+        let Place { config, database, schema, topics, made, .. } = self;
+        // Connections may be in the middle of something that was given up; only their end ends it.
+        drop(database);
+        let name = schema.name().to_owned();
+        topics.delete(&made.into_inner()).await.map_err(|failure| {
+            BenchError::Subject(format!("topics of schema {name} are left, and so is the schema: {failure}"))
+        })?;
+        let fresh = open(&config.postgres, 1)?;
+        let dropped = schema.drop(&fresh).await;
+        dropped.map_err(|fault| BenchError::Subject(format!("the schema {name} is left: {fault}")))
+    }
+}
+
+impl Route {
+    /// A relay's `[outbox] topic`.
+    pub fn template(&self) -> String {
+        self.template.to_string()
+    }
+
+    /// The same, parsed.
+    pub fn parsed(&self) -> &TopicTemplate {
+        &self.template
+    }
+}
+
+/// A cluster that refuses a topic wants something else of the user than one that does not answer.
+fn refused(failure: Failure) -> BenchError {
+    match failure.kind {
+        FailureKind::Topic => BenchError::Configuration(format!(
+            "{failure}: the Kafka user needs the rights to create, write, read and delete the scratch topics"
+        )),
+        _ => BenchError::Kafka(failure),
+    }
+}
+
+pub(super) fn open(settings: &config::Postgres, connections: usize) -> Result<Database, BenchError> {
+    Ok(Database::new(settings, connections, Arc::new(Stats::new()))?)
+}
+
+/// Begins as the user's topics do, since rights are often given by the beginning of a name.
+fn scratch_template(
+    template: &TopicTemplate,
+    schema: &str,
+    number: u32,
+) -> Result<TopicTemplate, BenchError> {
+    let (prefix, suffix) = (template.prefix(), template.suffix());
+    let dot = if template.is_constant() { "." } else { "" };
+    let text = format!("{prefix}{dot}{schema}.{number}.{{aggregate_type}}{suffix}");
+    TopicTemplate::parse(&text)
+        .map_err(|error| BenchError::Configuration(format!("a scratch topic beside [outbox] topic: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_topics_begin_as_the_users_topics_do() {
+        let topic = |template: &str| {
+            let template = TopicTemplate::parse(template).unwrap();
+            scratch_template(&template, "outbox_bench_0123abcd", 2).unwrap().topic("order")
+        };
+        assert_eq!(topic("events.{aggregate_type}"), "events.outbox_bench_0123abcd.2.order");
+        assert_eq!(topic("a-{aggregate_type}.v1"), "a-outbox_bench_0123abcd.2.order.v1");
+        assert_eq!(topic("everything"), "everything.outbox_bench_0123abcd.2.order");
+    }
+}

@@ -1,0 +1,210 @@
+//! What `outbox-bench` measures, part by part.
+
+use super::advice;
+use super::drain;
+use super::error::BenchError;
+use super::flow;
+use super::idle;
+use super::limits;
+use super::place::{Place, Route};
+use super::relay::Relay;
+use super::report::{MeasuredDrain, MeasuredFlow, Report, word};
+use super::rows::Committed;
+use super::steady::{self, Pace};
+use super::verify;
+use super::writers::Work;
+use crate::postgres::load::{self, Shape};
+use crate::postgres::writer::Snapshot;
+use outbox_relay::config::OnSent;
+use std::time::Duration;
+
+/// Connections that write at full speed.
+const WRITERS: u64 = 8;
+/// Rows of a transaction: an application that announces one change, and one that imports.
+const ROWS_PER_TRANSACTION: [u64; 2] = [1, 50];
+/// Rows a second.
+const RATES: [u64; 3] = [100, 1_000, 5_000];
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// A part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A relay with nothing to do.
+    Idle,
+    /// Each half of the relay alone.
+    Limits,
+    /// Rows that wait, marked and deleted.
+    Drain,
+    /// Writers at full speed.
+    Flow,
+    /// Steady rates: how soon a row arrives.
+    Steady,
+    /// A drain while somebody holds a snapshot.
+    Held,
+    /// Drains in which all rows, or half of them, are of one key.
+    HotKey,
+}
+
+/// All parts, in the order in which they are measured.
+pub const PARTS: [Part; 7] =
+    [Part::Idle, Part::Limits, Part::Drain, Part::Flow, Part::Steady, Part::Held, Part::HotKey];
+
+/// What is measured, and with what.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The parts.
+    pub parts: Vec<Part>,
+    /// The rows of the drains; the others take keys and payload from it.
+    pub shape: Shape,
+    /// Partitions of each topic.
+    pub partitions: i32,
+    /// How long what has no end of its own is measured.
+    pub time: Duration,
+}
+
+/// Measures everything, and says what it is doing.
+///
+/// # Errors
+///
+/// The first part that cannot be measured ends it.
+pub async fn run(place: &Place, plan: &Plan, say: &dyn Fn(&str)) -> Result<Report, BenchError> {
+    let route = place.route(&plan.shape, plan.partitions).await?;
+    let round_trip = place.topics().round_trip(&route.topics[0]).await?;
+    place.close(route).await?;
+    let kafka_round_trip_ms = round_trip.as_secs_f64() * 1e3;
+    let report = Report::new(place, &plan.shape, plan.partitions, kafka_round_trip_ms);
+    let mut run = Run { place, plan, say, report };
+    for part in PARTS.into_iter().filter(|part| plan.parts.contains(part)) {
+        match part {
+            Part::Idle => run.idle().await?,
+            Part::Limits => run.limits().await?,
+            Part::Drain => {
+                run.drain("plain", &plan.shape, OnSent::Mark).await?;
+                run.drain("plain", &plan.shape, OnSent::Delete).await?;
+            }
+            Part::Flow => run.flow().await?,
+            Part::Steady => run.steady().await?,
+            Part::Held => run.held().await?,
+            Part::HotKey => {
+                let on_sent = place.config().outbox.on_sent;
+                run.drain("hot-key-100", &Shape { hot_share: 1.0, ..plan.shape }, on_sent).await?;
+                run.drain("hot-key-50", &Shape { hot_share: 0.5, ..plan.shape }, on_sent).await?;
+            }
+        }
+    }
+    let mut report = run.report;
+    report.findings = advice::findings(&report);
+    Ok(report)
+}
+
+struct Run<'a> {
+    place: &'a Place,
+    plan: &'a Plan,
+    say: &'a dyn Fn(&str),
+    report: Report,
+}
+
+impl Run<'_> {
+    async fn idle(&mut self) -> Result<(), BenchError> {
+        (self.say)("idle: a relay with nothing to do");
+        let (place, route) = (self.place, self.new_route(&self.plan.shape).await?);
+        let mut relay = Relay::start(place, &route).await?;
+        self.report.idle = Some(idle::measure(place, &mut relay, self.plan.time).await?);
+        relay.stop().await?;
+        place.close(route).await
+    }
+
+    async fn limits(&mut self) -> Result<(), BenchError> {
+        let (place, shape) = (self.place, &self.plan.shape);
+        let route = self.new_route(shape).await?;
+        for on_sent in [OnSent::Mark, OnSent::Delete] {
+            (self.say)(&format!("limits: claim and {} without Kafka", word(on_sent)));
+            place.fill(shape).await?;
+            let limit = Some(limits::claim_and_settle(place, &route, on_sent, shape).await?);
+            match on_sent {
+                OnSent::Mark => self.report.limits.claim_and_mark = limit,
+                OnSent::Delete => self.report.limits.claim_and_delete = limit,
+            }
+        }
+        (self.say)("limits: produce without Postgres");
+        self.report.limits.produce = Some(limits::produce(place, &route, shape).await?);
+        place.close(route).await
+    }
+
+    /// A drain; `change` may differ from the configured `on_sent`.
+    async fn drain(&mut self, load: &'static str, shape: &Shape, on_sent: OnSent) -> Result<(), BenchError> {
+        let (place, on_sent) = (self.place, word(on_sent));
+        (self.say)(&format!("drain ({load}, {on_sent}): {} rows", shape.rows));
+        let route = self.new_route(shape).await?;
+        place.fill(shape).await?;
+        let change = |settings: super::settings::Settings| settings.with("outbox", "on_sent", on_sent);
+        let mut relay = Relay::start_with(place, &route, change).await?;
+        let drain = drain::watch(place, &route, &mut relay, shape.rows).await?;
+        let batches = relay.metrics().await?.batches();
+        relay.stop().await?;
+        let unsent = place.unsent().await?;
+        if unsent != 0 {
+            return Err(BenchError::Subject(format!(
+                "{unsent} of {} rows are unsent after a drain",
+                shape.rows
+            )));
+        }
+        let committed = Committed(vec![shape.rows]);
+        let verdict = verify::read(&place.config().kafka, &route, shape, &committed).await?;
+        let limit = self.report.share(on_sent, &drain);
+        self.report.drains.push(MeasuredDrain { load, on_sent, drain, batches, verdict, limit });
+        place.close(route).await
+    }
+
+    /// The snapshot is taken before the rows are there, so that none of their dead versions can be removed.
+    async fn held(&mut self) -> Result<(), BenchError> {
+        let snapshot = Snapshot::take(self.place.database()).await?;
+        self.drain("held-snapshot", &self.plan.shape, self.place.config().outbox.on_sent).await?;
+        Ok(snapshot.end().await?)
+    }
+
+    async fn flow(&mut self) -> Result<(), BenchError> {
+        let (place, shape) = (self.place, &self.plan.shape);
+        for rows_per_transaction in ROWS_PER_TRANSACTION {
+            let writers = WRITERS.min(shape.keys);
+            let work = Work { writers, rows_per_transaction, rows_per_second: None, time: self.plan.time };
+            let what = format!("flow: {writers} writers, {rows_per_transaction} rows a transaction");
+            (self.say)(&format!("{what}, without a relay"));
+            load::empty(place.database(), &place.table()).await?;
+            let alone_rows_per_second = flow::alone(place, shape, &work).await?;
+            (self.say)(&format!("{what}, with a relay"));
+            let route = self.new_route(shape).await?;
+            let mut relay = Relay::start(place, &route).await?;
+            let flow = flow::measure(place, &route, &mut relay, shape, &work).await?;
+            relay.stop().await?;
+            self.report.flows.push(MeasuredFlow {
+                alone_rows_per_second,
+                writers_share: drain::rate(flow.written_rows_per_second, alone_rows_per_second),
+                delivered_share: 1.0 - drain::rate(flow.lag_rows_end as f64, flow.verdict.committed as f64),
+                flow,
+            });
+            place.close(route).await?;
+        }
+        Ok(())
+    }
+
+    async fn steady(&mut self) -> Result<(), BenchError> {
+        let (place, shape) = (self.place, &self.plan.shape);
+        for rows_per_second in RATES {
+            (self.say)(&format!("steady: {rows_per_second} rows/s"));
+            load::empty(place.database(), &place.table()).await?;
+            let route = self.new_route(shape).await?;
+            let mut relay = Relay::start(place, &route).await?;
+            let pace = Pace { rows_per_second, warm_up: WARM_UP, time: self.plan.time };
+            let steady = steady::measure(place, &route, &mut relay, shape, &pace).await?;
+            relay.stop().await?;
+            self.report.steady.push(steady);
+            place.close(route).await?;
+        }
+        Ok(())
+    }
+
+    async fn new_route(&self, shape: &Shape) -> Result<Route, BenchError> {
+        self.place.route(shape, self.plan.partitions).await
+    }
+}

@@ -1,0 +1,6 @@
+//! Everything that is SQL: the scratch schema, the load and its writers, and facts about the server.
+
+pub mod about;
+pub mod load;
+pub mod schema;
+pub mod writer;

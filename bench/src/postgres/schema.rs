@@ -1,0 +1,250 @@
+//! The scratch schema of a measurement: made for it, dropped after it, and never mistaken for somebody else's.
+//!
+//! Its name, the comment on it and a lock that its maker holds tell three things apart: a schema that is in use, one that
+//! a killed run left behind, and one that is none of ours. Only the second is ever dropped by a later run.
+
+use deadpool_postgres::Object;
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::fault::fault;
+use outbox_relay::postgres::migrate::{self, MigrateError};
+use outbox_relay::postgres::table::{TableName, quote_identifier};
+use outbox_relay::relay::failure::Fault;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+/// How the name of every scratch schema begins; eight hexadecimal digits follow.
+pub const PREFIX: &str = "outbox_bench_";
+
+/// The comment by which a later run knows the schema as one of ours.
+const MARK: &str = "made by `outbox-bench`, which also drops it";
+
+/// Held in an open transaction, which works through a pooler too, and ends with its connection. It has no snapshot and
+/// no transaction id, so vacuum is not held back.
+const HOLD: &str = "
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'";
+const LOCK: &str = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-bench ' || $1, 0))";
+
+const CREATE: &str = "
+CREATE SCHEMA {schema};
+COMMENT ON SCHEMA {schema} IS 'made by `outbox-bench`, which also drops it';
+CREATE TABLE {schema}.bench_topic (name text PRIMARY KEY, bootstrap_servers text NOT NULL)";
+
+const NOTE_TOPIC: &str = "INSERT INTO {schema}.bench_topic (name, bootstrap_servers) VALUES ($1, $2)";
+const FORGET_TOPIC: &str = "DELETE FROM {schema}.bench_topic WHERE name = $1";
+const TOPICS: &str = "SELECT name, bootstrap_servers FROM {schema}.bench_topic ORDER BY name";
+
+const FIND: &str = "
+SELECT nspname::text
+FROM pg_namespace
+WHERE nspname ~ '^outbox_bench_[0-9a-f]{8}$' AND obj_description(oid, 'pg_namespace') = $1
+ORDER BY nspname";
+
+const DROP: &str = "
+BEGIN;
+SET LOCAL lock_timeout = '10s';
+SET LOCAL statement_timeout = 0;
+SET LOCAL client_min_messages = warning;
+DROP SCHEMA {schema} CASCADE;
+COMMIT";
+
+/// The scratch schema while it is ours.
+pub struct Schema {
+    database: Database,
+    name: String,
+    /// Holds the lock.
+    holder: Object,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// The role may not make a schema.
+    #[error(
+        "the role may not make a schema in this database: GRANT CREATE ON DATABASE ... TO it, or measure as another role \
+         (OUTBOX_RELAY__POSTGRES__URL)"
+    )]
+    Denied,
+    /// The server or the connection failed.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The outbox could not be made in it.
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+}
+
+/// What a run that was killed has left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Its schema.
+    pub schema: String,
+    /// Its topics, each with the cluster that it was made on.
+    pub topics: Vec<(String, String)>,
+}
+
+impl Schema {
+    /// Makes the schema and the outbox in it. A failure leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// The role may not, or the server fails.
+    pub async fn create(database: Database, name: String) -> Result<Schema, SchemaError> {
+        let holder = database.get().await?;
+        let mut schema = Schema { database, name, holder };
+        schema.hold().await?;
+        let client = schema.database.get().await?;
+        let created = client.batch_execute(&schema.render(CREATE)).await;
+        created.map_err(|error| match error.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => SchemaError::Denied,
+            _ => fault("making the scratch schema", error).into(),
+        })?;
+        drop(client);
+        match schema.migrate().await {
+            Ok(()) => Ok(schema),
+            Err(error) => {
+                let database = schema.database.clone();
+                schema.drop(&database).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn migrate(&mut self) -> Result<(), SchemaError> {
+        let mut client = self.database.get().await?;
+        migrate::apply(&mut client, &self.outbox()).await?;
+        Ok(())
+    }
+
+    async fn hold(&mut self) -> Result<(), Fault> {
+        hold(&self.holder, &self.name).await.map(|_| ())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The outbox in it.
+    pub fn outbox(&self) -> TableName {
+        TableName::new(&self.name, "outbox").unwrap_or_else(|_| unreachable!("the name is ours"))
+    }
+
+    /// Writes a topic down before it is made, so that a later run can delete it.
+    ///
+    /// # Errors
+    ///
+    /// The server fails.
+    pub async fn note_topic(&self, topic: &str, bootstrap_servers: &str) -> Result<(), Fault> {
+        const DOING: &str = "noting a scratch topic";
+        let client = self.database.get().await?;
+        let params = [
+            (&topic as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT),
+            (&bootstrap_servers, Type::TEXT),
+        ];
+        client.execute_typed(&self.render(NOTE_TOPIC), &params).await.map_err(|error| fault(DOING, error))?;
+        Ok(())
+    }
+
+    /// The topic is gone.
+    ///
+    /// # Errors
+    ///
+    /// The server fails.
+    pub async fn forget_topic(&self, topic: &str) -> Result<(), Fault> {
+        const DOING: &str = "forgetting a scratch topic";
+        let client = self.database.get().await?;
+        let params = [(&topic as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT)];
+        client
+            .execute_typed(&self.render(FORGET_TOPIC), &params)
+            .await
+            .map_err(|error| fault(DOING, error))?;
+        Ok(())
+    }
+
+    /// Drops it and all that is in it, over another pool: connections of this one may have been left in the middle of
+    /// something, which only their end ends.
+    ///
+    /// # Errors
+    ///
+    /// The server fails; the next run names what is left.
+    pub async fn drop(self, fresh: &Database) -> Result<(), Fault> {
+        let Schema { database, name, holder } = self;
+        // Not back to the pool, where somebody would get it with its transaction.
+        drop(Object::take(holder));
+        drop(database);
+        drop_schema(fresh, &name).await
+    }
+
+    fn render(&self, sql: &str) -> String {
+        render(sql, &self.name)
+    }
+}
+
+/// What runs have left behind that are not running any more.
+///
+/// # Errors
+///
+/// The server fails.
+pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
+    const DOING: &str = "looking for what earlier runs left behind";
+    let client = database.get().await?;
+    let found =
+        client.query_typed(FIND, &[(&MARK, Type::TEXT)]).await.map_err(|error| fault(DOING, error))?;
+    let mut leftovers = Vec::new();
+    for row in &found {
+        let schema: String = row.get(0);
+        let holder = database.get().await?;
+        let free = hold(&holder, &schema).await;
+        drop(Object::take(holder));
+        if !free? {
+            continue;
+        }
+        let topics = client.query_typed(&render(TOPICS, &schema), &[]).await;
+        // It may have been killed before it had the table, or be dropped by another run just now.
+        let topics = topics.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect();
+        leftovers.push(Leftover { schema, topics });
+    }
+    Ok(leftovers)
+}
+
+/// Drops the schema of a leftover.
+///
+/// # Errors
+///
+/// The server fails.
+pub async fn drop_leftover(database: &Database, leftover: &Leftover) -> Result<(), Fault> {
+    drop_schema(database, &leftover.schema).await
+}
+
+/// Begins a transaction and takes the lock in it. False if somebody else has it.
+async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
+    const DOING: &str = "locking the scratch schema";
+    holder.batch_execute(HOLD).await.map_err(|error| fault(DOING, error))?;
+    let locked = holder.query_typed_one(LOCK, &[(&schema, Type::TEXT)]).await;
+    Ok(locked.map_err(|error| fault(DOING, error))?.get(0))
+}
+
+async fn drop_schema(database: &Database, name: &str) -> Result<(), Fault> {
+    let client = database.get().await?;
+    let dropped = client.batch_execute(&render(DROP, name)).await;
+    if dropped.is_err() {
+        drop(Object::take(client));
+    }
+    dropped.map_err(|error| fault("dropping the scratch schema", error))
+}
+
+fn render(sql: &str, schema: &str) -> String {
+    sql.replace("{schema}", &quote_identifier(schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_is_made_with_the_name_and_the_mark_it_is_found_by() {
+        assert!(CREATE.contains(&format!("COMMENT ON SCHEMA {{schema}} IS '{MARK}'")));
+        assert!(FIND.contains(&format!("'^{PREFIX}[0-9a-f]{{8}}$'")));
+    }
+}

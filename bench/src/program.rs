@@ -1,0 +1,97 @@
+//! Finds the `outbox-relay` program to measure.
+
+use crate::error::BenchError;
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NAME: &str = "outbox-relay";
+
+/// The program that the user named, else the one next to this program, else the one in `PATH`.
+///
+/// # Errors
+///
+/// There is none, it does not run, or it is of another version: the limits are measured with code of this program.
+pub fn find(named: Option<&Path>) -> Result<PathBuf, BenchError> {
+    let this = std::env::current_exe().ok();
+    let program = locate(named, this.as_deref().and_then(Path::parent), std::env::var_os("PATH").as_deref())?;
+    let version = version(&program)?;
+    let wanted = concat!("outbox-relay ", env!("CARGO_PKG_VERSION"));
+    if version != wanted {
+        return Err(BenchError::Configuration(format!(
+            "{} is \"{version}\", but this program measures \"{wanted}\". Install both from the same release, or pass \
+             --relay PATH.",
+            program.display()
+        )));
+    }
+    Ok(program)
+}
+
+fn locate(named: Option<&Path>, folder: Option<&Path>, path: Option<&OsStr>) -> Result<PathBuf, BenchError> {
+    if let Some(named) = named {
+        return if is_program(named) {
+            Ok(named.to_owned())
+        } else {
+            Err(BenchError::Configuration(format!("--relay {} is not a program.", named.display())))
+        };
+    }
+    let folders = folder.map(Path::to_owned).into_iter().chain(path.iter().flat_map(std::env::split_paths));
+    folders.map(|folder| folder.join(NAME)).find(|program| is_program(program)).ok_or_else(|| {
+        let folder = folder.map_or_else(String::new, |folder| format!(" in {}", folder.display()));
+        BenchError::Configuration(format!(
+            "Cannot find {NAME}: it is neither next to this program{folder} nor in PATH. Pass --relay PATH."
+        ))
+    })
+}
+
+fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// What the program prints for `-V`.
+fn version(program: &Path) -> Result<String, BenchError> {
+    let output = Command::new(program).arg("-V").output();
+    let output = output
+        .map_err(|error| BenchError::Configuration(format!("Cannot run {}: {error}.", program.display())))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn add_program(folder: &Path) -> PathBuf {
+        let program = folder.join(NAME);
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    }
+
+    #[test]
+    fn named_program_comes_first_then_the_neighbor_then_path() {
+        let [named, own, path] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let in_path = add_program(path.path());
+        let searched = std::env::join_paths([own.path(), path.path()]).unwrap();
+        let find = |named: Option<&Path>| locate(named, Some(own.path()), Some(&searched)).unwrap();
+        assert_eq!(find(None), in_path);
+        let neighbor = add_program(own.path());
+        assert_eq!(find(None), neighbor);
+        let named = add_program(named.path());
+        assert_eq!(find(Some(&named)), named);
+    }
+
+    #[test]
+    fn missing_program_is_an_error_that_says_where_it_was_searched() {
+        let empty = tempfile::tempdir().unwrap();
+        fs::write(empty.path().join(NAME), "not executable").unwrap();
+        let error = locate(None, Some(empty.path()), Some(empty.path().as_os_str())).unwrap_err().to_string();
+        assert!(
+            error.contains(&empty.path().display().to_string()) && error.contains("--relay PATH"),
+            "{error}"
+        );
+        let error = locate(Some(empty.path()), None, None).unwrap_err().to_string();
+        assert!(error.ends_with("is not a program."), "{error}");
+    }
+}

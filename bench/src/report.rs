@@ -1,0 +1,226 @@
+//! The results of `outbox-bench`, as its `--json` shows them: fields are added, and none changes its meaning, as
+//! long as `format` stays.
+
+use super::advice::Finding;
+use super::checker::Verdict;
+use super::drain::Drain;
+use super::flow::Flow;
+use super::idle::Idle;
+use super::limits::Limit;
+use super::metrics::Batches;
+use super::place::Place;
+use super::steady::Steady;
+use super::usage::Usage;
+use crate::postgres::load::Shape;
+use outbox_relay::config::OnSent;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::num::NonZero;
+
+/// Everything that was measured. What was left out is empty or missing.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The form of this report.
+    pub format: u32,
+    /// The version of the relay.
+    pub version: &'static str,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The settings that decide the speed.
+    pub settings: Settings,
+    /// The rows of the drains.
+    pub shape: Shape,
+    /// Partitions of each topic.
+    pub partitions: i32,
+    /// A relay with nothing to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
+    /// Each half of the relay alone.
+    #[serde(skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
+    /// Drains.
+    pub drains: Vec<MeasuredDrain>,
+    /// Writers at full speed.
+    pub flows: Vec<MeasuredFlow>,
+    /// Steady rates.
+    pub steady: Vec<Steady>,
+    /// What limits the throughput, and what to change; the most important first.
+    pub findings: Vec<Finding>,
+}
+
+/// The machine and the servers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Cores that this process may use.
+    pub cores: u64,
+    /// The version of Postgres.
+    pub postgres_version: String,
+    /// Those of its settings that decide the speed.
+    pub postgres_settings: BTreeMap<String, String>,
+    /// How much WAL it writes between two checkpoints at the most.
+    pub max_wal_bytes: u64,
+    /// The median time of an empty statement.
+    pub postgres_round_trip_ms: f64,
+    /// The median time of a request that no broker has to think about.
+    pub kafka_round_trip_ms: f64,
+    /// Why there are no figures of Postgres' processes; absent if there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub postgres_not_visible: Option<String>,
+    /// Why there are no figures of Kafka's processes; absent if there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kafka_not_visible: Option<String>,
+}
+
+/// Settings of the relay, as configured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// `mark` or `delete`.
+    pub on_sent: &'static str,
+    /// `[relay] workers`
+    pub workers: usize,
+    /// `[relay] batch_size`
+    pub batch_size: usize,
+    /// `[relay] batch_bytes`
+    pub batch_bytes: u64,
+}
+
+/// Each half of the relay alone.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Limits {
+    /// Claiming, reading and marking, with a Kafka that acknowledges at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_and_mark: Option<Limit>,
+    /// Claiming, reading and deleting, with a Kafka that acknowledges at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_and_delete: Option<Limit>,
+    /// Publishing rows that are in no table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub produce: Option<Limit>,
+}
+
+/// A drain, and what it was of.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredDrain {
+    /// `plain`, `held-snapshot`, `hot-key-100` or `hot-key-50`.
+    pub load: &'static str,
+    /// `mark` or `delete`.
+    pub on_sent: &'static str,
+    /// The figures.
+    #[serde(flatten)]
+    pub drain: Drain,
+    /// The batches in which the rows went.
+    pub batches: Batches,
+    /// What arrived.
+    pub verdict: Verdict,
+    /// The lowest of the limits that are known for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Share>,
+}
+
+/// A figure beside its limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// `claim-and-settle`, `produce` or `cpu`: all cores by the CPU time that a row costs all three parties together.
+    pub by: &'static str,
+    /// The limit.
+    pub rows_per_second: f64,
+    /// The figure by the limit.
+    pub share: f64,
+}
+
+/// Writers at full speed, without a relay and with one.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredFlow {
+    /// Rows a second that the writers committed without a relay.
+    pub alone_rows_per_second: f64,
+    /// What the relay left them of it.
+    pub writers_share: f64,
+    /// The share of the rows that had arrived when the writers ended.
+    pub delivered_share: f64,
+    /// The figures.
+    #[serde(flatten)]
+    pub flow: Flow,
+}
+
+impl Report {
+    /// Nothing is measured yet.
+    pub fn new(place: &Place, shape: &Shape, partitions: i32, kafka_round_trip_ms: f64) -> Report {
+        let (server, parties, config) = (place.server(), place.parties(), place.config());
+        Report {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION"),
+            machine: Machine {
+                cores: std::thread::available_parallelism().map_or(1, NonZero::get) as u64,
+                postgres_version: server.version.clone(),
+                postgres_settings: server.settings.clone(),
+                max_wal_bytes: server.max_wal_bytes,
+                postgres_round_trip_ms: server.round_trip.as_secs_f64() * 1e3,
+                kafka_round_trip_ms,
+                postgres_not_visible: parties.postgres.as_ref().err().cloned(),
+                kafka_not_visible: parties.kafka.as_ref().err().cloned(),
+            },
+            settings: Settings {
+                on_sent: word(config.outbox.on_sent),
+                workers: config.relay.workers,
+                batch_size: config.relay.batch_size,
+                batch_bytes: config.relay.batch_bytes.as_u64(),
+            },
+            shape: *shape,
+            partitions,
+            idle: None,
+            limits: Limits::default(),
+            drains: Vec::new(),
+            flows: Vec::new(),
+            steady: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Every verdict.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        let drains = self.drains.iter().map(|drain| &drain.verdict);
+        let flows = self.flows.iter().map(|flow| &flow.flow.verdict);
+        drains.chain(flows).chain(self.steady.iter().map(|steady| &steady.verdict))
+    }
+
+    /// Every party whose figures there could be.
+    pub fn has_all_parties(&self) -> bool {
+        self.machine.postgres_not_visible.is_none() && self.machine.kafka_not_visible.is_none()
+    }
+
+    /// The lowest limit of a drain that is known.
+    pub fn share(&self, on_sent: &str, drain: &Drain) -> Option<Share> {
+        let claim = match on_sent {
+            "mark" => &self.limits.claim_and_mark,
+            _ => &self.limits.claim_and_delete,
+        };
+        let alone = |by, limit: &Option<Limit>| limit.as_ref().map(|limit| (by, limit.rows_per_second));
+        let known = [
+            alone("claim-and-settle", claim),
+            alone("produce", &self.limits.produce),
+            self.cpu_limit(&drain.usage).map(|limit| ("cpu", limit)),
+        ];
+        let (by, limit) = known.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(Share { by, rows_per_second: limit, share: drain.rows_per_second / limit })
+    }
+
+    /// All cores by the CPU time of a row. Only if it is known of all parties, and they are on this machine.
+    fn cpu_limit(&self, usage: &[Usage]) -> Option<f64> {
+        let us: f64 = usage.iter().filter_map(|usage| usage.cpu_us_per_row).sum();
+        (self.has_all_parties() && us > 0.0).then(|| self.machine.cores as f64 * 1e6 / us)
+    }
+}
+
+impl Limits {
+    fn is_empty(&self) -> bool {
+        self.claim_and_mark.is_none() && self.claim_and_delete.is_none() && self.produce.is_none()
+    }
+}
+
+/// As the configuration has it.
+pub fn word(on_sent: OnSent) -> &'static str {
+    match on_sent {
+        OnSent::Mark => "mark",
+        OnSent::Delete => "delete",
+    }
+}

@@ -1,0 +1,88 @@
+//! The user's configuration, and what is changed in it for a measurement.
+//!
+//! A relay under measurement reads the same file and the same environment as the user's own, and in its environment what
+//! has to differ, which comes before both. So no secret is ever written anywhere, and relative names of files mean what
+//! they mean to the user.
+
+use super::error::BenchError;
+use outbox_relay::config::{self, Config};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Settings, as a relay reads them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    program: PathBuf,
+    file: Option<PathBuf>,
+    overrides: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// What the file says, or the environment alone. `program` is the binary of the relay to be measured.
+    pub fn new(program: PathBuf, file: Option<PathBuf>) -> Settings {
+        Settings { program, file, overrides: Vec::new() }
+    }
+
+    /// The same with another value of one setting.
+    #[must_use]
+    pub fn with(mut self, section: &str, key: &str, value: impl Into<String>) -> Settings {
+        let name = format!("{}{section}__{key}", config::catalogue::VARIABLE_PREFIX).to_uppercase();
+        self.overrides.retain(|(known, _)| *known != name);
+        self.overrides.push((name, value.into()));
+        self
+    }
+
+    /// The same with another value of a property of librdkafka.
+    #[must_use]
+    pub fn with_kafka_property(self, name: &str, value: impl Into<String>) -> Settings {
+        let key = format!("properties__{}", name.replace('.', "_"));
+        self.with("kafka", &key, value)
+    }
+
+    /// As the program uses them.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with them.
+    pub fn load(&self) -> Result<Config, BenchError> {
+        let environment = config::environment()
+            .filter(|(name, _)| !self.overrides.iter().any(|(known, _)| known == name))
+            .chain(self.overrides.iter().cloned());
+        config::load(self.file.as_deref(), environment).map_err(|findings| {
+            BenchError::Configuration(format!("the configuration cannot be used\n{findings}"))
+        })
+    }
+
+    /// The binary of the relay.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The arguments that name the file.
+    pub fn arguments(&self) -> Vec<OsString> {
+        self.file.iter().flat_map(|file| ["--config".into(), file.clone().into_os_string()]).collect()
+    }
+
+    /// What a relay needs in its environment beside what is there.
+    pub fn overrides(&self) -> &[(String, String)] {
+        &self.overrides
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_changed_last_comes_before_everything() {
+        let settings = Settings::new("relay".into(), None)
+            .with("postgres", "url", "postgres://localhost/a")
+            .with("kafka", "bootstrap_servers", "localhost:9092")
+            .with("relay", "workers", "4")
+            .with("relay", "workers", "5")
+            .with_kafka_property("linger.ms", "7");
+        let config = settings.load().unwrap();
+        assert_eq!(config.relay.workers, 5);
+        assert!(config.kafka.properties.contains_key("linger.ms"));
+    }
+}

@@ -1,0 +1,78 @@
+//! Reads whole topics after a measurement, and has every record checked.
+
+use super::error::BenchError;
+use super::place::Route;
+use super::rows::{Arrival, Rows};
+use crate::kafka::consume::{Consumer, View};
+use crate::postgres::load::Shape;
+use outbox_relay::config;
+use outbox_relay::kafka::record::EVENT_ID;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use super::checker::Verdict;
+pub use super::rows::Committed;
+
+/// Reads topics from their beginning to their end, and compares. Reading takes as much of the machine as it gets, so it
+/// is for after a measurement.
+///
+/// # Errors
+///
+/// Kafka does not hand over what it has.
+pub async fn read(
+    kafka: &config::Kafka,
+    route: &Route,
+    shape: &Shape,
+    committed: &Committed,
+) -> Result<Verdict, BenchError> {
+    read_as(kafka, route, shape, committed, EVENT_ID).await
+}
+
+/// The same where another header has the event's id.
+///
+/// # Errors
+///
+/// As [`read`].
+pub async fn read_as(
+    kafka: &config::Kafka,
+    route: &Route,
+    shape: &Shape,
+    committed: &Committed,
+    header: &'static str,
+) -> Result<Verdict, BenchError> {
+    let rows = Rows::new(shape, &route.topics, committed);
+    let (kafka, topics) = (kafka.clone(), route.topics.clone());
+    let stop = StopOnDrop::default();
+    let stopped = Arc::clone(&stop.0);
+    let reading = tokio::task::spawn_blocking(move || {
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let consumer = Consumer::of(&kafka, &topics)?;
+        let mut checker = rows.checker();
+        consumer.read_to_end(&stopped, |record| checker.take(rows.recognize(&arrival(record, header))))?;
+        Ok(checker.verdict())
+    });
+    match reading.await {
+        Ok(verdict) => verdict.map_err(BenchError::Kafka),
+        Err(error) => Err(BenchError::System { doing: "verifying", source: std::io::Error::other(error) }),
+    }
+}
+
+fn arrival<'a>(record: &'a View<'_>, header: &str) -> Arrival<'a> {
+    Arrival {
+        topic: record.topic(),
+        partition: record.partition(),
+        key: record.key().unwrap_or_default(),
+        payload: record.payload().unwrap_or_default(),
+        event_id: record.header(header).unwrap_or_default(),
+    }
+}
+
+/// Whoever stops waiting for a thread tells it so.
+#[derive(Default)]
+pub(super) struct StopOnDrop(pub(super) Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,75 @@
+//! The command line of `outbox-bench`: its version, its completions, and which relay it finds.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::support::command::{Ended, of_program};
+
+const BENCH: &str = env!("CARGO_BIN_EXE_outbox-bench");
+
+/// The environment of a complete configuration, of servers that do not exist.
+fn settings(more: &[(&str, &str)]) -> Vec<(String, String)> {
+    let servers = [
+        ("POSTGRES__URL", "postgres://nobody@127.0.0.1:1/none"),
+        ("KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1"),
+    ];
+    let settings = servers.iter().chain(more);
+    settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), (*value).to_owned())).collect()
+}
+
+fn bench(arguments: &[&str]) -> Ended {
+    Ended::of(of_program(Path::new(BENCH)).args(arguments))
+}
+
+#[test]
+fn version_names_program_and_librdkafka() {
+    let version = concat!("outbox-bench ", env!("CARGO_PKG_VERSION"));
+    assert_eq!(bench(&["-V"]).succeeds().trim_end(), version);
+    let ended = bench(&["--version"]);
+    assert!(ended.succeeds().starts_with(version) && ended.stdout.contains("librdkafka"), "{ended}");
+}
+
+#[test]
+fn every_shell_has_a_completion_script_with_every_option() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ended = bench(&["--completions", shell]);
+        for option in ["only", "payload", "relay"] {
+            assert!(ended.succeeds().contains(option), "{shell}: {option}");
+        }
+    }
+    bench(&["--completions", "tcsh"]).fails(2, &["tcsh", "possible values"]);
+}
+
+/// The program in a folder of its own, so that no relay is next to it, and with nothing else in PATH.
+#[test]
+fn missing_relay_and_one_of_another_version_are_reported() {
+    let folder = tempfile::tempdir_in(Path::new(BENCH).parent().unwrap()).unwrap();
+    let alone = folder.path().join("outbox-bench");
+    fs::hard_link(BENCH, &alone).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = of_program(&alone);
+        Ended::of(command.args(arguments).envs(settings(&[])).env("PATH", folder.path()))
+    };
+    run(&[]).fails(78, &["Cannot find outbox-relay", "--relay PATH"]);
+    run(&["--relay", "/nowhere"]).fails(78, &["--relay /nowhere is not a program"]);
+    // Programs that print another version.
+    run(&["--relay", "/bin/echo"]).fails(78, &["/bin/echo is \"-V\"", "from the same release"]);
+    symlink("/bin/echo", folder.path().join("outbox-relay")).unwrap();
+    run(&[]).fails(78, &["outbox-relay is \"-V\""]);
+}
+
+/// The Kafka client library cannot manage topics with a token: the program refuses before it connects to anything.
+#[test]
+fn login_with_a_token_is_refused() {
+    let settings = settings(&[
+        ("KAFKA__PROPERTIES__SECURITY_PROTOCOL", "sasl_ssl"),
+        ("KAFKA__OAUTH__TOKEN_URL", "https://127.0.0.1:1/token"),
+        ("KAFKA__OAUTH__CLIENT_ID", "relay"),
+        ("KAFKA__OAUTH__CLIENT_SECRET", "secret"),
+    ]);
+    let relay = crate::support::command::relay_binary();
+    let mut command = of_program(Path::new(BENCH));
+    command.args(["--only", "drain", "--relay"]).arg(relay).envs(settings);
+    Ended::of(&mut command).fails(78, &["cannot manage topics when it logs in with a token"]);
+}

@@ -1,0 +1,42 @@
+//! The manual page `man/outbox-bench.1` says what the code does. `UPDATE_DOCS=1` writes it again.
+
+#[path = "../../tests/man_pages/commands.rs"]
+#[allow(dead_code)] // the pages of the relay use more of it
+mod commands;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::process::Command;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../man/outbox-bench.1");
+const MANUAL: &str = "outbox-relay";
+
+#[test]
+fn manual_page_says_what_the_code_does() {
+    let mut pages = commands::pages(outbox_bench::cli::command());
+    let page = pages.remove("outbox-bench.1").unwrap();
+    assert!(pages.is_empty(), "{pages:?}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(FILE, &page).unwrap();
+    }
+    let written = fs::read_to_string(FILE).unwrap_or_default();
+    assert!(
+        written == page,
+        "man/outbox-bench.1 is out of date. Write it again with\n\
+         UPDATE_DOCS=1 cargo test --package outbox-bench --test bench man_page"
+    );
+}
+
+#[test]
+fn groff_accepts_the_manual_page() {
+    let output = match Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8", FILE]).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("not run: groff is not installed");
+            return;
+        }
+        Err(error) => panic!("groff: {error}"),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}

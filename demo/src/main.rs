@@ -1,0 +1,138 @@
+//! `outbox-demo`: a shop, the relay, a broker and a consumer in one process, and a comparison of both ends.
+//!
+//! `shop` is the application, `broker` is Kafka, `reader` is the consumer, and the relay between them is the real one.
+//! `ledger` records what was committed and what arrived, and `verdict` compares the two. `play` is the order of events.
+
+mod broker;
+mod ledger;
+mod order;
+mod play;
+mod reader;
+mod schema;
+mod screen;
+mod shop;
+mod story;
+mod verdict;
+
+use crate::broker::MockBroker;
+use anyhow::anyhow;
+use clap::Parser;
+use outbox_relay::cli::exit::Failed;
+use outbox_relay::cli::run::Signals;
+use outbox_relay::cli::{block_on, log, panic};
+use outbox_relay::config::{self, Config};
+use outbox_relay::postgres::connect::Database;
+use outbox_relay::relay::stats::Stats;
+use play::Scene;
+use schema::OwnSchema;
+use screen::Screen;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PARTITIONS: i32 = 12;
+
+/// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
+#[derive(Debug, Parser)]
+#[command(
+    name = "outbox-demo",
+    version,
+    max_term_width = 100,
+    after_help = "\
+A shop places orders and enqueues their events in the same transactions; the relay moves them to a broker inside of \
+this process; a consumer reads them, and both ends are compared. Works in a schema of its own, outbox_demo, which it \
+drops at the end.
+
+`make demo` starts a private Postgres for it.
+
+Exit codes: 0 every event arrived once and in order, 1 one did not, 2 usage, 69 Postgres cannot be reached, 78 the \
+schema outbox_demo is not the demo's, or may not be made."
+)]
+struct Demo {
+    /// The database to play in, as for psql: postgres://user@localhost/app.
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
+    /// How long the shop is open.
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+}
+
+fn main() -> ExitCode {
+    panic::abort_on_panic();
+    match Demo::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => failed.report(),
+    }
+}
+
+impl Demo {
+    fn run(self) -> Result<(), Failed> {
+        let Some(url) = self.postgres else {
+            return Err(Failed::Usage(
+                "the demo needs a Postgres to play in: `make demo` starts a private one, or pass\n  \
+                 --postgres postgres://USER@HOST/DATABASE\nIt works in a schema of its own, outbox_demo, and drops \
+                 that at the end."
+                    .to_owned(),
+            ));
+        };
+        let screen = Screen::new();
+        let broker = MockBroker::start(&order::TOPICS, PARTITIONS).map_err(|failure| anyhow!("{failure}"))?;
+        let config = configure(&url, &broker, &screen)?;
+        log::init(&config.log)?;
+        block_on(demonstrate(config, &broker, screen, Duration::from_secs(self.seconds)))?
+    }
+}
+
+/// The relay's own configuration, with its defaults.
+fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, Failed> {
+    // The panel says what the relay waits for; a log would be written across it.
+    // (The pool would warn of each connection that a restart of Postgres closed.)
+    let level = if screen.is_terminal() { "off" } else { "warn,deadpool.postgres=error" };
+    let settings = [
+        ("POSTGRES__URL", url),
+        ("POSTGRES__APPLICATION_NAME", "outbox-demo"),
+        ("KAFKA__BOOTSTRAP_SERVERS", &broker.bootstrap_servers()),
+        ("OUTBOX__TABLE", schema::OUTBOX),
+        ("ADMIN__LISTEN", "off"),
+        ("LOG__LEVEL", level),
+    ];
+    let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value.to_owned()));
+    config::load(None, settings.into_iter())
+        // The user gave an argument and knows of no variable.
+        .map_err(|findings| {
+            let findings = findings.to_string();
+            let shown = findings.replace("environment variable OUTBOX_RELAY__POSTGRES__URL", "--postgres");
+            Failed::Usage(format!("the demo cannot begin\n{shown}"))
+        })
+}
+
+async fn demonstrate(
+    config: Config,
+    broker: &MockBroker,
+    mut screen: Screen,
+    time: Duration,
+) -> Result<(), Failed> {
+    let mut signals = Signals::new()?;
+    // One connection holds the lock to the end, even if it is broken by then.
+    let control = database(&config, 2)?;
+    let connected = tokio::select! {
+        connected = OwnSchema::connect(control) => connected?,
+        () = signals.next() => return Ok(()),
+    };
+    let mut schema = connected.create(&config.outbox.table).await?;
+    story::begin(&mut screen, time);
+    let scene = Scene { config: &config, broker, screen: &mut screen, signals: &mut signals, time };
+    let played = Box::pin(scene.play(&mut schema)).await;
+    let dropped = schema.drop().await;
+    if dropped.is_ok() {
+        screen.say(&format!("\nThe schema {} is dropped again.", schema::SCHEMA));
+    }
+    played.and(dropped)?;
+    story::next(&mut screen);
+    Ok(())
+}
+
+fn database(config: &Config, connections: usize) -> Result<Database, Failed> {
+    Database::new(&config.postgres, connections, Arc::new(Stats::new()))
+        .map_err(|fault| Failed::Configuration(fault.into()))
+}
