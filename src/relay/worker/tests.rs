@@ -74,11 +74,11 @@ impl Producer for Silent {
     }
     fn drain(&mut self, _: &mut Vec<Report>) {}
     async fn quiet(&mut self, _: bool) {
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
     fn stop(&mut self) {}
     async fn drained(&mut self) {
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
     fn abandon(self) {}
 }
