@@ -187,6 +187,8 @@ pub enum Sabotage {
     SettledAfterTakeover,
     /// A relay does not see that another one publishes to a topic that it has held.
     ReleasesUnnoticed,
+    /// A topic that one relay probes is probed by the others as well.
+    LeaseIgnored,
     /// The reaper deletes by age, sent or not.
     ReapsUnsent,
     /// A row that cannot be read is left out, and those behind it are read.

@@ -259,6 +259,19 @@ fn a_frozen_relay_that_settles_after_waking() {
 }
 
 #[test]
+fn a_probe_without_a_lease() {
+    let plan = |seed| Plan {
+        holds_by_hand: 8,
+        writers: 3,
+        transactions: 8,
+        disasters: 6,
+        kinds: &[Disaster::LeaderChange],
+        ..Plan::calm(seed)
+    };
+    must_be_caught(Sabotage::LeaseIgnored, plan, 250, DUPLICATES);
+}
+
+#[test]
 fn a_reaper_without_its_condition() {
     let plan = |seed| Plan { retention: Some(Duration::from_millis(100)), ..Plan::calm(seed) };
     must_be_caught(Sabotage::ReapsUnsent, plan, 15, REAPED);

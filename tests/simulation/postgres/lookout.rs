@@ -12,6 +12,7 @@ use outbox_relay::relay::pauses::{Counts, Pause};
 use outbox_relay::relay::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
+use std::time::Duration;
 
 impl Lookout for SimConnection {
     async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
@@ -62,6 +63,13 @@ impl Lookout for SimConnection {
     }
 }
 
+impl SimConnection {
+    /// How long a topic is left to the relay that probes it.
+    fn lease(&self) -> Duration {
+        if self.server.world.breaks(Sabotage::LeaseIgnored) { Duration::from_millis(1) } else { LEASE }
+    }
+}
+
 impl Holds for SimConnection {
     async fn count(&mut self) -> Result<Waiting, Fault> {
         self.reach_server(false).await?;
@@ -90,7 +98,8 @@ impl Holds for SimConnection {
 
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
         self.reach_server(false).await?;
-        let due: Vec<_> = (0..most).map_while(|_| self.server.due(LEASE)).collect();
+        let lease = self.lease();
+        let due: Vec<_> = (0..most).map_while(|_| self.server.due(lease)).collect();
         self.hear_server().await?;
         let due = due.into_iter().map(|(topic, reason)| Due {
             topic: TOPICS[topic as usize].to_owned(),
@@ -138,7 +147,7 @@ impl Holds for SimConnection {
     async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.reach_server(false).await?;
         for topic in topics {
-            self.server.postpone(topic_number(topic), LEASE);
+            self.server.postpone(topic_number(topic), self.lease());
         }
         self.hear_server().await
     }
