@@ -1,8 +1,8 @@
 //! The checks at start, on a real server: each kind of damage is found, named and mended by its own remedy.
 
-use outbox_relay::postgres::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
-use outbox_relay::postgres::grants::{relay_grants, writer_grants};
-use outbox_relay::postgres::migrate;
+use outbox_relay::postgres::access::grants::{relay_grants, writer_grants};
+use outbox_relay::postgres::schema::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
+use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config;
-use outbox_relay::postgres::check::PayloadType;
-use outbox_relay::postgres::claim::PostgresOutbox;
-use outbox_relay::postgres::connect::Database;
-use outbox_relay::postgres::event::OutboxRow;
-use outbox_relay::postgres::statements::Statements;
+use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::cycle::claim::PostgresOutbox;
+use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::postgres::cycle::statements::Statements;
+use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::event::Event;
+use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Settled, Settlement};
-use outbox_relay::relay::stats::Stats;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;

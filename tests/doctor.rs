@@ -12,7 +12,7 @@ mod topics;
 mod vacuum;
 
 use outbox_relay::doctor::codes::code;
-use outbox_relay::postgres::grants::relay_grants;
+use outbox_relay::postgres::access::grants::relay_grants;
 use serde_json::Value;
 
 use crate::support::database::run;

@@ -1,7 +1,7 @@
 //! `docs/failures.md` shows the tables that the code goes by. `UPDATE_DOCS=1` writes them anew.
 
 use outbox_relay::kafka::codes::CODES;
-use outbox_relay::postgres::sqlstates::SQLSTATES;
+use outbox_relay::postgres::connection::sqlstates::SQLSTATES;
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use outbox_relay::relay::reason::{REASONS, Reason};
 use rdkafka::error::RDKafkaErrorCode;
@@ -72,7 +72,7 @@ fn the_page_shows_the_tables_of_the_code() {
     let mut wanted = page.clone();
     wanted = put(&wanted, "src/relay/reason.rs", &reasons());
     wanted = put(&wanted, "src/kafka/codes.rs", &codes());
-    wanted = put(&wanted, "src/postgres/sqlstates.rs", &sqlstates());
+    wanted = put(&wanted, "src/postgres/connection/sqlstates.rs", &sqlstates());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(PAGE, &wanted).unwrap();
         return;

@@ -1,12 +1,12 @@
 //! A topic that cannot be written to holds back its own rows and no others, and its rows flow once it can.
 
 use outbox_relay::config;
-use outbox_relay::postgres::connect::Database;
-use outbox_relay::postgres::holds::PostgresHolds;
+use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::cycle::holds::PostgresHolds;
+use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::payload::PayloadType;
-use outbox_relay::postgres::statements::Statements;
-use outbox_relay::relay::prober::Holds;
-use outbox_relay::relay::stats::Stats;
+use outbox_relay::relay::health::stats::Stats;
+use outbox_relay::relay::holds::prober::Holds;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;

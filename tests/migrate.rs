@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use outbox_relay::postgres::migrate::{self, MIGRATIONS, MigrateError, State};
+use outbox_relay::postgres::schema::migrate::{self, MIGRATIONS, MigrateError, State};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outbox_relay::postgres::grants::relay_grants;
-use outbox_relay::postgres::migrate::{self, MigrateError, Module, Series, State};
+use outbox_relay::postgres::access::grants::relay_grants;
+use outbox_relay::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 

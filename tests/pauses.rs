@@ -10,7 +10,7 @@ use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
-use outbox_relay::postgres::grants::{operator_grants, relay_grants};
+use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 
 const STALLED: Duration = Duration::from_secs(30);
 const BEGUN: &str = "an operator has paused ";

@@ -1,9 +1,9 @@
 //! The claim, the scout and the settlement use their index, whatever the statistics say.
 
 use outbox_relay::config::OnSent;
-use outbox_relay::postgres::check::PayloadType;
-use outbox_relay::postgres::session::plain_settings;
-use outbox_relay::postgres::statements::Statements;
+use outbox_relay::postgres::connection::session::plain_settings;
+use outbox_relay::postgres::cycle::statements::Statements;
+use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::postgres::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 

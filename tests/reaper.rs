@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config::{self, Config};
-use outbox_relay::postgres::check::PayloadType;
-use outbox_relay::postgres::connect::Database;
-use outbox_relay::postgres::lookout::PostgresLookout;
-use outbox_relay::postgres::reap::{PostgresReaper, reap_sql};
-use outbox_relay::postgres::session::reaper_settings;
-use outbox_relay::postgres::statements::Statements;
+use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::session::reaper_settings;
+use outbox_relay::postgres::cycle::lookout::PostgresLookout;
+use outbox_relay::postgres::cycle::reap::{PostgresReaper, reap_sql};
+use outbox_relay::postgres::cycle::statements::Statements;
+use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::failure::FaultKind;
+use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::scout::Lookout;
 use outbox_relay::relay::reaper::{Pace, Reap};
-use outbox_relay::relay::scout::Lookout;
-use outbox_relay::relay::stats::Stats;
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::support::database::run;

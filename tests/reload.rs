@@ -132,7 +132,7 @@ async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
 async fn a_relay_that_waits_for_postgres_takes_up_what_it_reads_before_it_starts() {
     let outbox = Outbox::create("reload_waiting", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
-    let grants = outbox_relay::postgres::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    let grants = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
     crate::support::database::run(&outbox.client, &grants).await;
     let login = async |allowed: &str| {
         crate::support::database::run(&outbox.client, &format!("ALTER ROLE {role} {allowed}")).await;

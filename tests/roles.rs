@@ -190,9 +190,10 @@ async fn an_owner_who_may_create_roles_can_apply_it_without_being_a_superuser() 
         format!("ALTER ROLE {owner} CREATEROLE; GRANT CREATE ON DATABASE {} TO {owner}", database.name());
     run(&admin, &allow).await;
     let table = r#"app."the outbox""#.parse().unwrap();
-    outbox_relay::postgres::migrate::apply(&mut client, &table).await.unwrap();
-    let role: outbox_relay::postgres::roles::RelayRole = format!("{owner} it's 100%").parse().unwrap();
-    run(&client, &outbox_relay::postgres::roles::print(&table, &role)).await;
+    outbox_relay::postgres::schema::migrate::apply(&mut client, &table).await.unwrap();
+    let role: outbox_relay::postgres::access::roles::RelayRole =
+        format!("{owner} it's 100%").parse().unwrap();
+    run(&client, &outbox_relay::postgres::access::roles::print(&table, &role)).await;
     let relay = database.connect_as(role.relay()).await;
     run(&relay, r#"SELECT payload FROM app."the outbox""#).await;
     let made =
@@ -288,7 +289,7 @@ fn a_name_that_is_none_is_refused() {
 async fn a_relay_that_lacks_a_right_names_the_grant_and_ends() {
     let outbox = Outbox::without_topics("role_lacks").await;
     let role = outbox.roles.relay().to_owned();
-    let sql = outbox_relay::postgres::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    let sql = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
     for grant in sql.lines() {
         let revoke = grant.replacen("GRANT", "REVOKE", 1).replace(" TO ", " FROM ");
         run(&outbox.client, &revoke).await;

@@ -4,7 +4,7 @@ mod everywhere;
 
 use std::time::Duration;
 
-use outbox_relay::postgres::grants::relay_grants;
+use outbox_relay::postgres::access::grants::relay_grants;
 
 use crate::support::consumer;
 use crate::support::database::run;

@@ -47,7 +47,7 @@ async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() 
 async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
     let outbox = Outbox::create("waiting", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
-    let grants = outbox_relay::postgres::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
+    let grants = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
     run(&outbox.client, &grants).await;
     run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN")).await;
     let url = outbox.database.url().replace("postgres@", &format!("{role}:test@"));

@@ -1,7 +1,7 @@
 //! Why something could not be measured.
 
 use crate::postgres::schema::SchemaError;
-use outbox_relay::postgres::migrate::MigrateError;
+use outbox_relay::postgres::schema::migrate::MigrateError;
 use outbox_relay::relay::failure::{Failure, Fault};
 use outbox_relay::relay::reason::CONFIGURATION;
 

@@ -83,7 +83,7 @@ fn parse(text: &str) -> Metrics {
 mod tests {
     use super::*;
     use outbox_relay::admin::metrics::Metrics as Shown;
-    use outbox_relay::relay::stats::Stats;
+    use outbox_relay::relay::health::stats::Stats;
 
     #[test]
     fn the_names_are_those_that_a_relay_shows() {

@@ -7,7 +7,7 @@ use crate::kafka::topics::Topics;
 use crate::postgres::about::{self, Server};
 use crate::postgres::schema::{self, Leftover};
 use outbox_relay::config::Config;
-use outbox_relay::postgres::connect::Database;
+use outbox_relay::postgres::connection::connect::Database;
 
 /// Connections of the measuring side, beside those of writers.
 const CONNECTIONS: usize = 8;

@@ -2,10 +2,10 @@
 
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
-use outbox_relay::postgres::event::OutboxRow;
-use outbox_relay::relay::acknowledged::{Acknowledged, Seen};
-use outbox_relay::relay::batch::Reach;
+use outbox_relay::postgres::cycle::event::OutboxRow;
+use outbox_relay::relay::cycle::batch::Reach;
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::acknowledged::{Acknowledged, Seen};
 use std::hint::black_box;
 
 const HOLD_VERSION: i64 = 1;

@@ -2,7 +2,7 @@
 
 use crate::{Part, ROWS};
 use outbox_relay::kafka::failure::reason;
-use outbox_relay::postgres::sqlstates;
+use outbox_relay::postgres::connection::sqlstates;
 use rdkafka::error::RDKafkaErrorCode::{
     self as Code, BrokerTransportFailure, MessageSizeTooLarge, NotLeaderForPartition, PurgeQueue,
     TopicAuthorizationFailed,

@@ -2,7 +2,7 @@
 
 use crate::rows::{Headers, Wire};
 use crate::{Part, ROWS};
-use outbox_relay::postgres::event::OutboxRow;
+use outbox_relay::postgres::cycle::event::OutboxRow;
 
 /// Reads a batch. The socket is a pipe in memory, and both of its ends are paid for.
 pub(super) struct Decode {

@@ -8,7 +8,7 @@ mod process;
 
 pub use catalogue::{CATALOGUE, Kind, Metric, Question};
 
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use catalogue::*;
 use process::Process;
 use prometheus_client::encoding::text;

@@ -14,7 +14,7 @@ mod serve;
 pub use serve::{AdminError, Listening};
 
 use crate::fail_point;
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};

@@ -1,7 +1,7 @@
 //! The HTTP server of the admin endpoint, with bounds on what a client may ask of it.
 
 use super::router;
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;

@@ -3,11 +3,11 @@
 use super::exit::Failed;
 use super::{ConfigFile, block_on};
 use crate::config::Config;
-use crate::postgres::connect::Database;
-use crate::postgres::migrate::{self, MigrateError, Module, Series, State};
-use crate::postgres::roles::{self, RelayRole};
+use crate::postgres::access::roles::{self, RelayRole};
+use crate::postgres::connection::connect::Database;
+use crate::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
 use crate::postgres::table::TableName;
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use clap::Args;
 use std::sync::Arc;
 

@@ -2,11 +2,11 @@
 
 use super::exit::Failed;
 use crate::config::{Config, ConnectionError};
-use crate::postgres::check::Facts;
-use crate::postgres::connect::Database;
-use crate::postgres::grants::Right;
+use crate::postgres::access::grants::Right;
+use crate::postgres::connection::connect::Database;
+use crate::postgres::schema::check::Facts;
 use crate::relay::failure::{Fault, FaultKind};
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use crate::supervisor::{self, StartError};
 use std::sync::Arc;
 

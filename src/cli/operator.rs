@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use super::one_shot;
-use crate::postgres::acts::Acted;
+use crate::postgres::operate::acts::Acted;
 use crate::relay::failure::Fault;
 
 /// Events a transaction. A refused event may be large.
@@ -61,7 +61,7 @@ fn after_some(failed: Failed, done: u64) -> Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postgres::fault::unavailable;
+    use crate::postgres::connection::fault::unavailable;
 
     #[tokio::test]
     async fn batches_go_on_behind_the_last_id_up_to_the_limit() {

@@ -3,12 +3,12 @@
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
-use crate::postgres::grants::REAP_RIGHTS;
-use crate::postgres::module_grants::reap_rights;
-use crate::postgres::reap::PostgresReaper;
-use crate::postgres::reap_modules::{ModulesReaper, Unfinished};
+use crate::postgres::access::grants::REAP_RIGHTS;
+use crate::postgres::access::module_grants::reap_rights;
+use crate::postgres::cycle::reap::PostgresReaper;
+use crate::postgres::cycle::reap_modules::{ModulesReaper, Unfinished};
 use crate::relay::failure::Fault;
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use clap::Args;
 use humantime::format_duration;
 use std::sync::Arc;

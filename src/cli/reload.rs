@@ -4,7 +4,7 @@ use super::exit::Failed;
 use super::log::Filter;
 use super::systemd;
 use crate::config::{self, Change, Config, Effect, Findings};
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use crate::supervisor;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -5,10 +5,10 @@ use super::reload::Reloading;
 use super::{ConfigFile, block_on, log, systemd};
 use crate::admin::Listening;
 use crate::config::Config;
-use crate::postgres::connect::Database;
-use crate::relay::backoff::Backoff;
-use crate::relay::prober::Waiting;
-use crate::relay::stats::Stats;
+use crate::postgres::connection::connect::Database;
+use crate::relay::cycle::backoff::Backoff;
+use crate::relay::health::stats::Stats;
+use crate::relay::holds::prober::Waiting;
 use crate::supervisor::{self, End, StartError, Until};
 use clap::Args;
 use std::convert::Infallible;
@@ -203,9 +203,9 @@ async fn wait_for_schema(
     database: &Database,
     once: bool,
     stats: &Stats,
-) -> Result<crate::postgres::check::Facts, Failed> {
+) -> Result<crate::postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
-    let outage = crate::relay::outage::Outage::new("Postgres");
+    let outage = crate::relay::health::outage::Outage::new("Postgres");
     loop {
         systemd::waiting();
         stats.beat();
@@ -220,7 +220,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(0, &error, crate::relay::worker::POSTGRES_ADVICE);
+                outage.failed(0, &error, crate::relay::cycle::worker::POSTGRES_ADVICE);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {

@@ -1,7 +1,7 @@
 //! The filters of `dead-letters` and `blocked-keys`.
 
 use super::exit::Failed;
-use crate::postgres::selection::Selection;
+use crate::postgres::operate::selection::Selection;
 use clap::Args;
 use std::time::Duration;
 use uuid::Uuid;

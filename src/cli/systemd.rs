@@ -10,7 +10,7 @@
 //! - STOPPING asks for as long as the drain may take: the unit's TimeoutStopSec may be less, if only shutdown_timeout
 //!   was raised.
 
-use crate::relay::stats::Stats;
+use crate::relay::health::stats::Stats;
 use sd_notify::NotifyState;
 use std::convert::Infallible;
 use std::time::Duration;

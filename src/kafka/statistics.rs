@@ -3,8 +3,8 @@
 //! A producer counts from its own beginning, and is replaced after each failure: so what is added is the difference to what
 //! the same producer told before, and no counter ever goes back. What it did after it last told is lost with it.
 
-use crate::relay::stats::Stats;
-use crate::relay::stats::client::ClientStats;
+use crate::relay::health::stats::Stats;
+use crate::relay::health::stats::client::ClientStats;
 use prometheus_client::metrics::counter::Counter;
 use serde::Deserialize;
 use std::collections::HashMap;

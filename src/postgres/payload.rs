@@ -1,6 +1,6 @@
 //! How the payload column's type, which the check at start detects, is read.
 
-pub use super::check::PayloadType;
+pub use crate::postgres::schema::check::PayloadType;
 use tokio_postgres::types::Type;
 
 impl PayloadType {

@@ -1,6 +1,6 @@
 //! What the cycle needs to know of one row of the outbox.
 
-use super::lane::Lane;
+use crate::relay::lane::Lane;
 use uuid::Uuid;
 
 /// One claimed row. Everything is borrowed from where the row was read into: the per-row path copies nothing before

@@ -8,7 +8,7 @@
 //! | cluster | nothing is claimed until a probe succeeds |
 //! | session | the session is replaced |
 
-use super::reason::UNKNOWN;
+use crate::relay::reason::UNKNOWN;
 use std::fmt;
 
 /// Why Kafka did not acknowledge something.

@@ -9,63 +9,37 @@
 //!   marks ◀───────────────────────┴─────────┘
 //! ```
 //!
-//! Begin with [`cycle`], which is the product; [`worker`] repeats it, [`scout`] feeds it.
+//! Begin with [`cycle`], which is the product; [`cycle::worker`] repeats it, [`lanes::scout`] feeds it.
 
-pub mod acknowledged;
-pub mod backoff;
-pub mod batch;
-pub mod board;
 pub mod cycle;
-pub mod elsewhere;
 pub mod event;
 pub mod failure;
-pub mod fence;
-mod flight;
-pub mod gate;
-pub mod holding;
-pub mod judge;
+pub mod health;
+pub mod holds;
 pub mod lane;
-pub mod large_rows;
-mod leaders;
-pub mod looking;
-pub mod marks;
-pub mod narrow;
-pub mod outage;
+pub mod lanes;
 pub mod outbox;
-pub mod partition;
-pub mod pauses;
-pub mod probe;
-pub mod prober;
-pub mod progress;
 pub mod publisher;
 pub mod reaper;
 pub mod reason;
-pub mod refusals;
-pub mod rejections;
-pub mod scout;
-pub mod session;
-pub mod stats;
-mod turns;
-pub mod width;
-pub mod worker;
 
-use acknowledged::{Acknowledged, Seen};
-use batch::{Batch, OnRejected};
-use board::Board;
-use elsewhere::Elsewhere;
+use cycle::batch::{Batch, OnRejected};
+use cycle::narrow::Narrowing;
+use cycle::refusals::Refusals;
+use cycle::session::{Session, Tally};
 use event::Event;
-use gate::Gate;
-use holding::Holding;
-use marks::Marks;
-use narrow::Narrowing;
-use outage::Outage;
+use health::gate::Gate;
+use health::outage::Outage;
+use health::rejections::Rejections;
+use health::stats::Stats;
+use holds::elsewhere::Elsewhere;
+use holds::holding::Holding;
+use lanes::acknowledged::{Acknowledged, Seen};
+use lanes::board::Board;
+use lanes::marks::Marks;
 use outbox::{Held, Settlement, Slice, Verdict};
 use pg_outbox::topic::TopicTemplate;
 use publisher::Producer;
-use refusals::Refusals;
-use rejections::Rejections;
-use session::{Session, Tally};
-use stats::Stats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -203,7 +177,7 @@ impl<P> Relay<P> {
     /// Postgres failed this party. One that fails anybody is not ready.
     fn postgres_failed(&self, party: usize, fault: &failure::Fault) {
         self.stats.postgres.fails(fault);
-        self.postgres.failed(party, fault, worker::POSTGRES_ADVICE);
+        self.postgres.failed(party, fault, cycle::worker::POSTGRES_ADVICE);
     }
 
     /// Postgres worked for this party. It answers as soon as it works for everybody: a server that only lets the scout
@@ -382,8 +356,8 @@ impl<P> Relay<P> {
     }
 
     /// Says which faults of rows are over.
-    fn say_ended(&self, ended: Vec<rejections::Ended>) {
-        for rejections::Ended { topic, reason, rows, lasted } in ended {
+    fn say_ended(&self, ended: Vec<health::rejections::Ended>) {
+        for health::rejections::Ended { topic, reason, rows, lasted } in ended {
             let seconds = lasted.as_secs_f64();
             let topic = (!topic.is_empty()).then_some(topic);
             tracing::info!(

@@ -1,8 +1,8 @@
 //! The outbox as the cycle sees it. `postgres/` implements it; so does the simulator of the tests.
 
-use super::event::Event;
-use super::failure::{Fault, Rejection};
-use super::lane::Lane;
+use crate::relay::event::Event;
+use crate::relay::failure::{Fault, Rejection};
+use crate::relay::lane::Lane;
 use std::collections::HashSet;
 
 /// One worker's way to the outbox.

@@ -1,7 +1,7 @@
 //! Kafka as the cycle sees it. `kafka/` implements it; so does the simulator of the tests.
 
-use super::event::Event;
-use super::failure::{Failure, Rejection};
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, Rejection};
 
 /// The cluster: opens sessions, and tries single things on throw-away ones.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]

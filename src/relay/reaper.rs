@@ -1,9 +1,9 @@
 //! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
 
-use super::failure::{Fault, FaultKind};
-use super::outage::Outage;
-use super::stats::Stats;
-use super::worker::POSTGRES_ADVICE;
+use crate::relay::cycle::worker::POSTGRES_ADVICE;
+use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::health::outage::Outage;
+use crate::relay::health::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -3,7 +3,7 @@
 //! A reason has one kind, and the kind alone decides what the relay does. Which error code has which reason is in
 //! `kafka/codes.rs`; `docs/failures.md` shows both tables.
 
-use super::failure::{Failure, FailureKind, Rejection};
+use crate::relay::failure::{Failure, FailureKind, Rejection};
 
 /// Why something was not acknowledged.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::Setup;
 use super::admin::Running;
 use crate::support::database::run;
-use outbox_relay::postgres::grants::relay_grants;
+use outbox_relay::postgres::access::grants::relay_grants;
 use serde_json::Value;
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::Setup;
 use crate::support::database::run;
-use outbox_relay::postgres::grants::{operator_grants, relay_grants};
+use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 
 const COMMANDS: [&[&str]; 10] = [
     &["run"],

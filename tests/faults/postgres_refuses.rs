@@ -1,6 +1,6 @@
 //! A Postgres that answers, and refuses: each time the relay is not ready and says why, backs off, and goes on by itself.
 
-use outbox_relay::postgres::grants::relay_grants;
+use outbox_relay::postgres::access::grants::relay_grants;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::kafka::Secured;
-use crate::postgres::{not_ready, under_load, verdict};
+use crate::postgres::not_ready;
+use crate::postgres::under_load;
+use crate::postgres::verdict;
 use crate::support::certificates::authority;
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;

@@ -5,7 +5,9 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 use crate::kafka::{Secured, checked};
-use crate::postgres::{not_ready, under_load, verdict};
+use crate::postgres::not_ready;
+use crate::postgres::under_load;
+use crate::postgres::verdict;
 use crate::support::database::run;
 use crate::support::relay::Relay;
 use crate::support::token_endpoint::Answers;

@@ -1,6 +1,10 @@
 //! Every way to log in to Postgres works, and every mistake says what is wrong and what to do.
 
-use crate::postgres::{BY_BOTH, BY_CERTIFICATE, BY_PASSWORD, BY_TRUST, Secured};
+use crate::postgres::BY_BOTH;
+use crate::postgres::BY_CERTIFICATE;
+use crate::postgres::BY_PASSWORD;
+use crate::postgres::BY_TRUST;
+use crate::postgres::Secured;
 use crate::support::certificates::authority;
 use crate::support::database::run;
 use crate::support::tls_proxy::TlsProxy;

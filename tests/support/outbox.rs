@@ -1,6 +1,6 @@
 //! The world of one test: a migrated database, a ledger beside the outbox, topics that are nobody else's.
 
-use outbox_relay::postgres::migrate;
+use outbox_relay::postgres::schema::migrate;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 

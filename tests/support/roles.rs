@@ -1,7 +1,7 @@
 //! The roles of a test's outbox, made by exactly what `outbox-relay migrate --print-roles` prints: what is tested runs with
 //! no more rights than a user's.
 
-use outbox_relay::postgres::roles::{self, RelayRole};
+use outbox_relay::postgres::access::roles::{self, RelayRole};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 

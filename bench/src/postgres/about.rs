@@ -1,7 +1,7 @@
 //! What a report says of the server, and what it takes to find its processes and to judge its distance.
 
-use outbox_relay::postgres::connect::Database;
-use outbox_relay::postgres::fault::fault;
+use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::fault::fault;
 use outbox_relay::relay::failure::Fault;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

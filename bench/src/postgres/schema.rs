@@ -4,9 +4,9 @@
 //! a killed run left behind, and one that is none of ours. Only the second is ever dropped by a later run.
 
 use deadpool_postgres::Object;
-use outbox_relay::postgres::connect::Database;
-use outbox_relay::postgres::fault::fault;
-use outbox_relay::postgres::migrate::{self, MigrateError};
+use outbox_relay::postgres::connection::connect::Database;
+use outbox_relay::postgres::connection::fault::fault;
+use outbox_relay::postgres::schema::migrate::{self, MigrateError};
 use outbox_relay::postgres::table::{TableName, quote_identifier};
 use outbox_relay::relay::failure::Fault;
 use tokio_postgres::error::SqlState;

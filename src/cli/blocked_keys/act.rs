@@ -7,10 +7,10 @@ use crate::cli::output::counted;
 use crate::cli::selection::Deed;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
-use crate::postgres::acts::Acted;
-use crate::postgres::blocked_keys::PostgresBlockedKeys;
-use crate::postgres::grants::Right;
-use crate::postgres::selection::Selection;
+use crate::postgres::access::grants::Right;
+use crate::postgres::operate::acts::Acted;
+use crate::postgres::operate::blocked_keys::PostgresBlockedKeys;
+use crate::postgres::operate::selection::Selection;
 use crate::relay::failure::Fault;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use super::act::{Act, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
-use crate::postgres::grants::UNBLOCK_RIGHTS;
+use crate::postgres::access::grants::UNBLOCK_RIGHTS;
 use clap::Args;
 
 const DEAD_LETTER: Act = Act {

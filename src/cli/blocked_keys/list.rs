@@ -5,8 +5,8 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, Shown};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::blocked_keys::BlockedKey;
-use crate::postgres::grants::BLOCK_RIGHTS;
+use crate::postgres::access::grants::BLOCK_RIGHTS;
+use crate::postgres::operate::blocked_keys::BlockedKey;
 use clap::Args;
 use serde::Serialize;
 

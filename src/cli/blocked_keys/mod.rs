@@ -9,8 +9,8 @@ use super::exit::Failed;
 use super::one_shot;
 use super::output::{in_line, time};
 use crate::config::Config;
-use crate::postgres::blocked_keys::{BlockedKey, PostgresBlockedKeys};
-use crate::postgres::grants::Right;
+use crate::postgres::access::grants::Right;
+use crate::postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};
 use clap::{Args, Subcommand};
 
 /// Look at the keys whose events wait behind a refused one, and decide what becomes of it.

@@ -7,9 +7,9 @@ use crate::cli::output::counted;
 use crate::cli::selection::Deed;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
-use crate::postgres::acts::Acted;
-use crate::postgres::dead_letters::{PostgresDeadLetters, Which};
-use crate::postgres::grants::Right;
+use crate::postgres::access::grants::Right;
+use crate::postgres::operate::acts::Acted;
+use crate::postgres::operate::dead_letters::{PostgresDeadLetters, Which};
 use crate::relay::failure::Fault;
 use serde::Serialize;
 

@@ -4,8 +4,8 @@ use super::act::{Act, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
-use crate::postgres::dead_letters::Which;
-use crate::postgres::grants::DISCARD_RIGHTS;
+use crate::postgres::access::grants::DISCARD_RIGHTS;
+use crate::postgres::operate::dead_letters::Which;
 use clap::Args;
 
 const DISCARD: Act = Act { name: "discard", participle: "discarded", rights: DISCARD_RIGHTS };

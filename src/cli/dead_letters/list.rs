@@ -5,8 +5,8 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, Shown};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::dead_letters::{DeadLetter, Which};
-use crate::postgres::grants::LETTER_RIGHTS;
+use crate::postgres::access::grants::LETTER_RIGHTS;
+use crate::postgres::operate::dead_letters::{DeadLetter, Which};
 use clap::Args;
 use serde::Serialize;
 

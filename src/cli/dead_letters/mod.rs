@@ -11,8 +11,8 @@ use super::exit::Failed;
 use super::one_shot;
 use super::output::{in_line, time};
 use crate::config::Config;
-use crate::postgres::dead_letters::{DeadLetter, PostgresDeadLetters};
-use crate::postgres::grants::Right;
+use crate::postgres::access::grants::Right;
+use crate::postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
 use clap::{Args, Subcommand};
 
 /// Look at the events that Kafka refused for good, send them again, or throw them away.

@@ -4,8 +4,8 @@ use super::act::{Act, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{Deed, Filters};
-use crate::postgres::dead_letters::Which;
-use crate::postgres::grants::REQUEUE_RIGHTS;
+use crate::postgres::access::grants::REQUEUE_RIGHTS;
+use crate::postgres::operate::dead_letters::Which;
 use clap::Args;
 
 const REQUEUE: Act = Act { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };

@@ -71,7 +71,7 @@ pub(super) async fn examine(
     command: &str,
 ) -> Result<Examined, Failed> {
     let (_, database) = one_shot::onlooker(config, command)?;
-    let examined = postgres::doctor::examine(config, &database, cluster.record_bytes_max()).await;
+    let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;
     findings.extend(kafka::doctor::examine(&config.kafka, cluster, &examined.topics).await);

@@ -10,8 +10,8 @@ use super::exit::Failed;
 use super::one_shot;
 use super::output::in_line;
 use crate::config::Config;
-use crate::postgres::grants::Right;
-use crate::postgres::pauses::{PostgresPauses, Scope};
+use crate::postgres::access::grants::Right;
+use crate::postgres::operate::pauses::{PostgresPauses, Scope};
 use clap::Args;
 
 /// Whose events are meant. Nothing given: those of all.

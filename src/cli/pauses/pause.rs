@@ -3,7 +3,7 @@
 use super::{Selector, name, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
-use crate::postgres::grants::PAUSE_RIGHTS;
+use crate::postgres::access::grants::PAUSE_RIGHTS;
 use clap::Args;
 
 /// Keep everything, a topic or a key from being published, until `resume`.

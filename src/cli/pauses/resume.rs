@@ -3,8 +3,8 @@
 use super::{Selector, name, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
-use crate::postgres::grants::RESUME_RIGHTS;
-use crate::postgres::pauses::{PausedScope, PostgresPauses};
+use crate::postgres::access::grants::RESUME_RIGHTS;
+use crate::postgres::operate::pauses::{PausedScope, PostgresPauses};
 use clap::Args;
 
 /// What stays paused is named up to this many.

@@ -6,10 +6,10 @@ use super::verdict::{Circumstances, verdict};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::config::{Config, OnSent};
-use crate::postgres::connect::Database;
-use crate::postgres::grants::STATUS_RIGHTS;
-use crate::postgres::pooler;
-use crate::postgres::status::{Counters, PostgresStatus};
+use crate::postgres::access::grants::STATUS_RIGHTS;
+use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::pooler;
+use crate::postgres::diagnose::status::{Counters, PostgresStatus};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

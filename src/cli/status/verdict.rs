@@ -4,8 +4,8 @@ use super::here::Here;
 use super::report::Rates;
 use super::units::{counted, span, thousands};
 use crate::cli::output::in_line;
-use crate::postgres::pauses::Scope;
-use crate::postgres::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
+use crate::postgres::diagnose::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
+use crate::postgres::operate::pauses::Scope;
 use serde::Serialize;
 use std::time::Duration;
 

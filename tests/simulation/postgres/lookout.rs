@@ -6,12 +6,12 @@ use crate::event::{TOPICS, topic_number};
 use crate::plan::Sabotage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Fault;
+use outbox_relay::relay::holds::pauses::{Counts, Pause};
+use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::lane::Lane;
+use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Sighting};
 use outbox_relay::relay::outbox::ServerId;
-use outbox_relay::relay::pauses::{Counts, Pause};
-use outbox_relay::relay::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
-use outbox_relay::relay::scout::{Lookout, Oldest, Sighting};
 use std::time::Duration;
 
 impl Lookout for SimConnection {

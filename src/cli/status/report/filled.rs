@@ -8,12 +8,12 @@ use crate::cli::status::here::Here;
 use crate::cli::status::verdict::Verdict;
 use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
-use crate::postgres::pauses::{PausedScope, Scope};
-use crate::postgres::reap::PATROLS_PER_RETENTION;
-use crate::postgres::status::{
+use crate::postgres::cycle::reap::PATROLS_PER_RETENTION;
+use crate::postgres::diagnose::status::{
     self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, HoldsVacuum,
     OutboxStatus, RelayConnection,
 };
+use crate::postgres::operate::pauses::{PausedScope, Scope};
 use crate::relay::reason::remedy;
 use humantime::format_rfc3339_seconds;
 use std::collections::BTreeSet;

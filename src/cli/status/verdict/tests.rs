@@ -1,6 +1,8 @@
 use super::*;
-use crate::postgres::pauses::PausedScope;
-use crate::postgres::status::{Doing, First, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions};
+use crate::postgres::diagnose::status::{
+    Doing, First, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions,
+};
+use crate::postgres::operate::pauses::PausedScope;
 use std::time::SystemTime;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,0 +1,219 @@
+//! The roles of an outbox as SQL: who may do what, and nothing beyond it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::postgres::access::grants::{monitor_grants, operator_grants, relay_grants, writer_grants};
+use crate::postgres::access::module_grants::module_grants;
+use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
+
+/// Postgres cuts longer names silently, so two roles could become one.
+const IDENTIFIER_BYTES_MAX: usize = 63;
+/// The longest suffix, `_operator`.
+const SUFFIX_BYTES_MAX: usize = 9;
+
+/// The name of the relay's role, from which the others derive theirs. Taken as it is: nothing is unquoted or folded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayRole(String);
+
+/// Why a text does not name a role.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoleNameError {
+    /// Nothing.
+    #[error("the name is empty")]
+    Empty,
+    /// Too long for Postgres, with what is added to it.
+    #[error("the name has {0} bytes, at most {max} are possible", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
+    TooLong(usize),
+    /// Names that Postgres keeps for itself.
+    #[error("Postgres keeps this name for itself: choose another one")]
+    Reserved,
+    /// A control character, or `$$`, which ends a block.
+    #[error("the name holds a control character or `$$`: choose another one")]
+    Unsupported,
+}
+
+impl FromStr for RelayRole {
+    type Err = RoleNameError;
+
+    fn from_str(name: &str) -> Result<Self, RoleNameError> {
+        if name.is_empty() {
+            return Err(RoleNameError::Empty);
+        }
+        if name.len() > IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX {
+            return Err(RoleNameError::TooLong(name.len()));
+        }
+        if name.starts_with("pg_") || name == "public" || name == "none" {
+            return Err(RoleNameError::Reserved);
+        }
+        if name.contains(char::is_control) || name.contains("$$") {
+            return Err(RoleNameError::Unsupported);
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl fmt::Display for RelayRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl RelayRole {
+    /// What `outbox-relay run` connects as.
+    pub fn relay(&self) -> &str {
+        &self.0
+    }
+
+    /// The group of people who are on call.
+    pub fn operator(&self) -> String {
+        format!("{}_operator", self.0)
+    }
+
+    /// The group of those who only look.
+    pub fn monitor(&self) -> String {
+        format!("{}_monitor", self.0)
+    }
+
+    /// The group of the applications.
+    pub fn writer(&self) -> String {
+        format!("{}_writer", self.0)
+    }
+}
+
+const HEADER: &str = "\
+-- The roles of the outbox {outbox}, each with exactly the rights that it needs.
+--
+-- Apply it after the migrations, and again after each upgrade, as a superuser or as an owner of the tables who may
+-- create roles, in one transaction:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
+-- Applied again, it changes nothing. What else these roles could do with these tables is taken back.
+--
+--   {relay}: `outbox-relay run` connects as it. It may log in; give it a password with \\password, or let
+--       pg_hba.conf tell who it is.
+--   {operator}: a group for people on call, who use status, dead-letters, blocked-keys and reap.
+--   {monitor}: a group for whoever only looks, with status.
+--   {writer}: a group for applications, which insert events, and use the optional modules.
+--
+-- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
+--
+-- None of them can read another table, unless somebody has allowed it to PUBLIC. Before PostgreSQL 15 everybody may make
+-- tables in the schema public, which this forbids:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+";
+
+const CREATE: &str = "
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = {name_literal}) THEN
+        CREATE ROLE {name} {login};
+    END IF;
+END $$;
+";
+
+/// REVOKE on a table takes back what was granted on its columns, too. In one transaction nobody sees the gap.
+const TAKE_BACK: &str = "
+-- Whatever they were given before.
+REVOKE ALL ON SCHEMA {schema} FROM {roles};
+REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {act}, {hold_version}, {migration}
+    FROM {roles};
+
+-- Everybody may connect, unless somebody has forbidden it.
+DO $$ BEGIN
+    EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I', pg_catalog.current_database(),
+                              {relay_literal}, {operator_literal}, {monitor_literal});
+END $$;
+";
+
+const RELAY: &str = "
+-- The relay reads events, sets sent_at, deletes what is done with, and writes dead letters, holds and blocked keys.
+";
+
+const OPERATOR: &str = "
+-- Operators look at everything, and work on dead letters, blocked keys, held topics and old rows. They can change neither
+-- an event nor the record of what was done.
+";
+
+const MONITOR: &str = "
+-- Who only looks sees no payload and no headers.
+";
+
+const WRITER: &str = "
+-- Applications insert events, and cannot read them back. id, created_at and sent_at are not theirs to set.
+";
+
+const MODULES: &str = "
+-- The optional modules, those that are there: apply this again after `migrate --with`. Applications use them; the relay and
+-- operators delete what is old, and read no request and no response.
+";
+
+/// A role sees its own sessions only. Who may give pg_read_all_stats is a superuser, or was allowed to by one.
+const SEE_SESSIONS: &str = "
+-- Members of pg_read_all_stats see which relays are connected, and what holds vacuum back; but also the statements of all
+-- sessions of the server. Without it `status` shows less.
+DO $$ BEGIN
+    GRANT pg_read_all_stats TO {operator}, {monitor};
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE NOTICE 'a superuser has to run: GRANT pg_read_all_stats TO %, %;',
+        pg_catalog.quote_ident({operator_literal}), pg_catalog.quote_ident({monitor_literal});
+END $$;
+";
+
+/// The whole SQL; it has no BEGIN or COMMIT of its own.
+pub fn print(table: &TableName, role: &RelayRole) -> String {
+    let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
+    let names = [
+        ("relay", role.relay()),
+        ("operator", operator.as_str()),
+        ("monitor", monitor.as_str()),
+        ("writer", writer.as_str()),
+    ];
+    let value_of = |placeholder: &str| match placeholder {
+        "roles" => Some(names.map(|(_, name)| quote_identifier(name)).join(", ")),
+        _ => names
+            .iter()
+            .find_map(|(word, name)| match placeholder.strip_prefix(word)? {
+                "" => Some(quote_identifier(name)),
+                "_literal" => Some(quote_literal(name)),
+                _ => None,
+            })
+            .or_else(|| table.value_of(placeholder)),
+    };
+    let mut sql = fill(HEADER, value_of);
+    for (word, name) in names {
+        sql += &fill(CREATE, |placeholder| match placeholder {
+            "name" => Some(quote_identifier(name)),
+            "name_literal" => Some(quote_literal(name)),
+            "login" => Some(if word == "relay" { "LOGIN" } else { "NOLOGIN" }.to_owned()),
+            _ => None,
+        });
+    }
+    sql += &fill(TAKE_BACK, value_of);
+    sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()));
+    sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
+    sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
+    sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
+    sql += &(MODULES.to_owned() + &module_grants(table, role));
+    sql + &fill(SEE_SESSIONS, value_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_name_of_a_role_is_refused() {
+        use RoleNameError::*;
+        let long = "r".repeat(55);
+        for (name, error) in [
+            ("", Empty),
+            (&*long, TooLong(55)),
+            ("pg_relay", Reserved),
+            ("public", Reserved),
+            ("none", Reserved),
+            ("a\nb", Unsupported),
+            ("a$$b", Unsupported),
+        ] {
+            assert_eq!(name.parse::<RelayRole>(), Err(error), "{name:?}");
+        }
+        let longest: RelayRole = long[..54].parse().unwrap();
+        assert_eq!(longest.operator().len(), 63);
+    }
+}

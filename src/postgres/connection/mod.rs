@@ -1,0 +1,11 @@
+//! Connections and short transactions, and what an error of the server means.
+
+pub mod connect;
+pub mod fault;
+pub(crate) mod handshake;
+pub mod pooler;
+pub mod server_error;
+pub mod session;
+pub mod sqlstates;
+pub mod tls;
+pub(crate) mod transaction;

@@ -1,0 +1,167 @@
+//! A row of the outbox, as it came over the wire: nothing is copied out of it before it is a record.
+
+use crate::postgres::payload::PayloadType;
+use crate::relay::event::{Event, Payload};
+use crate::relay::lane::Lane;
+use std::error::Error;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use uuid::Uuid;
+
+/// The columns of the claim's read, in order. `ctid` is last and only there when rows are deleted.
+pub mod column {
+    /// The set of holds.
+    pub const HOLD_VERSION: usize = 0;
+    /// What the marks are valid for.
+    pub const BASIS: usize = 1;
+    /// NULL if there was no row at all.
+    pub const ID: usize = 2;
+    pub(crate) const LANE: usize = 3;
+    pub(crate) const EVENT_ID: usize = 4;
+    pub(crate) const AGGREGATE_TYPE: usize = 5;
+    pub(crate) const AGGREGATE_ID: usize = 6;
+    pub(crate) const EVENT_TYPE: usize = 7;
+    pub(crate) const PAYLOAD: usize = 8;
+    pub(crate) const TOO_LARGE: usize = 9;
+    pub(crate) const HEADERS: usize = 10;
+    pub(crate) const CREATED_AT: usize = 11;
+    pub(crate) const CTID: usize = 12;
+}
+
+/// Microseconds from 1970, where Unix begins to count, to 2000, where Postgres does.
+const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
+
+/// One claimed row.
+pub struct OutboxRow {
+    row: Row,
+    id: i64,
+    lane: Lane,
+    payload_type: Option<PayloadType>,
+}
+
+impl OutboxRow {
+    /// Takes a row of the claim's read that has an id.
+    pub fn new(row: Row) -> Result<OutboxRow, tokio_postgres::Error> {
+        let id = row.try_get(column::ID)?;
+        let lane: i16 = row.try_get(column::LANE)?;
+        // The lane table has a CHECK, and the check at start saw its 64 rows.
+        let lane = Lane::new(lane.into()).unwrap_or_else(|| unreachable!("lane {lane} does not exist"));
+        // Of this very result: somebody may have changed the column while the relay runs.
+        let payload_type = PayloadType::of(row.columns()[column::PAYLOAD].type_());
+        Ok(OutboxRow { row, id, lane, payload_type })
+    }
+
+    /// The type of the payload column when the row was read; `None` if it is none that the relay can read.
+    pub fn payload_type(&self) -> Option<PayloadType> {
+        self.payload_type
+    }
+
+    /// Where the row lies, to delete it without an index.
+    pub fn ctid(&self) -> Option<Ctid> {
+        self.row.try_get(column::CTID).ok()
+    }
+
+    fn bytes(&self, column: usize) -> Option<&[u8]> {
+        // Every type is accepted: this cannot fail.
+        self.row.try_get::<_, Option<Bytes<'_>>>(column).ok().flatten().map(|bytes| bytes.0)
+    }
+}
+
+impl Event for OutboxRow {
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn event_id(&self) -> Uuid {
+        self.bytes(column::EVENT_ID).and_then(|bytes| Uuid::from_slice(bytes).ok()).unwrap_or_default()
+    }
+
+    fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    fn aggregate_type(&self) -> &[u8] {
+        self.bytes(column::AGGREGATE_TYPE).unwrap_or_default()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.bytes(column::AGGREGATE_ID).unwrap_or_default()
+    }
+
+    fn event_type(&self) -> &[u8] {
+        self.bytes(column::EVENT_TYPE).unwrap_or_default()
+    }
+
+    fn payload(&self) -> Payload<'_> {
+        if let Ok(Some(bytes)) = self.row.try_get(column::TOO_LARGE) {
+            return Payload::TooLarge { bytes };
+        }
+        match self.bytes(column::PAYLOAD) {
+            None => Payload::Tombstone,
+            Some(wire) if self.payload_type == Some(PayloadType::Jsonb) => Payload::Bytes(jsonb_text(wire)),
+            Some(wire) => Payload::Bytes(wire),
+        }
+    }
+
+    fn headers(&self) -> Option<&[u8]> {
+        self.bytes(column::HEADERS).map(jsonb_text)
+    }
+
+    fn created_at_us(&self) -> i64 {
+        let wire = self.bytes(column::CREATED_AT).and_then(|bytes| bytes.try_into().ok());
+        wire.map_or(0, |wire| i64::from_be_bytes(wire).saturating_add(POSTGRES_EPOCH_US))
+    }
+
+    fn size(&self) -> usize {
+        self.row.raw_size_bytes()
+    }
+}
+
+/// jsonb goes over the wire as its text behind a version byte.
+fn jsonb_text(wire: &[u8]) -> &[u8] {
+    wire.get(1..).unwrap_or_default()
+}
+
+/// A value as it came over the wire, of whatever type.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> FromSql<'a> for Bytes<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Bytes(raw))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// Where a row lies: its block, and its place in the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ctid([u8; 6]);
+
+impl<'a> FromSql<'a> for Ctid {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Ctid(raw.try_into()?))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::TID
+    }
+}
+
+impl ToSql for Ctid {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::TID
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,251 @@
+//! Held topics and pauses, as rows in the database: every relay sees the same ones.
+
+use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::transaction::{Params, ShortTransaction};
+use crate::postgres::cycle::statements::Statements;
+use crate::postgres::table::TableName;
+use crate::relay::failure::Fault;
+use crate::relay::health::stats::TOPICS_NAMED_MAX;
+use crate::relay::holds::pauses::{Counts, PAUSES_NAMED_MAX, Pause, Paused};
+use crate::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
+use crate::relay::lane::Lane;
+use crate::relay::lanes::marks::LOWEST;
+use crate::relay::reason::REJECTS_EVERYTHING;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::SystemTime;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+/// Gives each topic to one relay for a while: should it die while it probes, another one takes over then. A topic that is
+/// paused stays as it is: its rows may not be sent, and without a row nothing is found out.
+///
+/// No relay ever sets `probe_at` more than a minute ahead: such a time was set before the server's clock stepped back, or by
+/// a server whose clock was ahead, and nobody knows how long the wait would be.
+const DUE: &str = "
+UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond', probes = probes + 1
+WHERE topic IN (
+    SELECT h.topic
+    FROM {hold} h
+    WHERE (h.probe_at <= now() OR h.probe_at > now() + interval '1 minute')
+      AND NOT EXISTS (
+        SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = h.topic))
+    ORDER BY h.probe_at
+    LIMIT $1::bigint
+    FOR UPDATE SKIP LOCKED)
+RETURNING topic, reason";
+
+const LIFT: &str = "DELETE FROM {hold} WHERE topic = ANY($1::text[])";
+
+/// Exponential, from 1 s to 10 s, with full jitter on the upper half.
+const POSTPONE: &str = "
+UPDATE {hold} h
+SET probe_at = now() + least(power(2, least(h.probes, 10)), 10) * (0.5 + random() / 2) * interval '1 second',
+    reason = coalesce(f.reason, h.reason), error = f.error
+FROM unnest($1::text[], $2::text[], $3::text[]) AS f(topic, reason, error)
+WHERE h.topic = f.topic
+RETURNING h.topic, h.probe_at";
+
+const AGAIN: &str = "
+UPDATE {hold} SET probe_at = now() + interval '1 second', probes = greatest(probes - 1, 0)
+WHERE topic = ANY($1::text[])";
+
+const KEEP: &str = "
+UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHERE topic = ANY($1::text[])";
+
+/// Only topics whose time is still the one that this relay has set: any other was given to another relay since.
+const HURRY: &str = "
+UPDATE {hold} h SET probe_at = now()
+FROM unnest($1::text[], $2::timestamptz[]) AS p(topic, probe_at)
+WHERE h.topic = p.topic AND h.probe_at = p.probe_at AND h.probe_at > now()";
+
+/// Blocked keys may be many, so they are counted only if the set of holds is not the one that was counted last: $1 and $2 are
+/// its version and the start of its server.
+const COUNT: &str = "
+SELECT (SELECT count(*) FROM {hold}),
+       CASE WHEN v.version = $1::bigint AND pg_postmaster_start_time() = $2::timestamptz THEN NULL
+            ELSE (SELECT count(*) FROM {blocked_key}) END,
+       v.version, p.everything, p.topics, p.keys, pg_postmaster_start_time()
+FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
+     (SELECT count(*) - count(topic) - count(aggregate_id) AS everything, count(topic) AS topics,
+             count(aggregate_id) AS keys
+      FROM {pause}) AS p";
+
+/// Rows that are gone were deleted when they were sent, or reaped.
+const RELEASED: &str = "
+SELECT w.topic
+FROM unnest($1::text[], $2::bigint[]) AS w(topic, id)
+WHERE NOT EXISTS (SELECT FROM {hold} h WHERE h.topic = w.topic)
+  AND NOT EXISTS (SELECT FROM {outbox} o WHERE o.id = w.id AND o.sent_at IS NULL)";
+
+const HELD: &str = "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1";
+
+const PAUSES: &str = "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint";
+
+/// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
+pub struct PostgresHolds {
+    transaction: ShortTransaction,
+    statements: Rc<Statements>,
+    table: TableName,
+    /// When each topic is due that this relay was the last to postpone.
+    postponed: HashMap<String, SystemTime>,
+    counted: Option<Counted>,
+}
+
+/// How many keys were blocked in one set of holds.
+struct Counted {
+    hold_version: i64,
+    server_started: SystemTime,
+    keys: i64,
+}
+
+impl PostgresHolds {
+    /// The holds of this outbox.
+    pub fn new(database: Database, statements: Rc<Statements>, table: TableName) -> PostgresHolds {
+        PostgresHolds {
+            transaction: ShortTransaction::writing(database),
+            statements,
+            table,
+            postponed: HashMap::new(),
+            counted: None,
+        }
+    }
+
+    async fn query(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        self.transaction.query(doing, &self.table.render(sql), params).await
+    }
+
+    fn forget_postponed(&mut self, topics: &[&str]) {
+        topics.iter().for_each(|topic| _ = self.postponed.remove(*topic));
+    }
+}
+
+const POSTPONING: &str = "postponing the probes of held topics";
+
+fn lease_ms() -> i32 {
+    LEASE.as_millis() as i32
+}
+
+impl Holds for PostgresHolds {
+    async fn count(&mut self) -> Result<Waiting, Fault> {
+        let hold_version = self.counted.as_ref().map(|counted| counted.hold_version);
+        let server_started = self.counted.as_ref().map(|counted| counted.server_started);
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&hold_version, Type::INT8), (&server_started, Type::TIMESTAMPTZ)];
+        let rows = self.query("counting held topics", COUNT, &params).await?;
+        let Some(row) = rows.first() else { return Ok(Waiting::default()) };
+        let known = self.counted.as_ref().map_or(0, |counted| counted.keys);
+        let keys = row.get::<_, Option<i64>>(1).unwrap_or(known);
+        let hold_version = row.get::<_, Option<i64>>(2).unwrap_or_default();
+        self.counted = Some(Counted { hold_version, server_started: row.get(6), keys });
+        let paused = Counts { everything: row.get(3), topics: row.get(4), keys: row.get(5) };
+        Ok(Waiting { topics: row.get(0), keys, paused, hold_version })
+    }
+
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
+        let most = PAUSES_NAMED_MAX as i64;
+        let rows = self.query("naming pauses", PAUSES, &[(&most, Type::INT8)]).await?;
+        Ok(rows.iter().map(pause).collect())
+    }
+
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
+        let most = TOPICS_NAMED_MAX as i64;
+        let rows = self.query("naming held topics", HELD, &[(&most, Type::INT8)]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
+        let (most, lease) = (most as i64, lease_ms());
+        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&most, Type::INT8), (&lease, Type::INT4)];
+        let rows = self.query("looking for held topics to probe", DUE, &params).await?;
+        let due: Vec<Due> = rows.iter().map(|row| Due { topic: row.get(0), reason: row.get(1) }).collect();
+        due.iter().for_each(|due| _ = self.postponed.remove(&due.topic));
+        Ok(due)
+    }
+
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
+        let topics: Vec<&str> = due.iter().map(|due| due.topic.as_str()).collect();
+        let any: Vec<bool> = due.iter().map(|due| due.reason == REJECTS_EVERYTHING.word).collect();
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&topics, Type::TEXT_ARRAY), (&any, Type::BOOL_ARRAY), (&lanes, Type::INT2_ARRAY)];
+        let doing = "looking for events to probe held topics with";
+        let rows = self.transaction.query(doing, &self.statements.witnesses, &params).await?;
+        let witness = |row: &Row| {
+            let lane = Lane::new(row.get::<_, i16>(1).into())?;
+            let key = row.get::<_, Option<String>>(3).map(String::into_bytes);
+            Some((row.get::<_, String>(0), Witness { lane, id: row.get(2), key }))
+        };
+        let mut found: HashMap<String, Witness> = rows.iter().filter_map(witness).collect();
+        Ok(due.iter().map(|due| found.remove(&due.topic)).collect())
+    }
+
+    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.query("lifting holds", LIFT, &[(&topics, Type::TEXT_ARRAY)]).await?;
+        self.forget_postponed(topics);
+        Ok(())
+    }
+
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
+        let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
+        let reasons: Vec<Option<&str>> = failed.iter().map(|failed| failed.reason).collect();
+        let errors: Vec<String> =
+            failed.iter().map(|failed| failed.error.replace('\0', "\u{fffd}")).collect();
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&topics, Type::TEXT_ARRAY), (&reasons, Type::TEXT_ARRAY), (&errors, Type::TEXT_ARRAY)];
+        let rows = self.query(POSTPONING, POSTPONE, &params).await?;
+        self.forget_postponed(&topics);
+        self.postponed.extend(rows.iter().map(|row| (row.get::<_, String>(0), row.get(1))));
+        Ok(())
+    }
+
+    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.query(POSTPONING, AGAIN, &[(&topics, Type::TEXT_ARRAY)]).await?;
+        self.forget_postponed(topics);
+        Ok(())
+    }
+
+    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        let lease = lease_ms();
+        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
+        self.query("waiting for late probes", KEEP, &params).await.map(drop)
+    }
+
+    async fn hurry(&mut self) -> Result<(), Fault> {
+        if self.postponed.is_empty() {
+            return Ok(());
+        }
+        let (topics, times): (Vec<String>, Vec<SystemTime>) = self.postponed.drain().unzip();
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&topics, Type::TEXT_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)];
+        self.query("probing held topics early", HURRY, &params).await.map(drop)
+    }
+
+    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault> {
+        let (topics, ids): (Vec<&str>, Vec<i64>) =
+            rows.iter().map(|(topic, id)| (topic.as_str(), *id)).unzip();
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&topics, Type::TEXT_ARRAY), (&ids, Type::INT8_ARRAY)];
+        let rows = self.query("asking whether another relay publishes", RELEASED, &params).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault> {
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let (lows, no_version) = (vec![LOWEST; lanes.len()], -1_i64);
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&no_version, Type::INT8)];
+        let doing = "asking whether another relay publishes";
+        let rows = self.transaction.query(doing, &self.statements.look, &params).await?;
+        Ok(rows.iter().filter_map(|row| row.get::<_, Option<i64>>(1)).min())
+    }
+}
+
+fn pause(row: &Row) -> Pause {
+    let paused = match (row.get(1), row.get(2)) {
+        (Some(topic), _) => Paused::Topic(topic),
+        (None, Some(aggregate_type)) => Paused::KeyOf(aggregate_type),
+        (None, None) => Paused::Everything,
+    };
+    Pause { id: row.get(0), paused, reason: row.get(3) }
+}

@@ -1,0 +1,114 @@
+//! The scout's connection: one short transaction a look, sent in one piece.
+
+use crate::postgres::connection::connect::{Database, serial};
+use crate::postgres::connection::fault::fault;
+use crate::postgres::connection::transaction::{Params, ShortTransaction};
+use crate::postgres::cycle::statements::Statements;
+use crate::relay::failure::Fault;
+use crate::relay::lane::Lane;
+use crate::relay::lanes::scout::{Lookout, Oldest, Sighting};
+use crate::relay::outbox::ServerId;
+use deadpool_postgres::Object;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+/// The scout's way to the outbox. Connects when it is first needed.
+pub struct PostgresLookout {
+    transaction: ShortTransaction,
+    statements: Rc<Statements>,
+    /// The quoted name of the table, whose lock tells who is writing.
+    table: String,
+    connection: Option<Object>,
+}
+
+impl PostgresLookout {
+    /// A scout's way to this outbox.
+    pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresLookout {
+        // It changes nothing, and says READ WRITE all the same: a standby refuses that. A scout must not go on with a
+        // server that was demoted, where it sees neither new rows nor who is writing.
+        let transaction = ShortTransaction::writing(database);
+        PostgresLookout { transaction, statements, table, connection: None }
+    }
+
+    /// Runs one query in a transaction of its own. Returns which connection answered, too.
+    async fn query(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        params: Params<'_>,
+    ) -> Result<(u64, Vec<Row>), Fault> {
+        let connection = match self.connection.take() {
+            Some(connection) if !connection.is_closed() => connection,
+            _ => self.transaction.connect().await?,
+        };
+        let serial = serial(&connection);
+        let (connection, rows) = self.transaction.query_on(connection, doing, sql, params).await;
+        self.connection = connection;
+        Ok((serial, rows?))
+    }
+}
+
+impl Lookout for PostgresLookout {
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
+        const DOING: &str = "looking for events";
+        let statements = Rc::clone(&self.statements);
+        let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
+        let (connection, rows) = self.query(DOING, &statements.look, &params).await?;
+        sighting(connection, &rows).map_err(|error| fault(DOING, error))
+    }
+
+    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+        const DOING: &str = "listing the writers of the outbox";
+        let statements = Rc::clone(&self.statements);
+        let table = self.table.clone();
+        let (connection, rows) = self.query(DOING, &statements.writers, &[(&table, Type::TEXT)]).await?;
+        let mut server = ServerId { connection, started_us: 0, backend: 0 };
+        let mut writers = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get::<_, Option<String>>(2)?));
+            let (started_us, backend, writer) = read().map_err(|error| fault(DOING, error))?;
+            server = ServerId { connection, started_us, backend };
+            writers.extend(writer);
+        }
+        Ok((server, writers))
+    }
+
+    async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault> {
+        const DOING: &str = "estimating the backlog";
+        let statements = Rc::clone(&self.statements);
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let params: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)];
+        let (_, rows) = self.query(DOING, &statements.backlog, &params).await?;
+        rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(|error| fault(DOING, error))
+    }
+
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+        const DOING: &str = "looking for the oldest event";
+        let statements = Rc::clone(&self.statements);
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let (_, rows) = self.query(DOING, &statements.oldest, &[(&lanes, Type::INT2_ARRAY)]).await?;
+        let Some(row) = rows.first() else { unreachable!("an aggregate without GROUP BY is one row") };
+        let read = || Ok((row.try_get::<_, Option<f64>>(0)?, row.try_get(1)?));
+        let (seconds, clock_us) = read().map_err(|error| fault(DOING, error))?;
+        let age = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        Ok(Oldest { age, clock_us })
+    }
+}
+
+fn sighting(connection: u64, rows: &[Row]) -> Result<Sighting, tokio_postgres::Error> {
+    let mut server = ServerId { connection, started_us: 0, backend: 0 };
+    let mut first_unsent = Vec::new();
+    for row in rows {
+        server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
+        let lane: i16 = row.try_get(0)?;
+        if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
+            first_unsent.push((lane, id));
+        }
+    }
+    Ok(Sighting { server, first_unsent })
+}

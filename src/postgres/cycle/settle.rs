@@ -1,0 +1,177 @@
+//! Settling: the outcome of a batch is recorded and committed, in the transaction of its claim.
+
+use crate::config::OnSent;
+use crate::fail_point;
+use crate::postgres::connection::fault::{answer, fault};
+use crate::postgres::cycle::event::{Ctid, OutboxRow};
+use crate::postgres::cycle::open::Open;
+use crate::postgres::cycle::statements::Statements;
+use crate::relay::event::Event;
+use crate::relay::failure::Fault;
+use crate::relay::outbox::{Settled, Settlement, Verdict};
+use futures_util::join;
+use std::collections::HashSet;
+use tokio_postgres::types::{ToSql, Type};
+
+const DOING: &str = "settling a batch";
+
+/// Records and commits. One statement for each kind of outcome, whatever the number of rows.
+pub(crate) async fn settle(
+    open: Open<'_>,
+    statements: &Statements,
+    prepares: bool,
+    settlement: &Settlement<'_, OutboxRow>,
+) -> Result<Settled, Fault> {
+    let to = Recorder { open: &open, prepares };
+    let only_sent =
+        settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
+    if only_sent && !settlement.skip_locked && matches!(open, Open::Plain(_)) {
+        let settled = to.sent_and_commit(statements, settlement).await?;
+        if let Open::Plain(plain) = open {
+            plain.has_ended();
+        }
+        return Ok(settled);
+    }
+    let (mut all, mut recorded) = (true, None);
+    if !settlement.sent.is_empty() {
+        let sent = SentRows::new(statements, settlement);
+        let rows = if settlement.skip_locked {
+            recorded.insert(to.recorded(sent.sql, &sent.values()).await?).len()
+        } else {
+            to.execute(sent.sql, &sent.values()).await? as usize
+        };
+        all &= rows == settlement.sent.len();
+    }
+    if !settlement.rejected.is_empty() {
+        all &= to.verdicts(&statements.dead_letter, &settlement.rejected).await?;
+    }
+    if !settlement.blocked.is_empty() {
+        all &= to.verdicts(&statements.block, &settlement.blocked).await?;
+    }
+    if !settlement.held.is_empty() {
+        let held = &settlement.held;
+        let topics: Vec<&str> = held.iter().map(|held| held.topic).collect();
+        let reasons: Vec<&str> = held.iter().map(|held| held.why.reason).collect();
+        let errors: Vec<String> = held.iter().map(|held| storable(&held.why.error)).collect();
+        let witnesses: Vec<i64> = held.iter().map(|held| held.witness.id()).collect();
+        let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&topics, Type::TEXT_ARRAY),
+            (&reasons, Type::TEXT_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+            (&witnesses, Type::INT8_ARRAY),
+        ];
+        to.execute(&statements.hold, &arrays).await?;
+    }
+    fail_point::reach("before-commit").await;
+    answer(DOING, open.commit()).await?;
+    Ok(match (all, recorded) {
+        (true, _) => Settled::All,
+        (false, Some(ids)) => Settled::Only(ids),
+        (false, None) => Settled::Fewer,
+    })
+}
+
+/// The statement that records what Kafka has acknowledged, and its values.
+struct SentRows<'a> {
+    sql: &'a str,
+    ids: Vec<i64>,
+    /// Where they lie, if the statement asks for that.
+    places: Option<Vec<Ctid>>,
+}
+
+impl<'a> SentRows<'a> {
+    fn new(statements: &'a Statements, settlement: &Settlement<'_, OutboxRow>) -> SentRows<'a> {
+        let sql = match (statements.on_sent, settlement.skip_locked) {
+            (OnSent::Mark, false) => &statements.mark,
+            (OnSent::Mark, true) => &statements.mark_around_locks,
+            (OnSent::Delete, true) => &statements.delete_around_locks,
+            (OnSent::Delete, false) => &statements.delete,
+        };
+        let by_place = statements.on_sent == OnSent::Delete && !settlement.skip_locked;
+        SentRows {
+            sql,
+            ids: settlement.sent.iter().map(|row| row.id()).collect(),
+            places: by_place.then(|| settlement.sent.iter().filter_map(|row| row.ctid()).collect()),
+        }
+    }
+
+    fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let places = self.places.as_ref().map(|places| (places as &(dyn ToSql + Sync), Type::TID_ARRAY));
+        places.into_iter().chain([(&self.ids as &(dyn ToSql + Sync), Type::INT8_ARRAY)]).collect()
+    }
+}
+
+struct Recorder<'a, 'b> {
+    open: &'a Open<'b>,
+    prepares: bool,
+}
+
+impl Recorder<'_, '_> {
+    /// Both in one round trip. The server takes them in the order in which they are first polled; if the first fails,
+    /// COMMIT rolls back (PostgreSQL manual, "COMMIT").
+    async fn sent_and_commit(
+        &self,
+        statements: &Statements,
+        settlement: &Settlement<'_, OutboxRow>,
+    ) -> Result<Settled, Fault> {
+        let sent = SentRows::new(statements, settlement);
+        let values = sent.values();
+        let client = self.open.client();
+        let commit = client.batch_execute("COMMIT");
+        let (recorded, committed) = if self.prepares {
+            // Before anything is sent: COMMIT must not overtake it.
+            let statement = answer(DOING, self.open.prepare_cached(sent.sql)).await?;
+            fail_point::reach("before-commit").await;
+            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
+            let record = client.execute(&statement, &values);
+            answer(DOING, async { Ok(join!(record, commit)) }).await?
+        } else {
+            fail_point::reach("before-commit").await;
+            let record = client.execute_typed(sent.sql, &values);
+            answer(DOING, async { Ok(join!(record, commit)) }).await?
+        };
+        let recorded = recorded.and_then(|rows| committed.map(|()| rows));
+        let rows = recorded.map_err(|error| fault(DOING, error))?;
+        Ok(if rows == settlement.sent.len() as u64 { Settled::All } else { Settled::Fewer })
+    }
+
+    /// What was decided about single rows. True if it was recorded of all of them.
+    async fn verdicts(&self, sql: &str, verdicts: &[Verdict<'_, OutboxRow>]) -> Result<bool, Fault> {
+        let ids: Vec<i64> = verdicts.iter().map(|verdict| verdict.row.id()).collect();
+        let topics: Vec<&str> = verdicts.iter().map(|verdict| verdict.topic).collect();
+        let reasons: Vec<&str> = verdicts.iter().map(|verdict| verdict.why.reason).collect();
+        let errors: Vec<String> = verdicts.iter().map(|verdict| storable(&verdict.why.error)).collect();
+        let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&ids, Type::INT8_ARRAY),
+            (&topics, Type::TEXT_ARRAY),
+            (&reasons, Type::TEXT_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+        ];
+        Ok(self.execute(sql, &arrays).await? == ids.len() as u64)
+    }
+
+    /// The ids that a statement returns.
+    async fn recorded(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<HashSet<i64>, Fault> {
+        let rows = answer(DOING, self.open.client().query_typed(sql, params)).await?;
+        let ids: Result<_, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        ids.map_err(|error| fault(DOING, error))
+    }
+
+    async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {
+        if !self.prepares {
+            return answer(DOING, self.open.client().execute_typed(sql, params)).await;
+        }
+        let statement = answer(DOING, self.open.prepare_cached(sql)).await?;
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
+        answer(DOING, self.open.client().execute(&statement, &params)).await
+    }
+}
+
+/// A text column takes no NUL.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}

@@ -1,0 +1,158 @@
+//! Whether the claim and the scout read by the pending index, under the statistics as they are now.
+
+use super::Asked;
+use super::schema::Facts;
+use crate::doctor::Finding;
+use crate::doctor::codes::CLAIM_PLAN;
+use crate::postgres::connection::fault::{answer, fault};
+use crate::postgres::connection::session::plain_settings;
+use crate::postgres::cycle::statements::Statements;
+use crate::relay::failure::Fault;
+use deadpool_postgres::Object;
+use serde_json::Value;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
+
+const DOING: &str = "explaining the claim";
+/// As many lanes as a claim takes at most.
+const LANES: usize = 16;
+
+pub(super) async fn findings(
+    asked: &Asked<'_>,
+    facts: &Facts,
+    record_bytes_max: usize,
+) -> Result<Vec<Finding>, Fault> {
+    let outbox = &asked.config.outbox;
+    let record_bytes_max = i32::try_from(record_bytes_max).unwrap_or(i32::MAX);
+    let statements =
+        Statements::new(asked.table, facts.payload, outbox.on_sent, &outbox.topic, record_bytes_max);
+    let lanes: Vec<String> = (0..LANES).map(|lane| lane.to_string()).collect();
+    let (lanes, lows) = (lanes.join(","), ["0"; LANES].join(","));
+    let rows = asked.config.relay.batch_size;
+    let shares = vec![(rows / LANES).max(1).to_string(); LANES].join(",");
+    let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
+    let read = format!("{looked}, {rows}, {record_bytes_max}, '{{{shares}}}'");
+    let mut findings = Vec::new();
+    for (who, sql, types, arguments) in [
+        ("the claim", statements.read(), "smallint[], bigint[], bigint, bigint, integer, bigint[]", &read),
+        ("the scout", statements.look(), "smallint[], bigint[], bigint", &looked),
+    ] {
+        if let Some(wrong) = wrong_read(&explain(asked, sql, types, arguments).await?) {
+            let problem = format!("{who} reads the outbox by {}, not by the pending index", wrong.by);
+            let remedy = remedy(asked, wrong.index.as_deref()).await?;
+            findings.push(CLAIM_PLAN.found(asked.table.to_string(), problem, remedy));
+        }
+    }
+    Ok(findings)
+}
+
+/// An index of the outbox, $2, that no constraint needs.
+const DISPENSABLE: &str = "
+SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+WHERE i.indrelid = $1::text::regclass AND c.relname = $2::text AND NOT i.indisunique AND NOT i.indisreplident";
+
+/// Another index that the planner likes better has to go. If it is the primary key that it likes, statistics are old, or
+/// those of another index on the same expression mislead it: without one there are none.
+async fn remedy(asked: &Asked<'_>, index: Option<&str>) -> Result<String, Fault> {
+    let table = asked.table.quoted();
+    if let Some(index) = index {
+        let found = asked.rows(DOING, DISPENSABLE, &[(&table, Type::TEXT), (&index, Type::TEXT)]).await?;
+        if !found.is_empty() {
+            return Ok(format!("DROP INDEX CONCURRENTLY {};", asked.table.sibling(index)));
+        }
+    }
+    Ok(format!(
+        "ANALYZE {table}; and if that does not help, drop indexes of the outbox beside {} and the primary key",
+        asked.table.pending_index_name()
+    ))
+}
+
+/// The plan of the prepared statement, under the settings of the relay's transactions. Nothing is executed.
+async fn explain(asked: &Asked<'_>, sql: &str, types: &str, arguments: &str) -> Result<Value, Fault> {
+    let connection = asked.database.get().await?;
+    let explained = answer(DOING, async { Ok(plan(&connection, sql, types, arguments).await) }).await?;
+    if explained.is_err() {
+        drop(Object::take(connection));
+    }
+    explained.map_err(|error| fault(DOING, error))
+}
+
+/// A prepared statement outlives its transaction, whatever became of that.
+async fn plan(client: &Client, sql: &str, types: &str, arguments: &str) -> Result<Value, Error> {
+    let settings = plain_settings();
+    client.batch_execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {settings}")).await?;
+    client.batch_execute(&format!("PREPARE outbox_relay_doctor ({types}) AS {sql}")).await?;
+    let explain = format!("EXPLAIN (FORMAT JSON) EXECUTE outbox_relay_doctor ({arguments})");
+    let explained = client.simple_query(&explain).await;
+    // In one message, so that a pooler gives both to the same connection of the server.
+    client.batch_execute("ROLLBACK; DEALLOCATE outbox_relay_doctor").await?;
+    let text = explained?.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    Ok(serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default())
+}
+
+/// How a plan reads that should read by the pending index.
+#[derive(Debug, PartialEq)]
+struct Wrong {
+    by: String,
+    index: Option<String>,
+}
+
+/// How the plan reads the outbox, which its statements call `o`, or sorts what it read, if that is not as it should be.
+fn wrong_read(plan: &Value) -> Option<Wrong> {
+    let no_index = |by: &str| Some(Wrong { by: by.to_owned(), index: None });
+    let mut nodes = vec![&plan[0]["Plan"]];
+    let mut reads = false;
+    while let Some(node) = nodes.pop() {
+        let kind = node["Node Type"].as_str().unwrap_or_default();
+        if node["Alias"] == "o" {
+            let by_lane =
+                node["Index Cond"].as_str().is_some_and(|condition| condition.contains("hashtext("));
+            if kind != "Index Scan" || !by_lane {
+                let index = node["Index Name"].as_str();
+                let of = index.map(|name| format!(" of {name}")).unwrap_or_default();
+                let by = format!("{}{of}", article(kind));
+                return Some(Wrong { by, index: index.map(str::to_owned) });
+            }
+            reads = true;
+        }
+        if kind.contains("Sort") {
+            return no_index("a sort");
+        }
+        nodes.extend(node["Plans"].as_array().into_iter().flatten());
+    }
+    if reads { None } else { no_index("nothing that its plan shows") }
+}
+
+fn article(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {kind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn plan(node: &Value) -> Value {
+        json!([{"Plan": {"Node Type": "Nested Loop", "Plans": [{"Node Type": "Limit", "Plans": [node]}]}}])
+    }
+
+    #[test]
+    fn only_an_index_scan_by_lane_is_right() {
+        let condition = "(((hashtext(aggregate_id) & 63) = l.lane) AND (id > 0))";
+        let mut node =
+            json!({"Node Type": "Index Scan", "Alias": "o", "Index Name": "x", "Index Cond": condition});
+        assert_eq!(wrong_read(&plan(&node)), None);
+        node["Index Cond"] = "(id > 0)".into();
+        let wrong = wrong_read(&plan(&node)).unwrap();
+        assert_eq!((wrong.by.as_str(), wrong.index.as_deref()), ("an index scan of x", Some("x")));
+        let node = json!({"Node Type": "Seq Scan", "Alias": "o"});
+        assert_eq!(wrong_read(&plan(&node)).unwrap().by, "a seq scan");
+        assert_eq!(wrong_read(&plan(&json!({"Node Type": "Incremental Sort"}))).unwrap().by, "a sort");
+        assert!(wrong_read(&json!([])).is_some());
+    }
+}

@@ -1,0 +1,136 @@
+//! What the role may do that the relay never does.
+
+use super::Asked;
+use crate::doctor::Finding;
+use crate::doctor::codes::{EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER};
+use crate::postgres::access::grants::relay_grants;
+use crate::postgres::table::quote_identifier;
+use crate::relay::failure::Fault;
+use tokio_postgres::types::Type;
+
+const DOING: &str = "reading the role's rights";
+/// Only so many tables are named; one finding says enough.
+const OTHERS_NAMED: i64 = 3;
+
+/// BYPASSRLS is what a relay may need.
+const ATTRIBUTES: &str = "
+SELECT concat_ws(' ', CASE WHEN rolcreaterole THEN 'NOCREATEROLE' END, CASE WHEN rolcreatedb THEN 'NOCREATEDB' END,
+                 CASE WHEN rolreplication THEN 'NOREPLICATION' END)
+FROM pg_roles
+WHERE rolname = current_user";
+
+/// Whether the role, or one whose rights it has, owns the outbox; and which columns of an event it may change.
+const ON_OUTBOX: &str = "
+SELECT pg_has_role(c.relowner, 'USAGE'),
+       (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum)
+        FROM pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> 'sent_at'
+          AND has_column_privilege(c.oid, a.attnum, 'UPDATE'))
+FROM pg_class AS c
+WHERE c.oid = $1::text::regclass";
+
+/// Tables of others that the role may use: by whom it may, `public`, `role` or the role that it is a member of. Those of
+/// extensions are open to all on purpose.
+const OTHERS: &str = "
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname),
+       CASE WHEN EXISTS (SELECT FROM aclexplode(c.relacl) AS a WHERE a.grantee = 0) THEN 'PUBLIC'
+            ELSE (SELECT quote_ident(r.rolname) FROM pg_auth_members AS m JOIN pg_roles AS r ON r.oid = m.roleid
+                  WHERE m.member = (SELECT oid FROM pg_roles WHERE rolname = current_user)
+                    AND has_table_privilege(m.roleid, c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE')
+                  LIMIT 1) END
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
+  AND NOT (n.nspname = $1::text AND c.relname = ANY ($2::text[]))
+  AND NOT EXISTS (SELECT FROM pg_depend AS d
+                  WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+  AND has_schema_privilege(n.oid, 'USAGE')
+  AND (has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE')
+       OR has_any_column_privilege(c.oid, 'SELECT, INSERT, UPDATE'))
+ORDER BY 1
+LIMIT $3::bigint";
+
+/// Every table of the outbox.
+const OWN: [&str; 9] = [
+    "{outbox}",
+    "{lane}",
+    "{dead_letter}",
+    "{hold}",
+    "{blocked_key}",
+    "{pause}",
+    "{act}",
+    "{hold_version}",
+    "{migration}",
+];
+
+pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let (name, role) = (&asked.role.name, quote_identifier(&asked.role.name));
+    let place = format!("role {name}");
+    if asked.role.is_superuser {
+        // What else it may do, it may do for this reason.
+        let grants = relay_grants(asked.table, "outbox_relay").replace('\n', " ");
+        let remedy = format!(
+            "CREATE ROLE outbox_relay LOGIN; {}; then connect as it",
+            grants.trim_end_matches([' ', ';'])
+        );
+        return Ok(vec![ROLE_SUPERUSER.found(place, "the role is a superuser", remedy)]);
+    }
+    let mut findings = Vec::new();
+    let rows = asked.rows(DOING, ATTRIBUTES, &[]).await?;
+    let attributes: String = rows.first().map_or_else(String::new, |row| row.get(0));
+    if !attributes.is_empty() {
+        let has = attributes.replace("NO", "").replace(' ', ", ");
+        let remedy = format!("ALTER ROLE {role} {attributes};");
+        findings.push(ROLE_ATTRIBUTES.found(&place, format!("the role has {has}"), remedy));
+    }
+    findings.extend(on_outbox(asked).await?);
+    findings.extend(on_others(asked).await?);
+    Ok(findings)
+}
+
+async fn on_outbox(asked: &Asked<'_>) -> Result<Option<Finding>, Fault> {
+    let Some(row) = asked.of_table(DOING, ON_OUTBOX).await? else { return Ok(None) };
+    let (owns, changeable): (bool, Option<&str>) = (row.get(0), row.get(1));
+    let (name, role, outbox) = (&asked.role.name, quote_identifier(&asked.role.name), asked.table.quoted());
+    if owns {
+        let grants = relay_grants(asked.table, name).replace('\n', " ");
+        let remedy = format!("ALTER TABLE {outbox} OWNER TO CURRENT_USER; {}", grants.trim_end());
+        let problem = format!("role {name} owns the outbox, or has the rights of its owner");
+        return Ok(Some(ROLE_OWNER.found(asked.table.to_string(), problem, remedy)));
+    }
+    let Some(columns) = changeable else { return Ok(None) };
+    let remedy =
+        format!("REVOKE UPDATE ON {outbox} FROM {role}; GRANT UPDATE (sent_at) ON {outbox} TO {role};");
+    let problem = format!("role {name} may change {columns}");
+    Ok(Some(EVENTS_CHANGEABLE.found(asked.table.to_string(), problem, remedy)))
+}
+
+async fn on_others(asked: &Asked<'_>) -> Result<Option<Finding>, Fault> {
+    let own: Vec<String> = OWN.iter().map(|relation| asked.table.name_of(relation)).collect();
+    let schema = asked.table.schema();
+    let looked = OTHERS_NAMED + 1;
+    let rows = asked
+        .rows(DOING, OTHERS, &[(&schema, Type::TEXT), (&own, Type::TEXT_ARRAY), (&looked, Type::INT8)])
+        .await?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let role = quote_identifier(&asked.role.name);
+    let named = &rows[..rows.len().min(OTHERS_NAMED as usize)];
+    let tables: Vec<&str> = named.iter().map(|row| row.get(0)).collect();
+    let mut remedies: Vec<String> = Vec::new();
+    for row in named {
+        let (table, by): (&str, Option<&str>) = (row.get(0), row.get(1));
+        let remedy = match by {
+            Some("PUBLIC") => format!("REVOKE ALL ON {table} FROM PUBLIC;"),
+            Some(group) => format!("REVOKE {group} FROM {role};"),
+            None => format!("REVOKE ALL ON {table} FROM {role};"),
+        };
+        if !remedies.contains(&remedy) {
+            remedies.push(remedy);
+        }
+    }
+    let more = if rows.len() > named.len() { " and more" } else { "" };
+    let problem = format!("role {} may use {}{more}", asked.role.name, tables.join(", "));
+    Ok(Some(OTHER_TABLES.found(format!("role {}", asked.role.name), problem, remedies.join(" "))))
+}

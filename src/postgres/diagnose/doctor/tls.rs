@@ -1,0 +1,37 @@
+//! Whether the way to Postgres is encrypted, and the server verified.
+
+use super::Asked;
+use crate::config::TlsMode;
+use crate::doctor::Finding;
+use crate::doctor::codes::{TLS_OFF, TLS_UNVERIFIED};
+use crate::postgres::connection::fault::unavailable;
+use crate::relay::failure::Fault;
+
+const DOING: &str = "asking for TLS";
+/// Of this very connection. Behind a pooler it is the pooler's: what counts then is the mode.
+const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+
+pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let connection = asked.config.postgres.connection();
+    let connection = connection.map_err(|error| unavailable(DOING, error.to_string()))?;
+    let mode = connection.tls.mode;
+    if connection.is_local() || mode == TlsMode::VerifyFull {
+        return Ok(Vec::new());
+    }
+    let rows = asked.rows(DOING, ENCRYPTED, &[]).await?;
+    let encrypted = rows.first().is_some_and(|row| row.get(0));
+    let (place, remedy) = ("[postgres] sslmode", "set sslmode = \"verify-full\", and sslrootcert");
+    let name = mode.name();
+    let finding = match mode {
+        TlsMode::Disable | TlsMode::Prefer if !encrypted => {
+            let problem =
+                format!("sslmode is {name}, and the connection to a host that is not local is not encrypted");
+            TLS_OFF.found(place, problem, remedy)
+        }
+        _ => {
+            let problem = format!("sslmode is {name}, to a host that is not local");
+            TLS_UNVERIFIED.found(place, problem, remedy)
+        }
+    };
+    Ok(vec![finding])
+}

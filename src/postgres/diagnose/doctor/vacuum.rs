@@ -1,0 +1,102 @@
+//! Whether sent rows are cleared away: autovacuum's settings, and what keeps it from doing anything.
+
+use super::Asked;
+use crate::doctor::Finding;
+use crate::doctor::codes::{
+    AUTOVACUUM_LATE, AUTOVACUUM_OFF, LONG_TRANSACTION, PREPARED_TRANSACTION, REPLICATION_SLOT,
+};
+use crate::postgres::diagnose::holders::{HOLDERS, HoldsVacuum, holder};
+use crate::postgres::table::quote_literal;
+use crate::relay::failure::Fault;
+use std::time::Duration;
+use tokio_postgres::types::Type;
+
+const DOING: &str = "looking at vacuum";
+
+/// The table's own settings come before the server's.
+const SETTINGS: &str = "
+SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
+       coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
+                 WHERE option_name = 'autovacuum_enabled')::boolean, true),
+       coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
+                 WHERE option_name = 'autovacuum_vacuum_threshold'),
+                current_setting('autovacuum_vacuum_threshold'))::float8,
+       coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
+                 WHERE option_name = 'autovacuum_vacuum_scale_factor'),
+                current_setting('autovacuum_vacuum_scale_factor'))::float8,
+       greatest(c.reltuples, 0)::float8
+FROM pg_class AS c
+WHERE c.oid = $1::text::regclass";
+
+/// So many dead rows may gather before vacuum comes, or this share of the table, whichever is more.
+const DEAD_ROWS_MAX: f64 = 1_000_000.0;
+const DEAD_SHARE_MAX: f64 = 0.05;
+
+pub(super) async fn autovacuum(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let Some(row) = asked.of_table(DOING, SETTINGS).await? else { return Ok(Vec::new()) };
+    let (server, of_table): (bool, bool) = (row.get(0), row.get(1));
+    let (threshold, scale, rows): (f64, f64, f64) = (row.get(2), row.get(3), row.get(4));
+    let (place, outbox) = (asked.table.to_string(), asked.table.quoted());
+    let mut findings = Vec::new();
+    if !server {
+        findings.push(AUTOVACUUM_OFF.found(
+            "the server",
+            "autovacuum, or track_counts, is off for all tables",
+            "ALTER SYSTEM SET autovacuum = on; ALTER SYSTEM SET track_counts = on; SELECT pg_reload_conf();",
+        ));
+    }
+    if !of_table {
+        let remedy = format!("ALTER TABLE {outbox} RESET (autovacuum_enabled);");
+        findings.push(AUTOVACUUM_OFF.found(&place, "autovacuum is off for this table", remedy));
+    }
+    let due = threshold + scale * rows;
+    if due > DEAD_ROWS_MAX.max(DEAD_SHARE_MAX * rows) {
+        let problem = format!("vacuum comes after {due:.0} dead rows, in a table of about {rows:.0}");
+        let remedy = format!(
+            "ALTER TABLE {outbox} SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.01, \
+             autovacuum_vacuum_insert_scale_factor = 0.05);"
+        );
+        findings.push(AUTOVACUUM_LATE.found(&place, problem, remedy));
+    }
+    Ok(findings)
+}
+
+/// What holds vacuum back longer than this, or, where the time may not be seen, over so many transactions.
+const HELD_MAX: Duration = Duration::from_secs(300);
+const TRANSACTIONS_MAX: i32 = 50_000;
+const HOLDERS_SHOWN: i64 = 10;
+
+pub(super) async fn holders(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+    let rows = asked.rows(DOING, HOLDERS, &[(&HOLDERS_SHOWN, Type::INT8)]).await?;
+    let holders = rows.iter().map(holder);
+    let long = |held: &HoldsVacuum| {
+        held.transactions >= TRANSACTIONS_MAX || held.age.is_some_and(|age| age >= HELD_MAX)
+    };
+    Ok(holders.filter(long).map(|held| finding(&held)).collect())
+}
+
+fn finding(held: &HoldsVacuum) -> Finding {
+    let age = held.age.map(|age| Duration::from_secs(age.as_secs()));
+    let age = age.map(|age| format!(", {} old", humantime::format_duration(age))).unwrap_or_default();
+    let problem = format!("{} transactions were begun since{age}", held.transactions);
+    let place = format!("{} {}", held.what, held.name);
+    match (held.what.as_str(), held.pid) {
+        ("prepared transaction", _) => {
+            let id = quote_literal(&held.name);
+            let remedy = format!("ROLLBACK PREPARED {id}; (or COMMIT PREPARED, if its work is to stay)");
+            PREPARED_TRANSACTION.found(place, problem, remedy)
+        }
+        ("replication slot", _) if held.active => {
+            let remedy = "look at the standby that reads it, or set its hot_standby_feedback = off";
+            REPLICATION_SLOT.found(place, problem, remedy)
+        }
+        ("replication slot", _) => {
+            let remedy = format!("SELECT pg_drop_replication_slot({});", quote_literal(&held.name));
+            REPLICATION_SLOT.found(place, format!("{problem}; nobody reads it"), remedy)
+        }
+        (_, pid) => {
+            let pid = pid.unwrap_or_default();
+            LONG_TRANSACTION.found(place, problem, format!("SELECT pg_terminate_backend({pid});"))
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Who keeps vacuum from removing dead rows: transactions, prepared ones, replication slots.
+
+use crate::postgres::diagnose::status::seconds;
+use std::time::Duration;
+use tokio_postgres::Row;
+
+/// Those that hold it back most, the oldest first, at most $1. A role without pg_read_all_stats sees of others that they
+/// do, and how many transactions were begun since, but not since when.
+pub(crate) const HOLDERS: &str = "
+SELECT what, name, pid, application, transactions, seconds, active
+FROM (
+    SELECT 'transaction' AS what,
+           concat_ws(' ', 'pid', pid, nullif(application_name, ''), state) AS name,
+           pid, nullif(application_name, '') AS application,
+           greatest(age(backend_xmin), age(backend_xid)) AS transactions,
+           (extract(epoch FROM clock_timestamp()) - extract(epoch FROM xact_start))::float8 AS seconds,
+           true AS active
+    FROM pg_stat_activity
+    WHERE pid <> pg_backend_pid() AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+      AND (datname = current_database() OR datname IS NULL)
+    UNION ALL
+    SELECT 'prepared transaction', gid, NULL, NULL, age(transaction),
+           (extract(epoch FROM clock_timestamp()) - extract(epoch FROM prepared))::float8, true
+    FROM pg_prepared_xacts
+    WHERE database = current_database()
+    UNION ALL
+    SELECT 'replication slot', slot_name::text, active_pid, NULL, age(xmin), NULL, active
+    FROM pg_replication_slots
+    WHERE xmin IS NOT NULL
+) AS held
+ORDER BY transactions DESC
+LIMIT $1::bigint";
+
+/// What keeps vacuum from removing dead rows.
+#[derive(Clone, Debug)]
+pub struct HoldsVacuum {
+    /// `transaction`, `prepared transaction` or `replication slot`.
+    pub what: String,
+    /// Which: of a transaction its process, application and state in one text.
+    pub name: String,
+    /// The server process of it, if there is one.
+    pub pid: Option<i32>,
+    /// What its client calls itself, if anything.
+    pub application: Option<String>,
+    /// How many transactions were begun since.
+    pub transactions: i32,
+    /// Since when, if that may be seen.
+    pub age: Option<Duration>,
+    /// Somebody uses it now: false for a slot that nobody reads.
+    pub active: bool,
+}
+
+/// Out of a row of [`HOLDERS`].
+pub(crate) fn holder(row: &Row) -> HoldsVacuum {
+    HoldsVacuum {
+        what: row.get(0),
+        name: row.get(1),
+        pid: row.get(2),
+        application: row.get(3),
+        transactions: row.get(4),
+        age: seconds(row.get(5)),
+        active: row.get(6),
+    }
+}

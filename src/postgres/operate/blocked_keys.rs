@@ -1,0 +1,237 @@
+//! The blocked keys as an operator works on them: looked at, tried again, or freed of the event that blocks them.
+
+use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::transaction::ShortTransaction;
+use crate::postgres::operate::acts::{Acted, acted};
+use crate::postgres::operate::selection::{Selection, conditions};
+use crate::postgres::payload::PayloadType;
+use crate::postgres::table::TableName;
+use crate::relay::failure::Fault;
+use std::time::SystemTime;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+/// The event that blocks is there until somebody sends or deletes it by hand. After a failover another event can have
+/// its id.
+const THERE: &str = "EXISTS (
+    SELECT FROM {outbox} o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)";
+
+const LIST: &str = "
+SELECT s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error, s.blocked_at, {there}
+FROM {blocked_key} s
+WHERE {fits} AND s.outbox_id {within} $8::bigint
+ORDER BY s.outbox_id {direction}
+LIMIT $9::bigint";
+
+const COUNT: &str = "
+SELECT count(*) FILTER (WHERE there), count(*) FILTER (WHERE NOT there), max(outbox_id)
+FROM (
+    SELECT s.outbox_id, {there} AS there
+    FROM {blocked_key} s
+    WHERE {fits} AND s.outbox_id <= $8::bigint
+    ORDER BY s.outbox_id
+    LIMIT $9::bigint
+) AS fitting";
+
+const NEWEST: &str = "SELECT coalesce(max(outbox_id), 0) FROM {blocked_key}";
+
+/// The oldest blocks that fit are deleted: their rows are read again, in order, since that changes the version of the
+/// holds.
+const LIFTED: &str = "
+picked AS MATERIALIZED (
+    SELECT s.outbox_id
+    FROM {blocked_key} s
+    WHERE {fits} AND s.outbox_id > $8::bigint AND s.outbox_id <= $9::bigint
+    ORDER BY s.outbox_id
+    LIMIT $10::bigint
+), lifted AS (
+    DELETE FROM {blocked_key} s
+    WHERE s.outbox_id = ANY (ARRAY(SELECT outbox_id FROM picked)) AND {fits}
+    RETURNING s.*, {there} AS there
+)";
+
+const RETRY: &str = "
+WITH {lifted}, recorded AS (
+    INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
+    SELECT CASE WHEN there THEN 'retry' ELSE 'lift' END, outbox_id, event_id, aggregate_type, topic, reason
+    FROM lifted
+    ORDER BY outbox_id
+)
+SELECT (SELECT count(*) FROM lifted WHERE there), (SELECT count(*) FROM lifted WHERE NOT there),
+       (SELECT max(outbox_id) FROM picked)";
+
+/// What became of the event is what the DELETE says, not what the snapshot saw: somebody may just have marked it.
+const DEAD_LETTER: &str = "
+WITH {lifted}, moved AS (
+    DELETE FROM {outbox} o
+    USING lifted l
+    WHERE o.id = l.outbox_id AND o.event_id = l.event_id AND o.sent_at IS NULL
+      AND o.id = ANY (ARRAY(SELECT outbox_id FROM lifted))
+    RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+              l.topic, l.reason, l.error
+), dead AS (
+    INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
+                               created_at, topic, reason, error)
+    SELECT id, event_id, aggregate_type, aggregate_id, event_type, {payload_bytes}, headers, created_at, topic, reason,
+           error
+    FROM moved
+    ORDER BY id
+    RETURNING id, outbox_id
+), recorded AS (
+    INSERT INTO {act} (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason)
+    SELECT CASE WHEN d.id IS NULL THEN 'lift' ELSE 'dead-letter' END, d.id, l.outbox_id, l.event_id, l.aggregate_type,
+           l.topic, l.reason
+    FROM lifted l
+    LEFT JOIN dead d ON d.outbox_id = l.outbox_id
+    ORDER BY l.outbox_id
+)
+SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM lifted) - (SELECT count(*) FROM dead),
+       (SELECT max(outbox_id) FROM picked)";
+
+/// A key whose events wait.
+#[derive(Clone, Debug)]
+pub struct BlockedKey {
+    /// The id of the row that Kafka refused, by which the commands know the block.
+    pub outbox_id: i64,
+    /// The event that was refused.
+    pub event_id: Uuid,
+    /// Its aggregate type.
+    pub aggregate_type: String,
+    /// The key.
+    pub aggregate_id: String,
+    /// The topic that the event was meant for.
+    pub topic: String,
+    /// A word to filter by.
+    pub reason: String,
+    /// A sentence for a person.
+    pub error: String,
+    /// Since when the key is blocked.
+    pub blocked_at: SystemTime,
+    /// The event is still there and unsent. If not, somebody has sent or deleted it by hand, and the key waits for
+    /// nothing.
+    pub there: bool,
+}
+
+/// The blocked keys of one outbox.
+pub struct PostgresBlockedKeys {
+    reading: ShortTransaction,
+    operating: ShortTransaction,
+    table: TableName,
+    payload: PayloadType,
+}
+
+impl PostgresBlockedKeys {
+    /// Of this outbox, whose payload column has this type. Connects when it is first needed.
+    pub fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresBlockedKeys {
+        let reading = ShortTransaction::reading(database.clone());
+        PostgresBlockedKeys { reading, operating: ShortTransaction::operating(database), table, payload }
+    }
+
+    /// The newest blocks with an id below `before`, at most `rows`.
+    pub async fn newest(
+        &self,
+        selection: &Selection,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<BlockedKey>, Fault> {
+        let sql = LIST.replace("{within}", "<").replace("{direction}", "DESC");
+        self.list(selection, &sql, before, rows).await
+    }
+
+    /// The oldest with an id not above `up_to`, at most `rows`.
+    pub async fn oldest(
+        &self,
+        selection: &Selection,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Vec<BlockedKey>, Fault> {
+        let sql = LIST.replace("{within}", "<=").replace("{direction}", "ASC");
+        self.list(selection, &sql, up_to, rows).await
+    }
+
+    async fn list(
+        &self,
+        selection: &Selection,
+        sql: &str,
+        id: i64,
+        rows: i64,
+    ) -> Result<Vec<BlockedKey>, Fault> {
+        let mut params = selection.params();
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&id, Type::INT8), (&rows, Type::INT8)]);
+        let rows = self.reading.query("reading the blocked keys", &self.render(sql), &params).await?;
+        Ok(rows.iter().map(blocked_key).collect())
+    }
+
+    /// The highest id that there is; 0 if there is none.
+    pub async fn highest_id(&self) -> Result<i64, Fault> {
+        let rows = self.reading.query("reading the blocked keys", &self.render(NEWEST), &[]).await?;
+        Ok(rows.first().map_or(0, |row| row.get(0)))
+    }
+
+    /// How many there are up to this id, those apart whose event is gone; counts no further than `most`.
+    pub async fn count(&self, selection: &Selection, up_to: i64, most: i64) -> Result<Option<Acted>, Fault> {
+        let mut params = selection.params();
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
+        Ok(acted(&self.reading.query("counting the blocked keys", &self.render(COUNT), &params).await?))
+    }
+
+    /// Lifts a batch of blocks, so that the relay tries their events again: the oldest with an id above `after` and not
+    /// above `up_to`. One transaction; `None` if nothing was left. Dropped, it may or may not have happened.
+    pub async fn retry(
+        &self,
+        selection: &Selection,
+        after: i64,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Option<Acted>, Fault> {
+        self.act("lifting blocks", RETRY, selection, [after, up_to, rows]).await
+    }
+
+    /// Moves the refused events of a batch of blocks to the dead letters, and lifts the blocks, chosen like those of
+    /// [`PostgresBlockedKeys::retry`].
+    pub async fn dead_letter(
+        &self,
+        selection: &Selection,
+        after: i64,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Option<Acted>, Fault> {
+        self.act("moving events to the dead letters", DEAD_LETTER, selection, [after, up_to, rows]).await
+    }
+
+    async fn act(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        selection: &Selection,
+        limits: [i64; 3],
+    ) -> Result<Option<Acted>, Fault> {
+        let mut params = selection.params();
+        params.extend(limits.iter().map(|limit| (limit as &(dyn ToSql + Sync), Type::INT8)));
+        Ok(acted(&self.operating.query(doing, &self.render(sql), &params).await?))
+    }
+
+    fn render(&self, sql: &str) -> String {
+        let sql = sql
+            .replace("{lifted}", LIFTED)
+            .replace("{fits}", &conditions("outbox_id", "blocked_at"))
+            .replace("{there}", THERE)
+            .replace("{payload_bytes}", &self.payload.bytes_sql("payload"));
+        self.table.render(&sql)
+    }
+}
+
+fn blocked_key(row: &Row) -> BlockedKey {
+    BlockedKey {
+        outbox_id: row.get(0),
+        event_id: row.get(1),
+        aggregate_type: row.get(2),
+        aggregate_id: row.get(3),
+        topic: row.get(4),
+        reason: row.get(5),
+        error: row.get(6),
+        blocked_at: row.get(7),
+        there: row.get(8),
+    }
+}

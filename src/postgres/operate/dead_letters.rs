@@ -1,0 +1,259 @@
+//! The dead letters as an operator works on them: looked at, put back into the outbox, thrown away.
+
+use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::transaction::ShortTransaction;
+use crate::postgres::operate::acts::{Acted, acted};
+use crate::postgres::operate::selection::{SELECTION_PARAMS, Selection, conditions};
+use crate::postgres::payload::PayloadType;
+use crate::postgres::table::TableName;
+use crate::relay::failure::Fault;
+use std::time::SystemTime;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+const LIST: &str = "
+SELECT s.id, s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.event_type, s.topic, s.reason, s.error,
+       s.rejected_at, s.requeued_at, octet_length(s.payload)
+FROM {dead_letter} s
+WHERE {fits} AND s.id {within} $9::bigint
+ORDER BY s.id {direction}
+LIMIT $10::bigint";
+
+/// The time as text: a writer can make it infinite.
+const WHOLE: &str = "
+SELECT s.id, s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.event_type, s.topic, s.reason, s.error,
+       s.rejected_at, s.requeued_at, octet_length(s.payload), s.payload, s.headers::text,
+       CASE WHEN isfinite(s.created_at)
+            THEN to_char(s.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')
+            ELSE s.created_at::text END
+FROM {dead_letter} s
+WHERE s.id = $1::bigint";
+
+const COUNT: &str = "
+SELECT count(*) FROM (SELECT FROM {dead_letter} s WHERE {fits} AND s.id <= $9::bigint LIMIT $10::bigint) AS fitting";
+
+const NEWEST: &str = "SELECT coalesce(max(id), 0) FROM {dead_letter}";
+
+/// The oldest that fit, above what was looked at before, and not above what was there when the command began: a dead
+/// letter that comes back meanwhile is not requeued again and again.
+const PICKED: &str = "
+picked AS MATERIALIZED (
+    SELECT s.id
+    FROM {dead_letter} s
+    WHERE {fits} AND s.id > $9::bigint AND s.id <= $10::bigint
+    ORDER BY s.id
+    LIMIT $11::bigint
+)";
+
+/// What fits is asked again under the row's lock, so two operators requeue a dead letter once. The event stays the
+/// same, its `created_at` included; its row is a new one, with an id behind those of its key.
+const REQUEUE: &str = "
+WITH {picked}, requeued AS (
+    UPDATE {dead_letter} s SET requeued_at = now()
+    WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
+    RETURNING s.*
+), inserted AS (
+    INSERT INTO {outbox} (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
+    SELECT event_id, aggregate_type, aggregate_id, event_type, {payload_from_bytes}, headers, created_at
+    FROM requeued
+    ORDER BY id
+), recorded AS (
+    INSERT INTO {act} (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason)
+    SELECT 'requeue', id, outbox_id, event_id, aggregate_type, topic, reason FROM requeued ORDER BY id
+)
+SELECT (SELECT count(*) FROM requeued), 0::bigint, (SELECT max(id) FROM picked)";
+
+const DISCARD: &str = "
+WITH {picked}, discarded AS (
+    DELETE FROM {dead_letter} s
+    WHERE s.id = ANY (ARRAY(SELECT id FROM picked)) AND {fits}
+    RETURNING s.id, s.outbox_id, s.event_id, s.aggregate_type, s.topic, s.reason
+), recorded AS (
+    INSERT INTO {act} (act, dead_letter_id, outbox_id, event_id, aggregate_type, topic, reason)
+    SELECT 'discard', id, outbox_id, event_id, aggregate_type, topic, reason FROM discarded ORDER BY id
+)
+SELECT (SELECT count(*) FROM discarded), 0::bigint, (SELECT max(id) FROM picked)";
+
+/// A dead letter, without its payload and headers.
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    /// Its number, by which the commands know it.
+    pub id: i64,
+    /// The id of the row that Kafka refused.
+    pub outbox_id: i64,
+    /// The event.
+    pub event_id: Uuid,
+    /// Its aggregate type.
+    pub aggregate_type: String,
+    /// Its key.
+    pub aggregate_id: String,
+    /// Its type.
+    pub event_type: String,
+    /// The topic that it was meant for.
+    pub topic: String,
+    /// A word to filter by.
+    pub reason: String,
+    /// A sentence for a person.
+    pub error: String,
+    /// When it was refused.
+    pub rejected_at: SystemTime,
+    /// When it was last put back.
+    pub requeued_at: Option<SystemTime>,
+    /// The length of its payload; `None` for a tombstone.
+    pub payload_bytes: Option<i32>,
+}
+
+/// A dead letter with everything.
+#[derive(Clone, Debug)]
+pub struct WholeDeadLetter {
+    /// All but these.
+    pub letter: DeadLetter,
+    /// The value that the record would have had.
+    pub payload: Option<Vec<u8>>,
+    /// The row's own headers, as JSON.
+    pub headers: Option<String>,
+    /// When the event was created: RFC 3339 with microseconds, or an infinity.
+    pub created_at: String,
+}
+
+/// Which dead letters: the selection, and whether they were requeued before.
+#[derive(Clone, Debug, Default)]
+pub struct Which {
+    /// By topic, key, reason, age, ids.
+    pub selection: Selection,
+    /// Only those that were, or were not, requeued.
+    pub requeued: Option<bool>,
+}
+
+impl Which {
+    fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
+        let mut params = self.selection.params();
+        debug_assert_eq!(params.len(), SELECTION_PARAMS);
+        params.push((&self.requeued, Type::BOOL));
+        params
+    }
+}
+
+/// The dead letters of one outbox.
+pub struct PostgresDeadLetters {
+    reading: ShortTransaction,
+    operating: ShortTransaction,
+    table: TableName,
+    payload: PayloadType,
+}
+
+impl PostgresDeadLetters {
+    /// Of this outbox, whose payload column has this type. Connects when it is first needed.
+    pub fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresDeadLetters {
+        let reading = ShortTransaction::reading(database.clone());
+        PostgresDeadLetters { reading, operating: ShortTransaction::operating(database), table, payload }
+    }
+
+    /// The newest with an id below `before`, at most `rows`.
+    pub async fn newest(&self, which: &Which, before: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+        self.list(which, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
+    }
+
+    /// The oldest with an id not above `up_to`, at most `rows`.
+    pub async fn oldest(&self, which: &Which, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+        self.list(which, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
+    }
+
+    async fn list(&self, which: &Which, sql: &str, id: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+        let mut params = which.params();
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&id, Type::INT8), (&rows, Type::INT8)]);
+        let rows = self.reading.query("reading the dead letters", &self.render(sql), &params).await?;
+        Ok(rows.iter().map(dead_letter).collect())
+    }
+
+    /// One, whole.
+    pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, Fault> {
+        let sql = self.render(WHOLE);
+        let rows = self.reading.query("reading a dead letter", &sql, &[(&id, Type::INT8)]).await?;
+        Ok(rows.first().map(|row| WholeDeadLetter {
+            letter: dead_letter(row),
+            payload: row.get(12),
+            headers: row.get(13),
+            created_at: row.get(14),
+        }))
+    }
+
+    /// The highest id that there is; 0 if there is none.
+    pub async fn highest_id(&self) -> Result<i64, Fault> {
+        let rows = self.reading.query("reading the dead letters", &self.render(NEWEST), &[]).await?;
+        Ok(rows.first().map_or(0, |row| row.get(0)))
+    }
+
+    /// How many there are up to this id; counts no further than `most`.
+    pub async fn count(&self, which: &Which, up_to: i64, most: i64) -> Result<u64, Fault> {
+        let mut params = which.params();
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
+        let rows = self.reading.query("counting the dead letters", &self.render(COUNT), &params).await?;
+        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
+    }
+
+    /// Puts a batch of them back into the outbox, each as a new row: the oldest with an id above `after` and not above
+    /// `up_to`. One transaction; `None` if nothing was left. Dropped, it may or may not have happened.
+    pub async fn requeue(
+        &self,
+        which: &Which,
+        after: i64,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Option<Acted>, Fault> {
+        self.act("requeueing dead letters", REQUEUE, which, [after, up_to, rows]).await
+    }
+
+    /// Deletes a batch of them, chosen like those of [`PostgresDeadLetters::requeue`].
+    pub async fn discard(
+        &self,
+        which: &Which,
+        after: i64,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Option<Acted>, Fault> {
+        self.act("discarding dead letters", DISCARD, which, [after, up_to, rows]).await
+    }
+
+    async fn act(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        which: &Which,
+        limits: [i64; 3],
+    ) -> Result<Option<Acted>, Fault> {
+        let mut params = which.params();
+        params.extend(limits.iter().map(|limit| (limit as &(dyn ToSql + Sync), Type::INT8)));
+        Ok(acted(&self.operating.query(doing, &self.render(sql), &params).await?))
+    }
+
+    fn render(&self, sql: &str) -> String {
+        let fits = format!(
+            "{}\n      AND ($8::boolean IS NULL OR (s.requeued_at IS NOT NULL) = $8)",
+            conditions("id", "rejected_at")
+        );
+        let sql = sql
+            .replace("{picked}", PICKED)
+            .replace("{fits}", &fits)
+            .replace("{payload_from_bytes}", &self.payload.from_bytes_sql("payload"));
+        self.table.render(&sql)
+    }
+}
+
+fn dead_letter(row: &Row) -> DeadLetter {
+    DeadLetter {
+        id: row.get(0),
+        outbox_id: row.get(1),
+        event_id: row.get(2),
+        aggregate_type: row.get(3),
+        aggregate_id: row.get(4),
+        event_type: row.get(5),
+        topic: row.get(6),
+        reason: row.get(7),
+        error: row.get(8),
+        rejected_at: row.get(9),
+        requeued_at: row.get(10),
+        payload_bytes: row.get(11),
+    }
+}

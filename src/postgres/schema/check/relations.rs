@@ -1,0 +1,197 @@
+//! The relations of the outbox: that they exist, are plain tables, show all their rows, and may be used.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::fault::{FaultKind, SchemaFault};
+use crate::postgres::access::grants::{Right, schema_grant};
+use crate::postgres::table::TableName;
+
+/// Every table that the relay or an operator reads or writes, as a placeholder.
+const RELATIONS: [&str; 9] = [
+    "{outbox}",
+    "{lane}",
+    "{dead_letter}",
+    "{hold}",
+    "{blocked_key}",
+    "{pause}",
+    "{act}",
+    "{hold_version}",
+    "{migration}",
+];
+
+/// From the catalogue, which needs no rights; a cast to regclass would need USAGE on the schema.
+const READ: &str = "
+SELECT c.relname::text, c.oid, c.relkind::text, c.relpersistence::text, row_security_active(c.oid)
+FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+WHERE s.nspname = $1 AND c.relname = ANY ($2)";
+
+struct Relation {
+    placeholder: &'static str,
+    oid: u32,
+    kind: String,
+    persistence: String,
+    hides_rows: bool,
+}
+
+pub(super) struct Relations(Vec<Relation>);
+
+pub(super) async fn read(client: &Client, table: &TableName) -> Result<Relations, tokio_postgres::Error> {
+    let names: Vec<String> = RELATIONS.iter().map(|relation| table.name_of(relation)).collect();
+    let rows = client.query_typed(READ, &[(&table.schema(), Type::TEXT), (&names, Type::TEXT_ARRAY)]).await?;
+    let mut found = Vec::new();
+    for row in rows {
+        let name: String = row.get(0);
+        if let Some(at) = names.iter().position(|wanted| *wanted == name) {
+            found.push(Relation {
+                placeholder: RELATIONS[at],
+                oid: row.get(1),
+                kind: row.get(2),
+                persistence: row.get(3),
+                hides_rows: row.get(4),
+            });
+        }
+    }
+    Ok(Relations(found))
+}
+
+impl Relations {
+    /// The oid of an ordinary table.
+    pub(super) fn oid(&self, placeholder: &str) -> Option<u32> {
+        self.0
+            .iter()
+            .find(|relation| relation.placeholder == placeholder && relation.kind == "r")
+            .map(|relation| relation.oid)
+    }
+
+    pub(super) fn has(&self, placeholder: &str) -> bool {
+        self.oid(placeholder).is_some()
+    }
+
+    /// `complete`: every migration is recorded, so what is missing was dropped by somebody.
+    pub(super) fn faults(&self, table: &TableName, complete: bool) -> Vec<SchemaFault> {
+        let mut faults = Vec::new();
+        for placeholder in RELATIONS {
+            let name = table.render(placeholder);
+            match self.0.iter().find(|relation| relation.placeholder == placeholder) {
+                Some(relation) => faults.extend(relation.faults(&name)),
+                None if complete => faults.push(SchemaFault::new(
+                    FaultKind::Relation,
+                    name,
+                    "the table is missing, though its migration is recorded",
+                    "create it again with its part of `outbox-relay migrate --print --config FILE`",
+                )),
+                None => {}
+            }
+        }
+        faults
+    }
+}
+
+impl Relation {
+    fn faults(&self, name: &str) -> Vec<SchemaFault> {
+        let mut faults = Vec::new();
+        if self.kind != "r" {
+            let what = match self.kind.as_str() {
+                "p" => "a partitioned table",
+                "v" | "m" => "a view",
+                "f" => "a foreign table",
+                _ => "not a table",
+            };
+            let problem = format!("it is {what}, where an ordinary table is needed");
+            let remedy =
+                "let `outbox-relay migrate` make the outbox, under another [outbox] table if need be";
+            faults.push(SchemaFault::new(FaultKind::Relation, name, problem, remedy));
+        } else if self.persistence != "p" {
+            faults.push(SchemaFault::new(
+                FaultKind::Relation,
+                name,
+                "it is not a logged table: a crash of the server would empty it",
+                format!("ALTER TABLE {name} SET LOGGED;"),
+            ));
+        }
+        if self.hides_rows {
+            faults.push(SchemaFault::new(
+                FaultKind::RowSecurity,
+                name,
+                "row-level security can hide rows from the relay's role, and hidden events are never sent",
+                format!("ALTER TABLE {name} DISABLE ROW LEVEL SECURITY; or give the role BYPASSRLS"),
+            ));
+        }
+        faults
+    }
+}
+
+const MISSING_USAGE: &str = "
+SELECT 1 FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE')";
+
+/// The places in the list of the rights that the role lacks, as a whole or on a column; a column that is missing is
+/// another check's fault.
+const MISSING_RIGHTS: &str = "
+SELECT wanted.at - 1
+FROM unnest($2, $3, $4) WITH ORDINALITY AS wanted (relation, privilege, columns, at)
+JOIN pg_namespace AS s ON s.nspname = $1
+JOIN pg_class AS c ON c.relnamespace = s.oid AND c.relname = wanted.relation AND c.relkind = 'r'
+WHERE CASE WHEN wanted.columns = '' THEN NOT has_table_privilege(c.oid, wanted.privilege)
+           ELSE EXISTS (SELECT FROM pg_attribute AS a
+                        WHERE a.attrelid = c.oid AND NOT a.attisdropped
+                          AND a.attname = ANY (string_to_array(wanted.columns, ','))
+                          AND NOT has_column_privilege(c.oid, a.attnum, wanted.privilege)) END
+ORDER BY wanted.at";
+
+pub(super) struct MissingRights {
+    usage: bool,
+    rights: Vec<Right>,
+}
+
+pub(super) async fn missing_rights(
+    client: &Client,
+    table: &TableName,
+    wanted: &[Right],
+) -> Result<MissingRights, tokio_postgres::Error> {
+    let schema = table.schema();
+    let usage = !client.query_typed(MISSING_USAGE, &[(&schema, Type::TEXT)]).await?.is_empty();
+    let relations: Vec<String> = wanted.iter().map(|right| table.name_of(right.on)).collect();
+    let privileges: Vec<&str> = wanted.iter().map(|right| right.privilege).collect();
+    let columns: Vec<String> = wanted.iter().map(|right| right.columns.join(",")).collect();
+    let rows = client
+        .query_typed(
+            MISSING_RIGHTS,
+            &[
+                (&schema, Type::TEXT),
+                (&relations, Type::TEXT_ARRAY),
+                (&privileges, Type::TEXT_ARRAY),
+                (&columns, Type::TEXT_ARRAY),
+            ],
+        )
+        .await?;
+    let at = |row: &tokio_postgres::Row| usize::try_from(row.get::<_, i64>(0)).ok();
+    let rights = rows.iter().filter_map(at).filter_map(|at| wanted.get(at)).copied().collect();
+    Ok(MissingRights { usage, rights })
+}
+
+impl MissingRights {
+    pub(super) fn prevents_reading(&self, placeholder: &str) -> bool {
+        let lacking = |right: &Right| right.on == placeholder && right.privilege == "SELECT";
+        self.usage || self.rights.iter().any(lacking)
+    }
+
+    pub(super) fn faults(&self, table: &TableName, role: &str) -> Vec<SchemaFault> {
+        let mut faults = Vec::new();
+        if self.usage {
+            let problem = format!("role {role} lacks USAGE on the schema");
+            faults.push(SchemaFault::new(FaultKind::Grant, table, problem, schema_grant(table, role)));
+        }
+        for right in &self.rights {
+            let of_columns = match right.columns {
+                [] => String::new(),
+                [column] => format!(" of column {column}"),
+                columns => format!(" of a column of {}", columns.join(", ")),
+            };
+            let problem = format!("role {role} lacks {}{of_columns}", right.privilege);
+            let place = table.render(right.on);
+            faults.push(SchemaFault::new(FaultKind::Grant, place, problem, right.grant(table, role)));
+        }
+        faults
+    }
+}

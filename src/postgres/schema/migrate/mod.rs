@@ -1,0 +1,271 @@
+//! The schema's numbered migrations: what is applied, applying it, and showing it as plain SQL.
+//!
+//! Each migration runs in its own transaction, under an advisory lock that belongs to the outbox table, so two
+//! operators (or two deployments) can run `migrate` at once. What was applied is recorded beside the outbox with
+//! the checksum of the text; the daemon only reads that record and never migrates by itself.
+
+mod error;
+mod list;
+mod print;
+mod series;
+mod status;
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, IsolationLevel, Transaction};
+
+pub use error::MigrateError;
+pub use list::{MIGRATIONS, Migration};
+pub use print::{print, print_module};
+pub use series::{Module, Series, UnknownModule};
+pub(crate) use status::read as read_status;
+pub use status::{MigrationState, State, module_status, status};
+
+use crate::postgres::connection::server_error::ServerError;
+use crate::postgres::table::{TableName, quote_identifier};
+
+/// How long a migration waits for another migration.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A statement that waits for the lock on a table makes the application's inserts wait behind it. So it waits one second,
+/// gives up, and tries again after a pause in which they continue. A claim of a relay keeps its lock until Kafka answers.
+const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
+pub(super) const DDL_ATTEMPTS: u32 = 10;
+const DDL_PAUSE: Duration = Duration::from_secs(2);
+
+/// No statement timeout: an index on a large table takes its time, and the lock timeout bounds the waiting.
+/// The search path makes the result independent of the role's settings.
+const SETTINGS: &str = "
+SET LOCAL lock_timeout = '5s';
+SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = '60s';
+SET LOCAL search_path = pg_catalog, pg_temp";
+
+const LOCK: &str = "
+SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('outbox-relay migrate ' || $1, 0))";
+
+/// A migration that a call applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The module that it belongs to; `None` for the outbox.
+    pub module: Option<Module>,
+    /// Its number.
+    pub number: i32,
+    /// Its name.
+    pub name: &'static str,
+}
+
+impl Applied {
+    fn new(series: Series, migration: &Migration) -> Applied {
+        Applied { module: series.module(), number: migration.number, name: migration.name }
+    }
+}
+
+/// Applies every pending migration of the outbox, each in a transaction of its own, and says which.
+///
+/// An empty answer means that there was nothing to do. Safe to run at the same time from several places. When it
+/// fails, or is dropped, the migrations before the open one stay applied and the open one is rolled back.
+pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
+    apply_series(client, table, Series::Outbox).await
+}
+
+/// [`apply`], for any series.
+pub async fn apply_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<Applied>, MigrateError> {
+    let mut applied = Vec::new();
+    // Read without the lock first: a role that may only read can run a command that has nothing to do.
+    let states = status::read_series(client, table, series).await?;
+    for migration in pending(series, &states, table)? {
+        let mut attempt = 1;
+        let is_applied = loop {
+            match apply_one(client, table, series, &migration).await {
+                Err(MigrateError::InUse { .. }) if attempt < DDL_ATTEMPTS => {
+                    attempt += 1;
+                    sleep(DDL_PAUSE).await;
+                }
+                done => break done?,
+            }
+        };
+        if is_applied {
+            applied.push(Applied::new(series, &migration));
+        }
+    }
+    Ok(applied)
+}
+
+/// False if another migration applied it while this one waited for the lock.
+async fn apply_one(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+    migration: &Migration,
+) -> Result<bool, MigrateError> {
+    let transaction = begin(client, table, series).await?;
+    let states = status::read_series(&transaction, table, series).await?;
+    if !pending(series, &states, table)?.contains(migration) {
+        return Ok(false);
+    }
+    run(&transaction, table, series, migration).await?;
+    let committed = transaction.commit().await;
+    committed.map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+    Ok(true)
+}
+
+/// Applies every pending migration of the outbox in one transaction, rolls it back, and says which they were.
+///
+/// The statements really run, so missing rights and name clashes show; while they run they take the same locks as
+/// [`apply`] would.
+pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
+    dry_run_series(client, table, Series::Outbox).await
+}
+
+/// [`dry_run`], for any series.
+pub async fn dry_run_series(
+    client: &mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Vec<Applied>, MigrateError> {
+    let states = status::read_series(client, table, series).await?;
+    if pending(series, &states, table)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let transaction = begin(client, table, series).await?;
+    let states = status::read_series(&transaction, table, series).await?;
+    let pending = pending(series, &states, table)?;
+    for migration in &pending {
+        run(&transaction, table, series, migration).await?;
+    }
+    transaction
+        .rollback()
+        .await
+        .map_err(|error| MigrateError::new(&table.to_string(), error.into(), String::new))?;
+    Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
+}
+
+/// Opens the transaction of a migration and waits its turn.
+async fn begin<'a>(
+    client: &'a mut Client,
+    table: &TableName,
+    series: Series,
+) -> Result<Transaction<'a>, MigrateError> {
+    let fault =
+        |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
+    let transaction = client
+        .build_transaction()
+        // Stated, because a role's defaults may differ; what the lock waited for must be visible after it.
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .read_only(false)
+        .start()
+        .await
+        .map_err(|error| match error.code() {
+            // How a standby refuses READ WRITE.
+            Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
+                MigrateError::ReadOnly { table: table.to_string(), source: error.into() }
+            }
+            _ => fault(error),
+        })?;
+    transaction.batch_execute(SETTINGS).await.map_err(fault)?;
+    let locked = match series {
+        Series::Outbox => table.quoted(),
+        Series::Module(_) => series.record(table),
+    };
+    transaction.query_typed(LOCK, &[(&locked, Type::TEXT)]).await.map_err(fault)?;
+    transaction.batch_execute(DDL_LOCK_TIMEOUT).await.map_err(fault)?;
+    Ok(transaction)
+}
+
+async fn run(
+    transaction: &Transaction<'_>,
+    table: &TableName,
+    series: Series,
+    migration: &Migration,
+) -> Result<(), MigrateError> {
+    let names = Names::read(transaction, table).await?;
+    let fault = |error: tokio_postgres::Error| match error.code() {
+        Some(&SqlState::LOCK_NOT_AVAILABLE) => MigrateError::InUse { table: table.to_string() },
+        _ => MigrateError::new(&table.to_string(), error.into(), || names.missing_grant(table)),
+    };
+    transaction.batch_execute(&table.render(series.bookkeeping())).await.map_err(fault)?;
+    transaction.batch_execute(&table.render(migration.template)).await.map_err(fault)?;
+    transaction.batch_execute(&series.record_sql(table, migration)).await.map_err(fault)?;
+    Ok(())
+}
+
+/// The migrations to apply, or why none may be.
+fn pending(
+    series: Series,
+    states: &[MigrationState],
+    table: &TableName,
+) -> Result<Vec<Migration>, MigrateError> {
+    for known in states {
+        let (table, number, name) = (table.to_string(), known.number, known.name.clone());
+        match &known.state {
+            State::ChecksumDiffers { recorded } => {
+                return Err(MigrateError::ChecksumDiffers {
+                    table,
+                    number,
+                    name,
+                    recorded: recorded.clone(),
+                });
+            }
+            State::Unknown => return Err(MigrateError::Newer { table, number, name }),
+            State::Applied { .. } | State::Pending => {}
+        }
+    }
+    let is_pending = |migration: &&Migration| {
+        states.iter().any(|known| known.number == migration.number && known.state == State::Pending)
+    };
+    Ok(series.migrations().iter().filter(is_pending).copied().collect())
+}
+
+/// What a GRANT would have to name; read before the step that may fail, because a failed transaction answers nothing.
+struct Names {
+    role: String,
+    database: String,
+    schema_exists: bool,
+    may_create: bool,
+}
+
+const NAMES: &str = "
+SELECT current_user::text, current_database()::text, s.oid IS NOT NULL,
+       coalesce(has_schema_privilege(s.oid, 'CREATE') AND has_schema_privilege(s.oid, 'USAGE'), false)
+FROM (SELECT $1::text AS name) AS wanted
+LEFT JOIN pg_namespace AS s ON s.nspname = wanted.name";
+
+impl Names {
+    async fn read(transaction: &Transaction<'_>, table: &TableName) -> Result<Self, MigrateError> {
+        let row = transaction
+            .query_typed_one(NAMES, &[(&table.schema(), Type::TEXT)])
+            .await
+            .map_err(|error| MigrateError::new(&table.to_string(), ServerError::from(error), String::new))?;
+        Ok(Self { role: row.get(0), database: row.get(1), schema_exists: row.get(2), may_create: row.get(3) })
+    }
+
+    fn missing_grant(&self, table: &TableName) -> String {
+        let role = quote_identifier(&self.role);
+        let schema = quote_identifier(table.schema());
+        if !self.schema_exists {
+            format!("GRANT CREATE ON DATABASE {} TO {role};", quote_identifier(&self.database))
+        } else if !self.may_create {
+            format!("GRANT USAGE, CREATE ON SCHEMA {schema} TO {role};")
+        } else {
+            format!("GRANT <the role that owns {}> TO {role}; (or migrate as that role)", table.quoted())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_timeout_of_the_message_is_the_one_that_is_set() {
+        assert!(SETTINGS.contains(&format!("lock_timeout = '{}s'", LOCK_TIMEOUT.as_secs())));
+    }
+}

@@ -1,0 +1,342 @@
+//! One batch: the rows of a claim, and what became of each of them.
+
+use crate::relay::event::Event;
+use crate::relay::failure::Rejection;
+use crate::relay::lane::{LANES, Lane};
+use crate::relay::outbox::{End, Verdict};
+use std::collections::{HashMap, HashSet};
+
+/// What became of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not acknowledged, or not known to be: it stays unsent, and is claimed again.
+    Open,
+    /// Acknowledged, in this batch or, if an earlier settlement was lost, in an earlier one.
+    Acknowledged,
+    /// It can never become a record and goes to the dead letters; the index is that of the reason.
+    Rejected(u32),
+    /// It can never become a record and stays, and blocks its key; the index is that of the reason.
+    Blocked(u32),
+    /// Kafka refused it or another row of the same request: to be judged alone.
+    Suspect,
+}
+
+/// What happens to a row that can never become a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnRejected {
+    /// It moves to the dead letters, and the rows behind it go on.
+    #[default]
+    DeadLetter,
+    /// It stays, and the rows of its key wait behind it until somebody decides.
+    BlockKey,
+}
+
+/// The rows of one claim, lane by lane, by id inside a lane.
+pub struct Batch<E> {
+    rows: Vec<E>,
+    fates: Vec<Fate>,
+    rejections: Vec<(String, Rejection)>,
+    on_rejected: OnRejected,
+    /// Keys that wait behind a rejected row of this batch, with the index of the first such row.
+    blocked_keys: HashMap<Vec<u8>, usize>,
+    bytes: usize,
+    recovered: usize,
+    hold_version: i64,
+    /// How many rows of each lane of the claim were asked for; of others, all.
+    shares: Vec<usize>,
+    end: End,
+}
+
+/// How far a batch went in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The lane.
+    pub lane: Lane,
+    /// The last row that was read, if any was.
+    pub last_read: Option<i64>,
+    /// The first row that stays unsent.
+    pub first_open: Option<i64>,
+    /// There may be more behind `last_read`.
+    pub cut: bool,
+    /// It had more than its share, and the others had less than theirs.
+    pub hungry: bool,
+}
+
+impl Reach {
+    /// Every unsent row up to this id was read, beginning at the mark.
+    pub fn covers_to(&self) -> Option<i64> {
+        if self.cut { self.last_read } else { Some(i64::MAX) }
+    }
+}
+
+impl<E: Event> Batch<E> {
+    /// A batch without rows.
+    pub fn new(on_rejected: OnRejected) -> Batch<E> {
+        Batch {
+            rows: Vec::new(),
+            fates: Vec::new(),
+            rejections: Vec::new(),
+            on_rejected,
+            blocked_keys: HashMap::new(),
+            bytes: 0,
+            recovered: 0,
+            hold_version: -1,
+            shares: Vec::new(),
+            end: End::More,
+        }
+    }
+
+    /// The read asks for at most so many rows of each lane of the claim.
+    pub fn ask(&mut self, shares: &[usize]) {
+        self.shares = shares.to_vec();
+    }
+
+    /// Where the next slice of the read is appended. [`Batch::grown`] takes it in.
+    pub fn rows_mut(&mut self) -> &mut Vec<E> {
+        &mut self.rows
+    }
+
+    /// Takes in the rows that were appended, and returns the index of the first of them.
+    pub fn grown(&mut self, end: End) -> usize {
+        let from = self.fates.len();
+        self.bytes += self.rows[from..].iter().map(Event::size).sum::<usize>();
+        self.fates.resize(self.rows.len(), Fate::Open);
+        self.end = end;
+        from
+    }
+
+    /// The read saw this set of holds.
+    pub fn saw_holds(&mut self, version: i64) {
+        self.hold_version = version;
+    }
+
+    /// The set of holds that the read saw; -1 if nothing was read.
+    pub fn hold_version(&self) -> i64 {
+        self.hold_version
+    }
+
+    /// Nothing more is read: what may lie behind is another batch's.
+    pub fn cut(&mut self) {
+        self.end = End::Cut;
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[E] {
+        &self.rows
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// No rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Their size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where the read stands.
+    pub fn end(&self) -> End {
+        self.end
+    }
+
+    /// What became of a row.
+    pub fn fate(&self, index: usize) -> &Fate {
+        &self.fates[index]
+    }
+
+    /// Records that a row was acknowledged.
+    pub fn acknowledged(&mut self, index: usize) {
+        self.fates[index] = Fate::Acknowledged;
+    }
+
+    /// Records that a row was acknowledged in an earlier batch, whose settlement was lost.
+    pub fn recovered(&mut self, index: usize) {
+        self.acknowledged(index);
+        self.recovered += 1;
+    }
+
+    /// How many rows need no publishing, since they were acknowledged before.
+    pub fn recovered_rows(&self) -> usize {
+        self.recovered
+    }
+
+    /// Records that a row has to be judged alone.
+    pub fn suspect(&mut self, index: usize) {
+        self.fates[index] = Fate::Suspect;
+    }
+
+    /// Records that a row can never become a record.
+    pub fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
+        let reason = self.rejections.len() as u32;
+        self.rejections.push((topic.to_owned(), rejection));
+        self.fates[index] = match self.on_rejected {
+            OnRejected::DeadLetter => Fate::Rejected(reason),
+            OnRejected::BlockKey => {
+                let first = self.blocked_keys.entry(self.rows[index].key().to_vec()).or_insert(index);
+                *first = index.min(*first);
+                Fate::Blocked(reason)
+            }
+        };
+    }
+
+    /// Whether an earlier row of the same key was rejected and blocks the key, so that this row has to wait.
+    pub fn is_blocked(&self, index: usize) -> bool {
+        let first = || self.blocked_keys.get(self.rows[index].key());
+        !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
+    }
+
+    /// Whether a row has to be judged alone.
+    pub fn has_suspects(&self) -> bool {
+        self.fates.contains(&Fate::Suspect)
+    }
+
+    /// The acknowledged rows.
+    pub fn sent(&self) -> impl Iterator<Item = &E> {
+        self.rows.iter().zip(&self.fates).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
+    }
+
+    /// The rows for the dead letters.
+    pub fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+        self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
+            Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
+            _ => None,
+        })
+    }
+
+    /// The rows whose blocks are to be recorded. A block hides every unsent row of its key, also the earlier ones. So a row
+    /// blocks its key only if the settlement leaves no earlier row of the key unsent; otherwise it stays open and is claimed
+    /// again. A settlement that skips locked rows may leave acknowledged rows unsent.
+    pub fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
+        let mut unsent: HashSet<&[u8]> = HashSet::new();
+        let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
+        self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {
+            let stays_unsent = match fate {
+                Fate::Acknowledged => skips_locked,
+                Fate::Rejected(_) => false,
+                Fate::Open | Fate::Suspect | Fate::Blocked(_) => true,
+            };
+            let is_first = stays_unsent && unsent.insert(row.key());
+            match fate {
+                Fate::Blocked(reason) if is_first => Some(self.verdict(row, *reason)),
+                _ => None,
+            }
+        })
+    }
+
+    fn verdict<'a>(&'a self, row: &'a E, reason: u32) -> Verdict<'a, E> {
+        let (topic, why) = &self.rejections[reason as usize];
+        Verdict { row, topic, why }
+    }
+
+    /// How far it went in each lane of the claim, which lists them in the order of the read.
+    pub fn reach(&self, lanes: &[Lane]) -> Vec<Reach> {
+        let mut last_read = [None; LANES];
+        let mut rows = [0; LANES];
+        let mut first_open = [None; LANES];
+        for (row, fate) in self.rows.iter().zip(&self.fates) {
+            let lane = row.lane().index();
+            last_read[lane] = Some(row.id());
+            rows[lane] += 1;
+            if matches!(fate, Fate::Open | Fate::Suspect | Fate::Blocked(_)) && first_open[lane].is_none() {
+                first_open[lane] = Some(row.id());
+            }
+        }
+        // A read that was cut off has finished all lanes before the one of its last row.
+        let finished = match (self.end, self.rows.last()) {
+            (End::Complete, _) => lanes.len(),
+            (_, None) => 0,
+            (_, Some(row)) => lanes.iter().position(|&lane| lane == row.lane()).unwrap_or(0),
+        };
+        let at_share = |place: usize, lane: Lane| {
+            self.shares.get(place).is_some_and(|share| rows[lane.index()] >= *share)
+        };
+        let reach = |(place, &lane): (usize, &Lane)| Reach {
+            lane,
+            last_read: last_read[lane.index()],
+            first_open: first_open[lane.index()],
+            cut: place >= finished || at_share(place, lane),
+            hungry: self.end == End::Complete && at_share(place, lane),
+        };
+        lanes.iter().enumerate().map(reach).collect()
+    }
+}
+
+impl<E: Event> Default for Batch<E> {
+    fn default() -> Self {
+        Batch::new(OnRejected::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::event::fixture::Row;
+
+    fn reach_of(rows: [Row; 2], share: usize) -> Reach {
+        let mut batch = Batch::new(OnRejected::DeadLetter);
+        batch.ask(&[share]);
+        batch.rows_mut().extend(rows);
+        batch.grown(End::Complete);
+        batch.reach(&[Row(1).lane()])[0]
+    }
+
+    #[test]
+    fn a_lane_that_gave_its_whole_share_may_have_more() {
+        let reach = reach_of([Row(1), Row(2)], 2);
+        assert!(reach.cut && reach.hungry, "{reach:?}");
+        assert_eq!(reach.covers_to(), Some(2), "nothing is known of what lies behind");
+    }
+
+    #[test]
+    fn a_lane_that_gave_less_than_its_share_has_no_more() {
+        let reach = reach_of([Row(1), Row(2)], 3);
+        assert!(!reach.cut && !reach.hungry, "{reach:?}");
+        assert_eq!(reach.covers_to(), Some(i64::MAX));
+    }
+
+    /// Three rows of one key, of which these were refused.
+    fn refused(indices: &[usize]) -> Batch<Row> {
+        let mut batch = Batch::new(OnRejected::BlockKey);
+        batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
+        batch.grown(End::Complete);
+        for index in indices {
+            let rejection = Rejection { reason: "invalid-headers", error: String::new() };
+            batch.rejected(*index, "events.order", rejection);
+        }
+        batch
+    }
+
+    fn blocked(batch: &Batch<Row>, skips_locked: bool) -> Vec<i64> {
+        batch.blocked(skips_locked).map(|verdict| verdict.row.0).collect()
+    }
+
+    #[test]
+    fn only_the_first_unsent_row_of_a_key_blocks_it() {
+        let mut batch = refused(&[2, 1]);
+        assert_eq!(blocked(&batch, false), [0i64; 0], "row 1 is open");
+        batch.suspect(0);
+        assert_eq!(blocked(&batch, false), [0i64; 0], "row 1 is to be judged");
+        batch.acknowledged(0);
+        assert_eq!(blocked(&batch, false), [2], "row 3 waits behind row 2");
+    }
+
+    #[test]
+    fn an_acknowledged_row_that_may_be_skipped_as_locked_prevents_a_block() {
+        let mut batch = refused(&[1]);
+        batch.acknowledged(0);
+        assert_eq!(blocked(&batch, true), [0i64; 0]);
+        assert_eq!(blocked(&refused(&[0]), true), [1], "no row precedes it");
+    }
+
+    #[test]
+    fn only_rows_behind_a_refused_row_wait_for_it() {
+        let batch = refused(&[1]);
+        assert_eq!([0, 1, 2].map(|index| batch.is_blocked(index)), [false, false, true]);
+    }
+}

@@ -1,0 +1,105 @@
+//! From a row's aggregate type to its topic.
+
+use super::{Priming, Session, State, TOPICS_KEPT, Topic};
+use crate::relay::cycle::batch::Batch;
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::publisher::Producer;
+use crate::relay::reason::INVALID_TOPIC_NAME;
+use futures_util::{StreamExt, stream};
+use pg_outbox::topic::TopicTemplate;
+use std::cmp::Reverse;
+
+/// Where an aggregate type goes.
+#[derive(Clone)]
+pub(super) enum Route {
+    Topic(usize),
+    /// Kafka allows no topic of this name.
+    Invalid(String, Rejection),
+}
+
+/// So many topics are looked up at once: one after the other, a thousand of them would take seconds.
+const LOOKUPS_MAX: usize = 16;
+
+impl<P: Producer> Session<P> {
+    /// Finds the routes of all aggregate types that this row and those behind it have and that are not known yet.
+    pub(super) async fn look_up<E: Event>(
+        &mut self,
+        template: &TopicTemplate,
+        batch: &Batch<E>,
+        from: usize,
+    ) -> Result<(), Failure> {
+        let mut unknown = Vec::new();
+        for row in &batch.rows()[from..] {
+            if !self.routes.contains_key(row.aggregate_type()) {
+                let route = self.route(template, row.aggregate_type());
+                if let Route::Topic(topic) = &route {
+                    unknown.extend(matches!(self.topics[*topic].state, State::Unknown).then_some(*topic));
+                }
+                self.routes.insert(row.aggregate_type().to_vec(), route);
+            }
+        }
+        unknown.sort_unstable();
+        unknown.dedup(); // several types may share a topic
+        let found = {
+            let (producer, topics) = (&self.producer, &self.topics);
+            let lookup = async |topic: usize| (topic, producer.lookup(&topics[topic].name).await);
+            stream::iter(unknown).map(lookup).buffer_unordered(LOOKUPS_MAX).collect::<Vec<_>>().await
+        };
+        for (topic, partitions) in found {
+            self.topics[topic].state = match partitions {
+                Ok(partitions) => State::Open(vec![Priming::Fresh; partitions as usize]),
+                Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
+                    State::Held(failure.into())
+                }
+                Err(failure) => return Err(failure),
+            };
+        }
+        Ok(())
+    }
+
+    /// Between two batches, when no [`super::Place`] refers to a topic by its index: forgets the topics that are not open,
+    /// and those that were used longest ago if there are too many. A topic that is forgotten is looked up and its
+    /// partitions are primed again.
+    pub(super) fn forget_topics(&mut self) {
+        let is_open = |at: &usize| matches!(self.topics[*at].state, State::Open(_));
+        let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
+        if kept.len() > TOPICS_KEPT {
+            kept.sort_by_key(|at| Reverse(self.topics[*at].used_at));
+            kept.truncate(TOPICS_KEPT);
+        }
+        let mut moved_to = vec![None; self.topics.len()];
+        kept.iter().enumerate().for_each(|(to, from)| moved_to[*from] = Some(to));
+        if kept.len() < self.topics.len() {
+            let mut topics: Vec<Option<Topic>> = self.topics.drain(..).map(Some).collect();
+            self.topics.extend(kept.into_iter().filter_map(|at| topics[at].take()));
+        }
+        self.routes.retain(|_, route| match route {
+            Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
+            Route::Invalid(..) => false,
+        });
+        // Many aggregate types of one topic: their routes are found again without asking Kafka.
+        if self.routes.len() > TOPICS_KEPT {
+            self.routes.clear();
+        }
+    }
+
+    fn route(&mut self, template: &TopicTemplate, aggregate_type: &[u8]) -> Route {
+        let name = template.topic(&String::from_utf8_lossy(aggregate_type));
+        if let Err(rejection) = check_name(&name, aggregate_type) {
+            return Route::Invalid(name, rejection);
+        }
+        let known = self.topics.iter().position(|topic| topic.name == name);
+        Route::Topic(known.unwrap_or_else(|| {
+            self.topics.push(Topic { name, state: State::Unknown, used_at: self.now });
+            self.topics.len() - 1
+        }))
+    }
+}
+
+fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
+    let invalid = |error: String| INVALID_TOPIC_NAME.rejection(error);
+    std::str::from_utf8(aggregate_type)
+        .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
+    pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
+}

@@ -1,0 +1,217 @@
+//! A session on a producer that reports when a test says so.
+
+use super::*;
+use crate::relay::cycle::batch::OnRejected;
+use crate::relay::event::fixture::{LARGE, Row};
+use crate::relay::outbox::End;
+use crate::relay::publisher::Report;
+use crate::relay::reason::{INVALID_HEADERS, STUCK};
+use std::cell::{Cell, RefCell};
+use uuid::Uuid;
+
+mod many_types;
+
+/// Once it answers, it reports what is on its way just after the session has taken the reports.
+#[derive(Default)]
+pub(in crate::relay) struct LateReporter {
+    on_their_way: RefCell<Vec<u32>>,
+    reported: RefCell<Vec<Report>>,
+    answers: Cell<bool>,
+    /// Of this row it reports nothing.
+    keeps: Option<u32>,
+    /// It refuses the row with this index before it is sent.
+    refuses: Option<u32>,
+}
+
+impl Producer for LateReporter {
+    async fn lookup(&self, topic: &str) -> Result<u32, Failure> {
+        let missing = || Failure { kind: FailureKind::Topic, reason: "unknown-topic", error: String::new() };
+        if topic == "events.missing" { Err(missing()) } else { Ok(1) }
+    }
+    async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
+        Ok(vec![Some(0); self.lookup(topic).await? as usize])
+    }
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
+        if self.refuses == Some(index) {
+            return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));
+        }
+        self.on_their_way.borrow_mut().push(index);
+        Ok(())
+    }
+    fn in_flight(&self) -> usize {
+        self.on_their_way.borrow().len()
+    }
+    fn has_failed(&self) -> bool {
+        false
+    }
+    fn refusal(&self) -> Option<Failure> {
+        None
+    }
+    fn drain(&mut self, reports: &mut Vec<Report>) {
+        reports.append(&mut self.reported.borrow_mut());
+        if self.answers.get() {
+            let (kept, told): (Vec<u32>, Vec<u32>) =
+                self.on_their_way.take().into_iter().partition(|index| Some(*index) == self.keeps);
+            let reports = told.into_iter().map(|index| Report { index, outcome: Ok(()) });
+            self.reported.borrow_mut().extend(reports);
+            self.on_their_way.replace(kept);
+        }
+    }
+    async fn quiet(&mut self, _: bool) {}
+    fn stop(&mut self) {}
+    async fn drained(&mut self) {}
+    fn abandon(self) {}
+}
+
+#[tokio::test]
+async fn a_report_that_comes_at_the_last_moment_counts_for_its_own_batch() {
+    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let mut session = Session::new(LateReporter::default());
+    let mut batch = Batch::default();
+    batch.rows_mut().push(Row(1));
+    batch.grown(End::Complete);
+    session.begin(&refusals);
+    session.send(&template, &mut batch, 0).await;
+    session.producer.answers.set(true);
+    session.finish(&mut batch).await;
+    assert_eq!(*batch.fate(0), Fate::Acknowledged);
+    session.begin(&refusals); // Which asserts that nothing is left of the last batch.
+}
+
+/// The same, for rows that waited for the first one of their partition and are handed over when its report comes.
+#[tokio::test]
+async fn rows_that_waited_for_the_first_of_their_partition_count_for_their_own_batch() {
+    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let mut session = Session::new(LateReporter::default());
+    let mut batch = Batch::default();
+    batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
+    batch.grown(End::Complete);
+    session.begin(&refusals);
+    session.send(&template, &mut batch, 0).await;
+    assert_eq!(session.producer.in_flight(), 1, "the first row of a partition goes alone");
+    session.producer.answers.set(true);
+    session.finish(&mut batch).await;
+    assert_eq!(batch.sent().count(), 3);
+    session.begin(&refusals);
+}
+
+#[tokio::test]
+async fn a_topic_that_is_silent_while_others_are_acknowledged_is_stuck_and_only_that_one() {
+    let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
+    let patience = Duration::from_secs(15);
+    for (rows, elsewhere, stuck) in [
+        (vec![Row(1), Row(101), Row(201)], false, true),
+        (vec![Row(101), Row(201)], false, false),
+        (vec![Row(101), Row(201)], true, true),
+    ] {
+        let keeps = rows.iter().position(|row| row.0 == 101).map(|index| index as u32);
+        let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() });
+        let mut batch = Batch::default();
+        batch.rows_mut().extend(rows);
+        batch.grown(End::Complete);
+        session.begin(&refusals);
+        session.send(&template, &mut batch, 0).await;
+        session.producer.answers.set(true);
+        session.absorb(&mut batch);
+        session.absorb(&mut batch);
+        assert_eq!(session.hold_stuck(&batch, elsewhere, patience), stuck);
+        let held = session.held(&batch);
+        let mut reasons: Vec<(&str, i64)> =
+            held.iter().map(|held| (held.why.reason, held.witness.0)).collect();
+        reasons.sort_unstable();
+        let expected =
+            if stuck { &[(STUCK.word, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
+        assert_eq!(reasons, expected);
+        assert_eq!(session.failure().is_some(), stuck, "nothing goes out after it");
+    }
+}
+
+/// A session on `events.order`, whose partition is primed.
+async fn primed() -> Session<LateReporter> {
+    let mut session = Session::new(LateReporter::default());
+    publish(&mut session, &Refusals::new(), &mut batch_of(vec![Row(1)])).await;
+    session
+}
+
+fn batch_of(rows: Vec<Row>) -> Batch<Row> {
+    let mut batch = Batch::new(OnRejected::BlockKey);
+    batch.rows_mut().extend(rows);
+    batch.grown(End::Complete);
+    batch
+}
+
+/// Sends a batch and waits for all acknowledgements.
+async fn publish(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &mut Batch<Row>) {
+    send(session, refusals, batch).await;
+    session.producer.answers.set(true);
+    session.finish(batch).await;
+    session.producer.answers.set(false);
+}
+
+async fn send(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &mut Batch<Row>) {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    session.begin(refusals);
+    session.send(&template, batch, 0).await;
+}
+
+fn blocked(batch: &Batch<Row>) -> Vec<i64> {
+    batch.blocked(false).map(|verdict| verdict.row.0).collect()
+}
+
+#[tokio::test]
+async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged() {
+    let mut session = primed().await;
+    session.producer.refuses = Some(1);
+    let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]);
+    publish(&mut session, &Refusals::new(), &mut batch).await;
+    assert_eq!(*batch.fate(0), Fate::Acknowledged);
+    assert_eq!(blocked(&batch), [3]);
+    assert_eq!(*batch.fate(2), Fate::Open, "it waits behind the refused row");
+}
+
+#[tokio::test]
+async fn a_refused_row_behind_one_in_flight_blocks_nothing_when_the_session_fails() {
+    let mut session = primed().await;
+    session.producer.refuses = Some(1);
+    let mut batch = batch_of(vec![Row(2), Row(3)]);
+    send(&mut session, &Refusals::new(), &mut batch).await;
+    session.close(Failure::unknown("the connection broke"));
+    assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
+    let lane = Row(2).lane();
+    assert_eq!(batch.reach(&[lane])[0].first_open, Some(2), "both are claimed again");
+}
+
+/// Topic `events.order` has refused a large row for its size.
+fn large_rows_refused() -> Refusals {
+    let refusals = Refusals::new();
+    refusals.refused("events.order", Uuid::from_u128(1), Some(LARGE));
+    refusals
+}
+
+#[tokio::test]
+async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
+    let mut session = Session::new(LateReporter::default());
+    let mut batch = batch_of(vec![Row(1), Row(2), Row(50), Row(3)]);
+    publish(&mut session, &large_rows_refused(), &mut batch).await;
+    let fates: Vec<&Fate> = (0..4).map(|index| batch.fate(index)).collect();
+    assert_eq!(fates, [&Fate::Acknowledged, &Fate::Acknowledged, &Fate::Suspect, &Fate::Open]);
+}
+
+#[tokio::test]
+async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
+    for elsewhere in [false, true] {
+        let mut session = Session::new(LateReporter { keeps: Some(3), ..LateReporter::default() });
+        // Row 2 waits behind the large row. Row 101 is in flight.
+        let mut batch = batch_of(vec![Row(1), Row(50), Row(2), Row(101)]);
+        send(&mut session, &large_rows_refused(), &mut batch).await;
+        session.producer.answers.set(true);
+        session.absorb(&mut batch);
+        session.absorb(&mut batch);
+        assert!(session.hold_stuck(&batch, elsewhere, Duration::from_secs(15)));
+        let held: Vec<i64> = session.held(&batch).iter().map(|held| held.witness.0).collect();
+        assert_eq!(held, [101]);
+    }
+}

@@ -1,0 +1,229 @@
+//! A worker with an outbox and a cluster that do as a test says.
+
+use super::*;
+use crate::relay::Limits;
+use crate::relay::cycle::batch::OnRejected;
+use crate::relay::event::Event;
+use crate::relay::event::fixture::Row;
+use crate::relay::failure::Fault;
+use crate::relay::lanes::marks::Marks;
+use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
+use crate::relay::publisher::{Judged, Producer, Refusal, Report};
+use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// What a test decides, and what it counts.
+#[derive(Default)]
+struct World {
+    /// Why no session can be opened; without a reason that takes for ever.
+    opens: Cell<Option<Result<(), &'static Reason>>>,
+    claims: Cell<u32>,
+    /// The claim is lost when it is looked after.
+    loses_claims: Cell<bool>,
+}
+
+struct Cluster(Rc<World>);
+
+impl Publisher for Cluster {
+    type Producer = Silent;
+
+    async fn open(&self) -> Result<Silent, Failure> {
+        match self.0.opens.get() {
+            Some(opened) => opened.map(|()| Silent(0)).map_err(|reason| reason.failure("not opened")),
+            None => std::future::pending().await,
+        }
+    }
+    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
+        Judged { acknowledged: 0, failure: Some(CLIENT_FAILED.failure("no thread")) }
+    }
+    async fn probe(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+    async fn open_for_probes(&self) -> Result<Silent, Failure> {
+        self.open().await
+    }
+}
+
+/// Takes rows and reports nothing of them until it is stopped.
+struct Silent(usize);
+
+impl Producer for Silent {
+    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
+        Ok(1)
+    }
+    fn send<E: Event>(&mut self, _: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
+        self.0 += 1;
+        Ok(())
+    }
+    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
+        Ok(vec![Some(1)])
+    }
+    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn in_flight(&self) -> usize {
+        self.0
+    }
+    fn has_failed(&self) -> bool {
+        false
+    }
+    fn refusal(&self) -> Option<Failure> {
+        None
+    }
+    fn drain(&mut self, _: &mut Vec<Report>) {}
+    async fn quiet(&mut self, _: bool) {
+        std::future::pending::<()>().await;
+    }
+    fn stop(&mut self) {}
+    async fn drained(&mut self) {
+        std::future::pending::<()>().await;
+    }
+    fn abandon(self) {}
+}
+
+/// One row waits, for ever.
+struct OneRow(Rc<World>);
+
+struct OneClaim {
+    world: Rc<World>,
+    lanes: Vec<Lane>,
+}
+
+impl Outbox for OneRow {
+    type Event = Row;
+    type Claim<'a> = OneClaim;
+
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&Read>) -> Result<OneClaim, Fault> {
+        self.0.claims.set(self.0.claims.get() + 1);
+        sleep(Duration::from_millis(1)).await;
+        Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
+    }
+}
+
+impl Claim for OneClaim {
+    type Event = Row;
+
+    fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+    fn server(&self) -> ServerId {
+        ServerId { connection: 1, started_us: 1, backend: 1 }
+    }
+    async fn read(&mut self, _: &Read) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+        rows.push(Row(1));
+        Ok(Slice { hold_version: 0, basis: 0, end: End::Complete })
+    }
+    async fn head(&mut self, _: &Read) -> Result<Head<Row>, Fault> {
+        Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+    }
+    async fn keep_alive(&mut self) -> Result<(), Fault> {
+        let lost = || Fault {
+            kind: FaultKind::Unavailable,
+            doing: "testing",
+            message: "the connection broke".to_owned(),
+        };
+        if self.world.loses_claims.get() { Err(lost()) } else { Ok(()) }
+    }
+    async fn settle(self, _: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+        Ok(Settled::All)
+    }
+    async fn release(self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(600);
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+fn relay(world: &Rc<World>) -> Rc<Relay<Cluster>> {
+    let limits = Limits {
+        batch_rows: 10,
+        batch_bytes: 1_000,
+        publish_timeout: PUBLISH_TIMEOUT,
+        takeover_timeout: TAKEOVER_TIMEOUT,
+        poll_interval: Duration::from_secs(1),
+        on_rejected: OnRejected::default(),
+        rejections_before_hold: 10,
+    };
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    let relay = Relay::new(Cluster(Rc::clone(world)), template, limits, marks, Arc::new(Stats::new()));
+    relay.gate.open();
+    relay.board.put_up([Lane::new(0).unwrap()]);
+    Rc::new(relay)
+}
+
+/// Runs a worker for so long.
+async fn work_for(time: Duration, relay: &Rc<Relay<Cluster>>, world: &Rc<World>) {
+    let random = fastrand::Rng::with_seed(1);
+    let working = work(Rc::clone(relay), 1, OneRow(Rc::clone(world)), random);
+    assert!(timeout(time, working).await.is_err(), "the worker ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_before_a_session_is_open() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    work_for(Duration::from_secs(60), &relay, &world).await;
+    assert_eq!(world.claims.get(), 0);
+    world.opens.set(Some(Ok(())));
+    work_for(Duration::from_secs(1), &relay, &world).await;
+    assert_eq!(world.claims.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_cannot_be_opened_closes_the_gate_and_claims_nothing() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    world.opens.set(Some(Err(&CONFIGURATION)));
+    work_for(Duration::from_secs(60), &relay, &world).await;
+    assert_eq!(world.claims.get(), 0);
+    assert_eq!(relay.gate.reason().unwrap().reason, "configuration");
+}
+
+/// The row is as large as one that was refused, so it goes to the judge at once, whose producer cannot be opened.
+#[tokio::test(start_paused = true)]
+async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    world.opens.set(Some(Ok(())));
+    relay.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
+    work_for(Duration::from_secs(60), &relay, &world).await;
+    let claims = world.claims.get();
+    println!("{claims} claims within a minute");
+    assert!(claims > 20, "it is tried again: {claims}");
+    assert!(claims < 200, "about once a second: {claims}");
+}
+
+/// Then nothing comes from Postgres any more, and nothing from Kafka before publish_timeout.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_has_lost_its_claim_and_waits_for_kafka_takes_steps() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    world.opens.set(Some(Ok(())));
+    world.loses_claims.set(true);
+    let scout = async {
+        loop {
+            relay.stats.progress.scouted();
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let feeding = async {
+        let begun = Instant::now();
+        while begun.elapsed() < PUBLISH_TIMEOUT {
+            let fed = timeout(TAKEOVER_TIMEOUT, relay.stats.progress.by_all()).await;
+            assert!(fed.is_ok(), "no step after {:?}", begun.elapsed());
+        }
+    };
+    tokio::select! {
+        () = work_for(2 * PUBLISH_TIMEOUT, &relay, &world) => unreachable!(),
+        _ = scout => unreachable!(),
+        () = feeding => {}
+    }
+    assert_eq!(world.claims.get(), 1, "it has waited for the reports of one batch all the time");
+}

@@ -1,0 +1,110 @@
+//! The gate and who opens it, with a cluster whose probes always succeed.
+
+use crate::relay::Limits;
+use crate::relay::Relay;
+use crate::relay::cycle::batch::OnRejected;
+use crate::relay::cycle::session::tests::LateReporter;
+use crate::relay::event::Event;
+use crate::relay::failure::Failure;
+use crate::relay::health::stats::Stats;
+use crate::relay::holds::prober::keep_gate;
+use crate::relay::lanes::marks::Marks;
+use crate::relay::publisher::{Judged, Publisher};
+use crate::relay::reason::TOO_FEW_REPLICAS;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+#[derive(Default)]
+struct Answering {
+    probes: Cell<u32>,
+}
+
+impl Publisher for Answering {
+    type Producer = LateReporter;
+
+    async fn open(&self) -> Result<LateReporter, Failure> {
+        Ok(LateReporter::default())
+    }
+    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
+        Judged { acknowledged: 0, failure: None }
+    }
+    async fn probe(&self) -> Result<(), Failure> {
+        self.probes.set(self.probes.get() + 1);
+        Ok(())
+    }
+    async fn open_for_probes(&self) -> Result<LateReporter, Failure> {
+        self.open().await
+    }
+}
+
+fn relay() -> Rc<Relay<Answering>> {
+    let limits = Limits {
+        batch_rows: 10,
+        batch_bytes: 1_000,
+        publish_timeout: Duration::from_secs(1),
+        takeover_timeout: Duration::from_secs(1),
+        poll_interval: Duration::from_secs(1),
+        on_rejected: OnRejected::default(),
+        rejections_before_hold: 10,
+    };
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    Rc::new(Relay::new(Answering::default(), template, limits, marks, Arc::new(Stats::new())))
+}
+
+fn not_ready(relay: &Relay<Answering>) -> Option<String> {
+    relay.stats.kafka.fault()
+}
+
+/// Does something while the gate is kept.
+async fn beside_the_keeper(relay: &Rc<Relay<Answering>>, test: impl Future<Output = ()>) {
+    tokio::select! {
+        () = keep_gate(Rc::clone(relay), fastrand::Rng::with_seed(1)) => unreachable!(),
+        () = test => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_no_probe_sees_lasts_until_a_row_is_acknowledged() {
+    let relay = relay();
+    beside_the_keeper(&relay, async {
+        relay.gate.opened().await;
+        assert_eq!(not_ready(&relay), None, "a probe is enough at the start");
+        let before = Instant::now();
+        let probes = relay.publisher.probes.get();
+        // Each session fails, and each probe succeeds.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(60) {
+            relay.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
+            relay.gate.opened().await;
+            assert!(not_ready(&relay).unwrap().contains("too-few-replicas"));
+            assert!(relay.kafka.lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
+            sleep(Duration::from_millis(10)).await;
+        }
+        let probes = relay.publisher.probes.get() - probes;
+        assert!((20..200).contains(&probes), "the gate is opened about once a second: {probes}");
+        assert!(!relay.gate.acknowledged(before), "that batch was handed over before");
+        assert!(relay.gate.acknowledged(Instant::now()));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_without_rows_to_prove_its_end_is_over_after_a_while() {
+    let relay = relay();
+    beside_the_keeper(&relay, async {
+        relay.gate.opened().await;
+        relay.stats.workers_busy.inc();
+        relay.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
+        sleep(Duration::from_secs(60)).await;
+        assert!(relay.gate.is_open() && not_ready(&relay).is_some(), "a worker is trying still");
+        relay.stats.workers_busy.dec();
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(not_ready(&relay), None);
+        assert!(relay.kafka.lasts().is_none());
+    })
+    .await;
+}

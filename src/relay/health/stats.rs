@@ -1,0 +1,297 @@
+//! What happened: counters that the cycle increments, and that metrics, health and status read.
+
+pub mod client;
+pub mod labels;
+
+use crate::relay::health::progress::Progress;
+use crate::relay::holds::pauses::Counts;
+use client::ClientStats;
+use labels::{Named, PerLabel};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// No more held topics than this are named in metrics.
+pub const TOPICS_NAMED_MAX: usize = 100;
+/// The records of no more topics than this are counted by topic; those of all others together.
+pub const TOPICS_COUNTED_MAX: usize = 50;
+
+/// One process's figures. Handles: a clone counts into the same place.
+pub struct Stats {
+    /// Rows settled as sent.
+    pub published: Counter,
+    /// Rows settled without publishing them, since Kafka had acknowledged them before.
+    pub recovered: Counter,
+    /// Rows moved to the dead letters.
+    pub dead_letters: Counter,
+    /// Rows deleted by the reaper.
+    pub reaped: Counter,
+    /// Rows a batch.
+    pub batch_rows: Histogram,
+    /// Seconds from the claim of a batch to the confirmed COMMIT.
+    pub batch_seconds: Histogram,
+    /// Seconds from the first row handed to the producer to the last report of a batch.
+    pub publish_seconds: Histogram,
+    /// Seconds from the insert of the oldest row of a settlement to its confirmed COMMIT, by the database's clock.
+    pub latency_seconds: Histogram,
+    /// Records that Kafka has acknowledged, by topic.
+    pub topic_records: PerLabel<Counter>,
+    /// The size of their rows in bytes, by topic.
+    pub topic_bytes: PerLabel<Counter>,
+    topics: Named,
+    /// Claims that got a lane.
+    pub claims: Counter,
+    /// Those of them that found no row.
+    pub claims_empty: Counter,
+    /// Lanes that were asked for and that somebody else had.
+    pub lanes_elsewhere: Counter,
+    /// Lanes that workers have in hand.
+    pub lanes_in_hand: Gauge,
+    /// Workers that were started.
+    pub workers: Gauge,
+    /// Workers that are at a cycle.
+    pub workers_busy: Gauge,
+    /// Looks of the scout.
+    pub looks: Counter,
+    /// Those of them that saw nothing new.
+    pub looks_empty: Counter,
+    /// Sessions that a failure ended.
+    pub sessions_failed: Counter,
+    /// The same, by the reason of the failure.
+    pub kafka_failures: PerLabel<Counter>,
+    /// Rows that can never become a record, by the reason.
+    pub rejected: PerLabel<Counter>,
+    /// Times that a topic was held.
+    pub holds: Counter,
+    /// Connections to Postgres that were made.
+    pub postgres_connections: Counter,
+    /// Transactions that were begun in Postgres.
+    pub postgres_transactions: Counter,
+    /// Claims that a fault of the database ended.
+    pub postgres_faults: Counter,
+    /// Transactions of the reaper.
+    pub reaper_batches: Counter,
+    /// Those that failed.
+    pub reaper_faults: Counter,
+    /// What the Kafka client says of its own work.
+    pub client: ClientStats,
+    /// Whether Kafka answers.
+    pub kafka: Side,
+    /// Whether Postgres answers.
+    pub postgres: Side,
+    /// Topics whose rows wait.
+    pub held_topics: Gauge,
+    /// The same topics by name, with the reason: 1 each. At most [`TOPICS_NAMED_MAX`].
+    pub topics_held: PerLabel<Gauge>,
+    /// Keys whose rows wait until somebody decides.
+    pub blocked_keys: Gauge,
+    /// Requests with an idempotency key that are older than their retention and not finished.
+    pub unfinished_requests: Gauge,
+    /// How many pauses there are: of everything, of a topic, of a key.
+    pub paused: PerLabel<Gauge>,
+    /// Acknowledged rows whose settlement is not confirmed.
+    pub unsettled: Gauge,
+    /// Seconds since the oldest unsent row was inserted, by the database's clock.
+    pub oldest_seconds: Gauge<f64, AtomicU64>,
+    /// Unsent rows: exact up to 10,000, above that the span of their ids.
+    pub backlog: Gauge,
+    /// The steps of the scout and the workers.
+    pub progress: Progress,
+    started: Instant,
+    scout_beat_ms: AtomicI64,
+    measured_ms: AtomicI64,
+    stopping: AtomicBool,
+}
+
+impl Stats {
+    /// Nothing has happened.
+    pub fn new() -> Stats {
+        let stats = Stats {
+            published: Counter::default(),
+            recovered: Counter::default(),
+            dead_letters: Counter::default(),
+            reaped: Counter::default(),
+            batch_rows: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
+            batch_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 17)),
+            publish_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 17)),
+            latency_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 23)),
+            topic_records: PerLabel::default(),
+            topic_bytes: PerLabel::default(),
+            topics: Named::new("topic", TOPICS_COUNTED_MAX),
+            claims: Counter::default(),
+            claims_empty: Counter::default(),
+            lanes_elsewhere: Counter::default(),
+            lanes_in_hand: Gauge::default(),
+            workers: Gauge::default(),
+            workers_busy: Gauge::default(),
+            looks: Counter::default(),
+            looks_empty: Counter::default(),
+            sessions_failed: Counter::default(),
+            kafka_failures: PerLabel::default(),
+            rejected: PerLabel::default(),
+            holds: Counter::default(),
+            postgres_connections: Counter::default(),
+            postgres_transactions: Counter::default(),
+            postgres_faults: Counter::default(),
+            reaper_batches: Counter::default(),
+            reaper_faults: Counter::default(),
+            client: ClientStats::default(),
+            kafka: Side::new(),
+            postgres: Side::new(),
+            held_topics: Gauge::default(),
+            topics_held: PerLabel::default(),
+            blocked_keys: Gauge::default(),
+            unfinished_requests: Gauge::default(),
+            paused: PerLabel::default(),
+            unsettled: Gauge::default(),
+            oldest_seconds: Gauge::default(),
+            backlog: Gauge::default(),
+            progress: Progress::new(),
+            started: Instant::now(),
+            scout_beat_ms: AtomicI64::new(0),
+            measured_ms: AtomicI64::new(0),
+            stopping: AtomicBool::new(false),
+        };
+        stats.count_pauses(Counts::default());
+        stats
+    }
+
+    /// There are so many pauses.
+    pub fn count_pauses(&self, counts: Counts) {
+        let Counts { everything, topics, keys } = counts;
+        for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
+            self.paused.get_or_create(&vec![("scope", scope.to_owned())]).set(pauses);
+        }
+    }
+
+    /// Everything is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.get_or_create(&vec![("scope", "everything".to_owned())]).get() > 0
+    }
+
+    /// These topics are held, with these reasons.
+    pub fn name_held(&self, topics: &[(String, String)]) {
+        self.topics_held.clear();
+        for (topic, reason) in topics.iter().take(TOPICS_NAMED_MAX) {
+            let labels = vec![("topic", topic.clone()), ("reason", reason.clone())];
+            self.topics_held.get_or_create(&labels).set(1);
+        }
+    }
+
+    /// Kafka has acknowledged so many records of this topic, whose rows have so many bytes. Called once a batch.
+    pub fn count_topic(&self, topic: &str, records: u64, bytes: u64) {
+        let label = self.topics.label(topic);
+        self.topic_records.get_or_create(&label).inc_by(records);
+        self.topic_bytes.get_or_create(&label).inc_by(bytes);
+    }
+
+    /// A failure of Kafka for this reason has ended a session.
+    pub fn count_failure(&self, reason: &'static str) {
+        self.sessions_failed.inc();
+        self.kafka_failures.get_or_create(&by_reason(reason)).inc();
+    }
+
+    /// A row can never become a record, for this reason.
+    pub fn count_rejected(&self, reason: &'static str) {
+        self.rejected.get_or_create(&by_reason(reason)).inc();
+    }
+
+    /// The cycle made progress: the scout came round.
+    pub fn beat(&self) {
+        self.scout_beat_ms.store(self.age_ms(), Ordering::Relaxed);
+        self.progress.scouted();
+    }
+
+    /// How long ago the scout last came round.
+    pub fn since_beat(&self) -> Duration {
+        self.since(&self.scout_beat_ms)
+    }
+
+    /// The backlog and the oldest unsent row were measured.
+    pub fn measured(&self) {
+        self.measured_ms.store(self.age_ms(), Ordering::Relaxed);
+    }
+
+    /// How long ago they last were; since the start, if they never were.
+    pub fn since_measured(&self) -> Duration {
+        self.since(&self.measured_ms)
+    }
+
+    fn age_ms(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn since(&self, moment_ms: &AtomicI64) -> Duration {
+        let moment = Duration::from_millis(moment_ms.load(Ordering::Relaxed).unsigned_abs());
+        self.started.elapsed().saturating_sub(moment)
+    }
+
+    /// The relay drains and ends.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// The relay was asked to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing is relayed now, in one line; `None` while both sides answer and nothing asked the relay to end.
+    pub fn not_ready(&self) -> Option<String> {
+        if self.is_stopping() {
+            return Some("stopping: finishing what is in flight".to_owned());
+        }
+        let fault = |side: &Side, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
+        let faults = [fault(&self.postgres, "Postgres"), fault(&self.kafka, "Kafka")];
+        let text = faults.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// Reasons are words of the code's own, so few of them exist.
+fn by_reason(reason: &'static str) -> labels::Label {
+    vec![("reason", reason.to_owned())]
+}
+
+/// One side of the relay: whether it answers, and if not, why.
+pub struct Side {
+    /// 1 while it answers.
+    pub up: Gauge,
+    fault: Mutex<Option<String>>,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { up: Gauge::default(), fault: Mutex::new(Some("was not reached yet".to_owned())) }
+    }
+
+    /// It answers.
+    pub fn answers(&self) {
+        if self.up.set(1) != 1 {
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// It does not, for this reason, which must hold no secret.
+    pub fn fails(&self, reason: &dyn Display) {
+        self.up.set(0);
+        let line = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+    }
+
+    /// Why it does not answer, in one line.
+    pub fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats::new()
+    }
+}

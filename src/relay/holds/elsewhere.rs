@@ -1,0 +1,171 @@
+//! Whether a fault is this relay's alone: another relay publishes to a topic that this one gets no answers from.
+//!
+//! Such a relay must not hold the topic: the others would lift the hold, and it would set it again, for as long as its
+//! network is broken. It closes its own gate instead, and the other relays do its work.
+//!
+//! The evidence is in the database. This relay held a topic because it was silent; the hold is gone, this relay did not lift
+//! it, and the row that it could not publish is settled. When the topic is silent again, and the leader that the brokers name
+//! does not answer this relay, the fault is local. The gate opens when the leader answers, or is no longer the leader.
+
+use crate::relay::Relay;
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::reason::BROKER_UNREACHABLE;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// For how long it counts that another relay has published to a topic.
+const COUNTS_FOR: Duration = Duration::from_secs(600);
+/// At most this many topics are followed.
+const TOPICS_MAX: usize = 1_000;
+/// At most this many leaders are asked before a topic is held.
+const LEADERS_MAX: usize = 4;
+/// If the first waiting row stays the same for so long, no other relay does this one's work.
+const NOBODY_WORKS_AFTER: Duration = Duration::from_secs(20);
+
+/// What this relay knows of what others can reach.
+#[derive(Default)]
+pub struct Elsewhere {
+    /// Topics that this relay has held because they were silent, each with the row that got no answer.
+    stuck: RefCell<HashMap<String, i64>>,
+    /// Those of them that another relay has published to since, and when that was noticed.
+    works: RefCell<HashMap<String, Instant>>,
+    /// The partition whose leader only this relay cannot reach.
+    cut_off: RefCell<Option<(String, u32)>>,
+    /// While cut off: the first row that waits, and since when it has been the first.
+    waiting: Cell<Option<(i64, Instant)>>,
+}
+
+impl Elsewhere {
+    /// This relay holds a topic since it got no answer to this row.
+    pub(crate) fn held(&self, topic: &str, row: i64) {
+        let mut stuck = self.stuck.borrow_mut();
+        if stuck.len() < TOPICS_MAX {
+            // Of several workers that meet the fault, the first one has recorded the hold: others publish its row first.
+            stuck.entry(topic.to_owned()).or_insert(row);
+        }
+    }
+
+    /// This relay has published to the topic.
+    pub(crate) fn forget(&self, topic: &str) {
+        self.stuck.borrow_mut().remove(topic);
+        self.works.borrow_mut().remove(topic);
+    }
+
+    /// The topics that it held, each with the row that got no answer.
+    pub(crate) fn stuck(&self) -> Vec<(String, i64)> {
+        self.stuck.borrow().iter().map(|(topic, row)| (topic.clone(), *row)).collect()
+    }
+
+    /// Another relay has published to these topics.
+    pub(crate) fn released(&self, topics: Vec<String>) {
+        let (now, mut works) = (Instant::now(), self.works.borrow_mut());
+        works.retain(|_, at| at.elapsed() < COUNTS_FOR);
+        for topic in topics {
+            self.stuck.borrow_mut().remove(&topic);
+            works.insert(topic, now);
+        }
+    }
+
+    fn works(&self, topic: &str) -> bool {
+        self.works.borrow().get(topic).is_some_and(|at| at.elapsed() < COUNTS_FOR)
+    }
+
+    /// This relay leaves its work to others.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut_off.borrow().is_some()
+    }
+
+    /// While cut off, the first row that waits and could be published. If nobody publishes it, this relay has to work:
+    /// it holds the topics that it cannot reach, as a lone relay does.
+    pub(crate) fn first_waiting(&self, row: Option<i64>) {
+        let since = match (row, self.waiting.get()) {
+            (Some(row), Some((same, since))) if row == same => since,
+            (Some(row), _) => {
+                self.waiting.set(Some((row, Instant::now())));
+                return;
+            }
+            (None, _) => return self.waiting.set(None),
+        };
+        if since.elapsed() >= NOBODY_WORKS_AFTER {
+            self.works.borrow_mut().clear();
+            self.reached();
+        }
+    }
+
+    fn reached(&self) {
+        self.cut_off.replace(None);
+        self.waiting.set(None);
+    }
+}
+
+/// What the leader of a partition says.
+enum Answer {
+    /// It answers, or the brokers name no leader: this relay is not cut off from one.
+    Reached,
+    /// The brokers name it, and it does not answer this relay.
+    Unreachable(Failure),
+    /// Nobody has said who it is.
+    Unclear(Failure),
+}
+
+/// Some partitions are silent, though the cluster answers. If another relay publishes to one of them, and its leader does
+/// not answer this relay, then this relay is cut off from it.
+pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String, u32)>) -> Option<Failure> {
+    let silent = silent.into_iter().filter(|(topic, _)| relay.elsewhere.works(topic));
+    for place in silent.take(LEADERS_MAX) {
+        if let Answer::Unreachable(failure) = ask_leader(relay, &place).await {
+            relay.elsewhere.cut_off.replace(Some(place));
+            return Some(failure);
+        }
+    }
+    None
+}
+
+/// Whether this relay is still cut off from the leader because of which it has closed its gate. Only an answer ends that: a
+/// question that nobody answers must not open the gate for a moment.
+pub(crate) async fn is_still_cut_off<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
+    let place = relay.elsewhere.cut_off.borrow().clone();
+    let Some(place) = place else { return Ok(()) };
+    match ask_leader(relay, &place).await {
+        Answer::Unreachable(failure) | Answer::Unclear(failure) if relay.elsewhere.is_cut_off() => {
+            Err(failure)
+        }
+        _ => {
+            relay.elsewhere.reached();
+            Ok(())
+        }
+    }
+}
+
+async fn ask_leader<P: Publisher>(relay: &Relay<P>, (topic, partition): &(String, u32)) -> Answer {
+    let producer = match relay.publisher.open_for_probes().await {
+        Ok(producer) => producer,
+        Err(failure) => return Answer::Unclear(failure),
+    };
+    let leaders = producer.leaders(topic).await;
+    let leader = match leaders {
+        Ok(leaders) => leaders.get(*partition as usize).copied().flatten(),
+        Err(failure) if failure.kind == FailureKind::Topic => None,
+        Err(failure) => {
+            producer.abandon();
+            return Answer::Unclear(failure);
+        }
+    };
+    let answer = match leader {
+        Some(_) => producer.reach_leader(topic, *partition).await,
+        None => Ok(()),
+    };
+    producer.abandon();
+    match (leader, answer) {
+        (Some(leader), Err(failure)) if failure.kind != FailureKind::Topic => {
+            Answer::Unreachable(BROKER_UNREACHABLE.failure(format!(
+                "this relay cannot reach broker {leader}, the leader of partition {partition} of topic {topic}; other relays can: {}",
+                failure.error
+            )))
+        }
+        _ => Answer::Reached,
+    }
+}

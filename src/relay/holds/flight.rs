@@ -1,0 +1,333 @@
+//! Rows that probe held topics, on their producer: sent under the locks of their lanes, settled under them as well.
+
+use crate::relay::Relay;
+use crate::relay::cycle::partition;
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, FailureKind, Fault};
+use crate::relay::holds::leaders::Candidate;
+use crate::relay::holds::probe::Found;
+use crate::relay::holds::prober::Due;
+use crate::relay::holds::turns::Turns;
+use crate::relay::lane::{LANES, Lane};
+use crate::relay::lanes::marks::LOWEST;
+use crate::relay::outbox::{Claim, Outbox, Read, Settled, Settlement};
+use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::reason::REJECTS_EVERYTHING;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
+
+/// How long lanes stay locked while Kafka is waited for. Healthy brokers answer within a few milliseconds.
+const LOCKED_FOR: Duration = Duration::from_millis(250);
+/// After an answer that did not come within [`LOCKED_FOR`], the prober leaves the lane alone for this long: so it never
+/// takes more than a twentieth of a lane's time, however many topics of the lane are stuck.
+const LANE_RESTS: Duration = Duration::from_secs(5);
+
+/// Rows on one producer, at most one of each partition.
+pub(crate) struct Flight<P, E> {
+    producer: P,
+    begun: Instant,
+    /// Counts the rows that were handed over.
+    sent: u32,
+    slots: Vec<Slot<E>>,
+}
+
+/// A row whose outcome was not acted on yet.
+struct Slot<E> {
+    /// What the producer reports it by.
+    index: u32,
+    due: Due,
+    row: E,
+    outcome: Option<Result<(), Failure>>,
+}
+
+impl<E: Event> Slot<E> {
+    fn identity(&self) -> (i64, Uuid) {
+        (self.row.id(), self.row.event_id())
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        matches!(self.outcome, Some(Ok(())))
+    }
+}
+
+impl<P: Producer, E: Event> Flight<P, E> {
+    /// Nothing was sent yet.
+    pub(crate) fn new(producer: P) -> Flight<P, E> {
+        Flight { producer, begun: Instant::now(), sent: 0, slots: Vec::new() }
+    }
+
+    /// Every row's outcome was acted on.
+    pub(crate) fn is_done(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The producer takes no further rows.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.producer.has_failed()
+    }
+
+    /// For how long it has been waited for.
+    pub(crate) fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The topics whose outcomes are missing.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().map(|slot| slot.due.topic.as_str())
+    }
+
+    /// The producer, which has acknowledged every row.
+    pub(crate) fn into_producer(self) -> P {
+        self.producer
+    }
+
+    /// Its rows wait for late answers: claims that read them have to wait as well.
+    pub(crate) fn is_late<Q>(&self, relay: &Relay<Q>) {
+        relay.probing.borrow_mut().extend(self.slots.iter().map(Slot::identity));
+    }
+
+    /// Nothing more is expected of it. What is on its way may still be stored.
+    pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
+        let mut probing = relay.probing.borrow_mut();
+        for slot in &self.slots {
+            probing.remove(&slot.identity());
+        }
+        drop(probing);
+        self.producer.abandon();
+    }
+
+    /// Locks the lanes of these candidates as they become free, sends a row of each, and settles those that are
+    /// acknowledged within a moment.
+    pub(crate) async fn publish<Q, O: Outbox<Event = E>>(
+        &mut self,
+        relay: &Relay<Q>,
+        outbox: &mut O,
+        candidates: Vec<Candidate>,
+        found: &mut Found,
+        lane_rests: &mut [Option<Instant>; LANES],
+    ) -> Result<(), Fault> {
+        let mut waiting = candidates;
+        let mut turns = Turns::new(relay, waiting.iter().map(|candidate| candidate.witness.lane));
+        while let Some(free) = turns.next().await {
+            let claim = outbox.claim(&free, None).await?;
+            let owned = claim.lanes().to_vec();
+            if owned.is_empty() {
+                claim.release().await?;
+                turns.pause().await;
+                continue;
+            }
+            let is_ours = |candidate: &Candidate| owned.contains(&candidate.witness.lane);
+            let (ours, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ours);
+            waiting = others;
+            let done = self.publish_locked(relay, claim, ours, found, lane_rests).await;
+            turns.done(&owned);
+            done?;
+        }
+        found.unknown.extend(waiting.into_iter().map(|candidate| candidate.due.topic));
+        Ok(())
+    }
+
+    async fn publish_locked<Q, C: Claim<Event = E>>(
+        &mut self,
+        relay: &Relay<Q>,
+        mut claim: C,
+        candidates: Vec<Candidate>,
+        found: &mut Found,
+        lane_rests: &mut [Option<Instant>; LANES],
+    ) -> Result<(), Fault> {
+        let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
+        let mut rows = read(relay, &mut claim, witnesses.collect()).await?;
+        let (first, mut recovered) = (self.sent, Vec::new());
+        for Candidate { due, partitions, .. } in candidates {
+            let Some(row) = rows.remove(&due.topic) else {
+                found.unknown.push(due.topic);
+                continue;
+            };
+            if relay.acknowledged.borrow().contains(&row) {
+                // Of an earlier probe: it does not tell whether the topic works now.
+                recovered.push(row);
+                found.unknown.push(due.topic);
+            } else {
+                self.send(due, row, partitions, found);
+            }
+        }
+        self.hear(first).await;
+        for slot in self.slots.iter().filter(|slot| slot.index >= first && slot.outcome.is_none()) {
+            lane_rests[slot.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
+        }
+        let is_ours = |slot: &mut Slot<E>| slot.index >= first && slot.is_acknowledged();
+        let acknowledged: Vec<Slot<E>> = self.slots.extract_if(.., is_ours).collect();
+        let sent: Vec<&E> = acknowledged.iter().map(|slot| &slot.row).chain(&recovered).collect();
+        settle(relay, claim, &sent).await?;
+        for Slot { due, row, .. } in acknowledged {
+            relay.refusals.accepted(&due.topic, row.size());
+            found.works.push(due.topic);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, due: Due, row: E, partitions: u32, found: &mut Found) {
+        let partition = partition::of(row.key(), partitions);
+        let index = self.sent;
+        match self.producer.send(index, &due.topic, partition, &row) {
+            Ok(()) => {
+                self.sent += 1;
+                self.slots.push(Slot { index, due, row, outcome: None });
+            }
+            Err(Refusal::Session(failure)) => found.fails.push((due.topic, failure)),
+            Err(Refusal::Row(rejection)) => {
+                let failure =
+                    Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error };
+                judge(due, failure, found);
+            }
+        }
+    }
+
+    /// Waits a moment for the outcomes of the rows from this one on.
+    async fn hear(&mut self, first: u32) {
+        let until = Instant::now() + LOCKED_FOR;
+        loop {
+            self.absorb();
+            if self.slots.iter().all(|slot| slot.index < first || slot.outcome.is_some()) {
+                return;
+            }
+            let heard = async {
+                if self.producer.has_failed() {
+                    // It would not wait for single reports any more.
+                    self.producer.drained().await;
+                } else {
+                    self.producer.quiet(true).await;
+                }
+            };
+            if timeout_at(until, heard).await.is_err() {
+                return self.absorb();
+            }
+        }
+    }
+
+    fn absorb(&mut self) {
+        let mut reports = Vec::new();
+        self.producer.drain(&mut reports);
+        for Report { index, outcome } in reports {
+            if let Some(slot) = self.slots.iter_mut().find(|slot| slot.index == index) {
+                slot.outcome = Some(outcome);
+            }
+        }
+    }
+
+    /// Acts on the failures that have come in.
+    pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut Found) {
+        self.absorb();
+        let mut probing = relay.probing.borrow_mut();
+        for slot in self.slots.extract_if(.., |slot| matches!(slot.outcome, Some(Err(_)))) {
+            probing.remove(&slot.identity());
+            if let Some(Err(failure)) = slot.outcome {
+                judge(slot.due, failure, found);
+            }
+        }
+    }
+
+    /// Rows whose acknowledgements came late, each with its topic. From here on the acknowledged set knows them.
+    pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
+        self.absorb();
+        let mut probing = relay.probing.borrow_mut();
+        let mut acknowledged = Vec::new();
+        for slot in self.slots.extract_if(.., |slot| slot.is_acknowledged()) {
+            relay.acknowledged.borrow_mut().keep(std::iter::once(&slot.row), -1);
+            probing.remove(&slot.identity());
+            acknowledged.push((slot.due.topic, slot.row));
+        }
+        acknowledged
+    }
+}
+
+/// A topic that refuses a single row answers, so it works; whether that row is guilty is found out in its turn.
+fn judge(due: Due, failure: Failure, found: &mut Found) {
+    if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
+        found.works.push(due.topic);
+    } else {
+        found.fails.push((due.topic, failure));
+    }
+}
+
+/// Settles rows that were acknowledged after their lanes were released. Their topics work.
+pub(crate) async fn settle_late<Q, O: Outbox>(
+    relay: &Relay<Q>,
+    outbox: &mut O,
+    acknowledged: Vec<(String, O::Event)>,
+    found: &mut Found,
+) -> Result<(), Fault> {
+    let mut waiting = acknowledged;
+    let mut turns = Turns::new(relay, waiting.iter().map(|(_, row)| row.lane()));
+    while let Some(free) = turns.next().await {
+        let mut claim = outbox.claim(&free, None).await?;
+        let owned = claim.lanes().to_vec();
+        if owned.is_empty() {
+            claim.release().await?;
+            turns.pause().await;
+            continue;
+        }
+        let (ours, others): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
+        waiting = others;
+        let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
+        let rows = read(relay, &mut claim, witnesses).await?;
+        let is_known = |row: &&O::Event| relay.acknowledged.borrow().contains(*row);
+        let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
+        settle(relay, claim, &known).await?;
+        turns.done(&owned);
+        for (topic, row) in ours {
+            let settled = known.iter().any(|known| known.id() == row.id());
+            if settled { found.works.push(topic) } else { found.unknown.push(topic) }
+        }
+    }
+    found.unknown.extend(waiting.into_iter().map(|(topic, _)| topic));
+    Ok(())
+}
+
+/// The first unsent row of the key of each of these rows, by its topic.
+async fn read<Q, C: Claim>(
+    relay: &Relay<Q>,
+    claim: &mut C,
+    witnesses: Vec<(Lane, i64)>,
+) -> Result<HashMap<String, C::Event>, Fault> {
+    let count = witnesses.len();
+    // Without marks: it begins at the smallest id, and raises none.
+    let read = Read {
+        lows: vec![LOWEST; count],
+        basis: -1,
+        rows_max: count,
+        shares: vec![1; count],
+        first_of_keys_of: witnesses,
+    };
+    claim.read(&read).await?;
+    let mut rows = Vec::new();
+    // What lies beyond the budget is probed another time.
+    claim.next_slice(count, relay.limits().batch_bytes, &mut rows).await?;
+    let topic = |row: &C::Event| relay.template.topic(&String::from_utf8_lossy(row.aggregate_type()));
+    Ok(rows.into_iter().map(|row| (topic(&row), row)).collect())
+}
+
+/// Settles rows that Kafka has acknowledged, or ends the claim if there are none.
+async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> Result<(), Fault> {
+    if sent.is_empty() {
+        return claim.release().await;
+    }
+    let settlement = Settlement {
+        sent: sent.to_vec(),
+        rejected: Vec::new(),
+        blocked: Vec::new(),
+        held: Vec::new(),
+        skip_locked: true,
+    };
+    let settled = claim.settle(&settlement).await;
+    if !matches!(settled, Ok(Settled::All)) {
+        relay.acknowledged.borrow_mut().keep(sent.iter().copied(), -1);
+    }
+    if settled.is_ok() {
+        relay.stats.published.inc_by(sent.len() as u64);
+    }
+    settled.map(|_| ())
+}

@@ -1,0 +1,355 @@
+//! Probes of held topics, many at once. A probe publishes one row of its topic alone: metadata cannot tell whether a topic
+//! can be written to.
+//!
+//! ```text
+//!   due topics ─▶ metadata ─▶ a row of each ─▶ does its leader answer? ─▶ lock the lanes, read, send, wait a moment
+//!                    │                                  │                      │                     │
+//!                    └ missing: postponed               └ no: postponed        │ acked: settle, lift │ no answer yet:
+//!                                                                              ▼                     ▼ release the lanes
+//!                                                                           released           acked later: lock, settle, lift
+//! ```
+//!
+//! No lane is locked before the leader has answered, and none for longer than [`LOCKED_FOR`] while Kafka is waited for. A
+//! row whose answer is late stays in flight without the lock. That is safe: its topic is held, so no claim reads the row or
+//! one behind it, and the lease keeps other relays from probing with it. Until an acknowledgement arrives it is unknown, and
+//! the row stays unsent. When it arrives, the row is in the acknowledged set, and the hold ends only after a claim of its lane
+//! has settled it. If the hold disappears before (an operator deletes it), a claim that reads the row waits for the probe.
+
+use crate::relay::Relay;
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
+use crate::relay::holds::flight::{Flight, settle_late};
+use crate::relay::holds::leaders::{Candidate, leaders, reachable};
+use crate::relay::holds::prober::{Due, Failed, Holds, say_lifted};
+use crate::relay::lane::LANES;
+use crate::relay::outbox::Outbox;
+use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::reason::NO_ANSWER;
+use std::collections::HashSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// At most this many topics a round: one claim locks the lanes of all of them.
+const TOPICS_MAX: usize = 64;
+/// How long the answer to a row is waited for in all; shorter than the lease.
+const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+/// At most this many producers wait for late answers. Further late rows are given up.
+const LATE_MAX: usize = 4;
+/// At most this often a topic that works makes the others due.
+const HURRY_EVERY: Duration = Duration::from_secs(2);
+
+/// The probes of one relay.
+pub struct Probes<P, E> {
+    /// Asks and sends. Kept as long as every row that it was handed was acknowledged.
+    producer: Option<P>,
+    /// The version of the settings that it was made with.
+    renewals: u64,
+    /// Rows whose answers are late.
+    late: Vec<Flight<P, E>>,
+    /// Topics whose probes came to nothing: the others relays need not wait for the end of the lease.
+    unfinished: Vec<String>,
+    lane_rests: [Option<Instant>; LANES],
+    hurried_at: Option<Instant>,
+    hurries: bool,
+    /// So many further topics are probed one at a time: Postgres could not read the rows of several together.
+    alone: usize,
+}
+
+/// What probes found out, topic by topic.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Their rows may be published.
+    pub(crate) works: Vec<String>,
+    /// They may not.
+    pub(crate) fails: Vec<(String, Failure)>,
+    /// Another claim has the row, or it was not sent.
+    pub(crate) unknown: Vec<String>,
+}
+
+impl Found {
+    fn knows(&self, topic: &String) -> bool {
+        self.works.contains(topic)
+            || self.unknown.contains(topic)
+            || self.fails.iter().any(|(failed, _)| failed == topic)
+    }
+}
+
+impl<P: Producer, E: Event> Probes<P, E> {
+    /// Nothing is in flight.
+    pub fn new() -> Probes<P, E> {
+        Probes {
+            producer: None,
+            renewals: 0,
+            late: Vec::new(),
+            unfinished: Vec::new(),
+            lane_rests: [None; LANES],
+            hurried_at: None,
+            hurries: false,
+            alone: 0,
+        }
+    }
+
+    /// Kafka works again: what was postponed is due.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
+    }
+
+    /// Kafka is away: nothing is waited for.
+    pub fn give_up<Q>(&mut self, relay: &Relay<Q>) {
+        for flight in self.late.drain(..) {
+            self.unfinished.extend(flight.topics().map(str::to_owned));
+            flight.abandon(relay);
+        }
+        if let Some(producer) = self.producer.take() {
+            producer.abandon();
+        }
+    }
+
+    /// Takes in late answers, then probes every topic that is due, once.
+    pub async fn round<Q, H, O>(
+        &mut self,
+        relay: &Relay<Q>,
+        holds: &mut H,
+        outbox: &mut O,
+    ) -> Result<(), Fault>
+    where
+        Q: Publisher<Producer = P>,
+        H: Holds,
+        O: Outbox<Event = E>,
+    {
+        if !self.unfinished.is_empty() {
+            holds.again(&named(&self.unfinished)).await?;
+            self.unfinished.clear();
+        }
+        loop {
+            self.take_in_late(relay, holds, outbox).await?;
+            if relay.stats.held_topics.get() == 0 {
+                if let Some(producer) = self.producer.take() {
+                    producer.abandon();
+                }
+                return Ok(());
+            }
+            if std::mem::take(&mut self.hurries) {
+                holds.hurry().await?;
+            }
+            let topics_max = if self.alone > 0 { 1 } else { TOPICS_MAX };
+            self.alone = self.alone.saturating_sub(1);
+            let due = holds.due(topics_max).await?;
+            if due.is_empty() || !relay.gate.is_open() {
+                self.unfinished.extend(due.into_iter().map(|due| due.topic));
+                return Ok(());
+            }
+            self.unfinished = due.iter().map(|due| due.topic.clone()).collect();
+            let mut found = Found::default();
+            let probed = self.probe(relay, holds, outbox, due, &mut found).await;
+            self.conclude(relay, holds, found).await?;
+            probed?;
+        }
+    }
+
+    /// Records what a round found out.
+    async fn conclude<Q, H: Holds>(
+        &mut self,
+        relay: &Relay<Q>,
+        holds: &mut H,
+        found: Found,
+    ) -> Result<(), Fault> {
+        if !found.works.is_empty() {
+            holds.lift(&named(&found.works)).await?;
+            self.finished(&found.works);
+            for topic in &found.works {
+                relay.elsewhere.forget(topic);
+                say_lifted(topic, relay.holding.ends(topic));
+            }
+            // What made it work may have made others work.
+            if self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY) {
+                self.hurried_at = Some(Instant::now());
+                self.hurries = true;
+            }
+        }
+        if !found.fails.is_empty() {
+            let failed = |(topic, failure): &'_ (String, Failure)| {
+                let reason = (failure.kind == FailureKind::Topic).then_some(failure.reason);
+                (topic.clone(), reason, failure.error.clone())
+            };
+            let failed: Vec<_> = found.fails.iter().map(failed).collect();
+            let failed: Vec<Failed<'_>> = failed
+                .iter()
+                .map(|(topic, reason, error)| Failed { topic, reason: *reason, error })
+                .collect();
+            holds.postpone(&failed).await?;
+            let topics: Vec<String> = found.fails.into_iter().map(|(topic, _)| topic).collect();
+            self.finished(&topics);
+        }
+        if !found.unknown.is_empty() {
+            holds.again(&named(&found.unknown)).await?;
+            self.finished(&found.unknown);
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self, topics: &[String]) {
+        self.unfinished.retain(|topic| !topics.contains(topic));
+    }
+
+    async fn probe<Q, H, O>(
+        &mut self,
+        relay: &Relay<Q>,
+        holds: &mut H,
+        outbox: &mut O,
+        mut due: Vec<Due>,
+        found: &mut Found,
+    ) -> Result<(), Fault>
+    where
+        Q: Publisher<Producer = P>,
+        H: Holds,
+        O: Outbox<Event = E>,
+    {
+        // The lease may have run out while an answer was late.
+        let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
+        due.retain(|due| !in_flight.contains(due.topic.as_str()));
+        self.unfinished.retain(|topic| !in_flight.contains(topic.as_str()));
+        let producer = match self.producer(relay).await {
+            Ok(producer) => producer,
+            Err(failure) => {
+                found.fails.extend(due.into_iter().map(|due| (due.topic, failure.clone())));
+                return Ok(());
+            }
+        };
+        let known = leaders(&producer, due, found).await;
+        let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
+        let witnesses = if asked.is_empty() { Vec::new() } else { holds.witnesses(&asked).await? };
+        let mut candidates = Vec::new();
+        for ((due, leaders), witness) in known.into_iter().zip(witnesses) {
+            match witness {
+                Some(witness) => candidates.push(Candidate::new(due, witness, &leaders)),
+                None => found.works.push(due.topic),
+            }
+        }
+        let resting = |candidate: &Candidate| {
+            self.lane_rests[candidate.witness.lane.index()].is_some_and(|until| until > Instant::now())
+        };
+        let (resting, candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(resting);
+        found.unknown.extend(resting.into_iter().map(|candidate| candidate.due.topic));
+        let candidates = reachable(&producer, candidates, found).await;
+        let topics: Vec<String> = candidates.iter().map(|candidate| candidate.due.topic.clone()).collect();
+        let mut flight = Flight::new(producer);
+        let done = match flight.publish(relay, outbox, candidates, found, &mut self.lane_rests).await {
+            Err(fault) if fault.kind == FaultKind::Data => {
+                self.cannot_read(topics, &flight, found);
+                Ok(())
+            }
+            done => done,
+        };
+        let kept = self.keep_late(relay, holds, flight, found).await;
+        done.and(kept)
+    }
+
+    /// Postgres cannot read a row of these topics. A single one cannot be tried: a worker's claim has to decide about its
+    /// row, and reads it only if the topic is not held. Several are tried one at a time.
+    fn cannot_read(&mut self, topics: Vec<String>, flight: &Flight<P, E>, found: &mut Found) {
+        match <[String; 1]>::try_from(topics) {
+            Ok([topic]) => found.works.push(topic),
+            Err(topics) => {
+                self.alone = topics.len();
+                let is_open = |topic: &String| {
+                    !found.knows(topic) && flight.topics().all(|in_flight| in_flight != topic)
+                };
+                let open: Vec<String> = topics.into_iter().filter(is_open).collect();
+                found.unknown.extend(open);
+            }
+        }
+    }
+
+    /// The producer of the last round, if nothing failed on it.
+    async fn producer<Q: Publisher<Producer = P>>(&mut self, relay: &Relay<Q>) -> Result<P, Failure> {
+        let renewals = relay.renewals.get();
+        let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
+        match self.producer.take() {
+            Some(producer) if !renewed && !producer.has_failed() => Ok(producer),
+            Some(producer) => {
+                producer.abandon();
+                relay.publisher.open_for_probes().await
+            }
+            None => relay.publisher.open_for_probes().await,
+        }
+    }
+
+    /// After the lanes were released: keeps the producer, or waits on for answers that are late.
+    async fn keep_late<Q, H: Holds>(
+        &mut self,
+        relay: &Relay<Q>,
+        holds: &mut H,
+        mut flight: Flight<P, E>,
+        found: &mut Found,
+    ) -> Result<(), Fault> {
+        flight.take_failed(relay, found);
+        if flight.is_done() && !flight.has_failed() {
+            self.producer = Some(flight.into_producer());
+            return Ok(());
+        }
+        if flight.is_done() || self.late.len() >= LATE_MAX {
+            found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer())));
+            flight.abandon(relay);
+            return Ok(());
+        }
+        let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
+        flight.is_late(relay);
+        self.finished(&topics);
+        self.late.push(flight);
+        holds.keep(&named(&topics)).await
+    }
+
+    /// Answers that have come since the lanes were released, or that do not come any more.
+    async fn take_in_late<Q, H, O>(
+        &mut self,
+        relay: &Relay<Q>,
+        holds: &mut H,
+        outbox: &mut O,
+    ) -> Result<(), Fault>
+    where
+        Q: Publisher<Producer = P>,
+        H: Holds,
+        O: Outbox<Event = E>,
+    {
+        let mut flights = std::mem::take(&mut self.late);
+        let mut found = Found::default();
+        let mut settled = Ok(());
+        while let Some(mut flight) = flights.pop() {
+            let acknowledged = flight.take_acknowledged(relay);
+            self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
+            if !acknowledged.is_empty() {
+                // The brokers are slow and work: no lane has to rest because of them.
+                self.lane_rests = [None; LANES];
+            }
+            if !acknowledged.is_empty() && settled.is_ok() {
+                settled = settle_late(relay, outbox, acknowledged, &mut found).await;
+            }
+            flight.take_failed(relay, &mut found);
+            if flight.age() >= ANSWER_WITHIN {
+                found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer())));
+                flight.abandon(relay);
+            } else if flight.is_done() {
+                flight.abandon(relay);
+            } else {
+                self.late.push(flight);
+            }
+        }
+        self.conclude(relay, holds, found).await?;
+        settled
+    }
+}
+
+impl<P: Producer, E: Event> Default for Probes<P, E> {
+    fn default() -> Self {
+        Probes::new()
+    }
+}
+
+fn named(topics: &[String]) -> Vec<&str> {
+    topics.iter().map(String::as_str).collect()
+}
+
+fn no_answer() -> Failure {
+    NO_ANSWER.failure(format!("the leader has not acknowledged a single event within {ANSWER_WITHIN:?}"))
+}

@@ -1,0 +1,255 @@
+//! The prober: finds out when Kafka, or a held topic, works again.
+
+use crate::fail_point;
+use crate::relay::Relay;
+use crate::relay::cycle::backoff::Backoff;
+use crate::relay::cycle::worker::POSTGRES_ADVICE;
+use crate::relay::failure::{Failure, Fault, FaultKind};
+use crate::relay::health::outage::Outage;
+use crate::relay::holds::elsewhere;
+use crate::relay::holds::pauses::{Counts, Pause, Told};
+use crate::relay::holds::probe::Probes;
+use crate::relay::lane::Lane;
+use crate::relay::outbox::Outbox;
+use crate::relay::publisher::Publisher;
+use crate::relay::reason::remedy;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+const CLUSTER_FIRST: Duration = Duration::from_millis(200);
+const CLUSTER_MOST: Duration = Duration::from_secs(2);
+const CLUSTER_PROBES_MOST: usize = 6;
+/// An outage that no probe sees is over after this time without another failure, if no row waits to prove it.
+const QUIET: Duration = Duration::from_secs(15);
+const QUIET_LOOK_EVERY: Duration = Duration::from_secs(1);
+const HOLDS_EVERY: Duration = Duration::from_millis(500);
+
+/// The holds, which are rows in the database: all relays agree on them.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Holds {
+    /// How many topics are held, how many keys blocked, and how much is paused.
+    async fn count(&mut self) -> Result<Waiting, Fault>;
+    /// Some of the pauses, for people.
+    async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
+    /// Some of the held topics, with the reasons, for people.
+    async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
+    /// Up to `most` topics whose time for a probe has come, and that are not paused. No other relay gets them for the next
+    /// [`LEASE`].
+    async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
+    /// A row to probe each of these topics with, in their order; `None` if no row waits for it.
+    async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
+    /// These topics work: their rows are published again.
+    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// These topics do not work yet: each is probed again later.
+    async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
+    /// Their probes found out nothing: they are probed again soon.
+    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// Their probes take longer: no other relay gets them for another [`LEASE`].
+    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    /// What this relay has postponed is due now. Leaves topics alone that another relay has taken over since.
+    async fn hurry(&mut self) -> Result<(), Fault>;
+    /// Those of these topics that are held no longer, and whose row is settled.
+    async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault>;
+    /// The first row that waits and that a claim would read.
+    async fn first_waiting(&mut self) -> Result<Option<i64>, Fault>;
+}
+
+/// For how long a topic that is due belongs to the relay that probes it. If that relay dies, another one takes over then.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// A topic whose probe has failed.
+#[derive(Clone, Debug)]
+pub struct Failed<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// Replaces the reason that it was held for, if there is one.
+    pub reason: Option<&'static str>,
+    /// Replaces the error.
+    pub error: &'a str,
+}
+
+/// What waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Held topics.
+    pub topics: i64,
+    /// Blocked keys.
+    pub keys: i64,
+    /// What operators have paused.
+    pub paused: Counts,
+    /// The version of this set.
+    pub hold_version: i64,
+}
+
+impl Waiting {
+    /// No row has to wait.
+    pub fn is_empty(&self) -> bool {
+        self.topics + self.keys + self.paused.total() == 0
+    }
+}
+
+/// A held topic that is to be probed.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The topic.
+    pub topic: String,
+    /// Why it was held.
+    pub reason: String,
+}
+
+/// A row of a held topic.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    /// The lane of its key.
+    pub lane: Lane,
+    /// The row; the probe takes the first unsent one of its key.
+    pub id: i64,
+    /// Its key, if it is not too long.
+    pub key: Option<Vec<u8>>,
+}
+
+/// Opens the gate whenever Kafka answers. If a session's failure has closed it, the outage lasts until a row is
+/// acknowledged, since a probe may not see the cause.
+pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng) {
+    let mut backoff = Backoff::new(CLUSTER_FIRST, CLUSTER_MOST, random);
+    loop {
+        tokio::select! {
+            biased;
+            () = relay.gate.closed() => {}
+            () = quiet(&relay) => {
+                relay.gate.trust();
+                relay.kafka_works();
+                continue;
+            }
+        }
+        if let Some(reason) = relay.gate.reason() {
+            relay.stats.kafka.fails(&reason);
+            relay.kafka.failed(0, &reason, &advice(&reason));
+        }
+        if relay.gate.opened_in_vain() {
+            sleep(backoff.next_wait()).await;
+        } else {
+            backoff.reset();
+        }
+        probe_until_answered(&relay, &mut backoff).await;
+        if relay.gate.doubted_for().is_none() {
+            relay.kafka_works();
+        }
+        relay.gate.open();
+    }
+}
+
+/// Waits until a failure is so long ago, while nothing was in hand, that there is nothing to prove it with.
+async fn quiet<P>(relay: &Relay<P>) {
+    while relay.gate.doubted_for().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
+        sleep(QUIET_LOOK_EVERY).await;
+    }
+}
+
+async fn answers<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
+    relay.publisher.probe().await?;
+    elsewhere::is_still_cut_off(relay).await
+}
+
+/// A connection that swallows what is sent keeps its probe waiting, even after Kafka is back: so the next probe does
+/// not wait for it.
+async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Backoff) {
+    let mut probes = FuturesUnordered::new();
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            Some(answer) = probes.next() => match answer {
+                Ok(()) => return,
+                Err(failure) => {
+                    relay.stats.kafka.fails(&failure);
+                    relay.kafka.failed(0, &failure, &advice(&failure));
+                }
+            },
+            () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
+                probes.push(answers(relay));
+                // A probe takes some round trips: the next one gives it time.
+                next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
+            }
+        }
+    }
+}
+
+fn advice(failure: &Failure) -> String {
+    let remedy = remedy(failure.reason);
+    format!(
+        "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works. What to do: {remedy}"
+    )
+}
+
+/// Looks what waits, for metrics and the log: while Kafka is away, or a probe takes long, too.
+pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
+    let outage = Outage::new("looking for what waits");
+    let mut told = Told::default();
+    loop {
+        note(&outage, look(&relay, &mut holds, &mut told).await);
+        sleep(HOLDS_EVERY).await;
+    }
+}
+
+async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> Result<(), Fault> {
+    let asked = Instant::now();
+    let waiting = holds.count().await?;
+    relay.stats.held_topics.set(waiting.topics);
+    relay.stats.blocked_keys.set(waiting.keys);
+    relay.stats.count_pauses(waiting.paused);
+    relay.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
+    let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
+    relay.stats.name_held(&held);
+    if held.len() as i64 == waiting.topics {
+        for (topic, lasted) in relay.holding.left(asked, &held) {
+            say_lifted(&topic, Some(lasted));
+        }
+    }
+    if relay.elsewhere.is_cut_off() {
+        relay.elsewhere.first_waiting(holds.first_waiting().await?);
+    }
+    let stuck = relay.elsewhere.stuck();
+    if stuck.len() as i64 > waiting.topics || (!stuck.is_empty() && told.is_older_than(waiting.hold_version))
+    {
+        relay.elsewhere.released(holds.released(&stuck).await?);
+    }
+    if told.is_older_than(waiting.hold_version) {
+        let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
+        told.tell(waiting.hold_version, pauses);
+    }
+    Ok(())
+}
+
+fn note(outage: &Outage, done: Result<(), Fault>) {
+    match done {
+        Ok(()) => outage.worked(0),
+        // The scout meets that too, and says it.
+        Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
+        Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
+    }
+}
+
+/// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
+pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
+    let outage = Outage::new("probing held topics");
+    let mut probes = Probes::new();
+    loop {
+        if !relay.gate.is_open() {
+            probes.give_up(&relay);
+            relay.gate.opened().await;
+            probes.hurry();
+        }
+        fail_point::reach("probing-holds").await;
+        note(&outage, probes.round(&relay, &mut holds, &mut outbox).await);
+        sleep(HOLDS_EVERY).await;
+    }
+}
+
+pub(crate) fn say_lifted(topic: &str, lasted: Option<Duration>) {
+    let seconds = lasted.map(|lasted| lasted.as_secs_f64());
+    tracing::info!(topic, seconds, "the topic works again, its events flow: {topic}");
+}

@@ -1,0 +1,353 @@
+//! The low-water marks: below them a lane has no unsent row, so the claim does not walk the index entries of rows that
+//! were sent and that vacuum cannot remove yet.
+//!
+//! A mark is raised only in this order, of which no step can be left out (ARCHITECTURE.md, "Low-water mark"):
+//!
+//! 1. note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox;
+//! 2. all of them have ended ([`crate::relay::lanes::fence`]): a writer takes the lock before it draws an id, so nobody can commit
+//!    an id <= H any more;
+//! 3. only then a read is sent ([`Marks::start`]);
+//! 4. its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
+
+use crate::relay::cycle::batch::Reach;
+use crate::relay::lane::{LANES, Lane};
+use crate::relay::lanes::fence::Fence;
+use crate::relay::outbox::ServerId;
+use std::collections::HashSet;
+
+/// Where a lane without a mark is read from.
+pub const LOWEST: i64 = i64::MIN;
+
+/// How many backends behind a pooler are remembered before all are forgotten, and with them the marks.
+const SERVERS_MAX: usize = 1_000;
+
+/// The marks of all lanes, in memory only: a restart begins without any.
+pub struct Marks {
+    epoch: u64,
+    servers: HashSet<ServerId>,
+    /// What the marks are valid for; -1 for nothing.
+    basis: i64,
+    low: [i64; LANES],
+    resets: [u32; LANES],
+    /// The last sweep of the lane found a row below its mark.
+    was_reset: [bool; LANES],
+    highest_seen: i64,
+    fence: Fence,
+}
+
+/// What a sweep led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swept {
+    /// No row below a mark.
+    Clean,
+    /// One lane is read from the smallest id again.
+    Reset,
+    /// All lanes are, and H and the fence are forgotten.
+    Forgotten,
+}
+
+/// What a read started with: what it says later counts only for that.
+#[derive(Clone, Debug)]
+pub struct Start {
+    epoch: u64,
+    fenced: i64,
+    resets: Vec<u32>,
+    /// One for each lane, in the order asked for.
+    pub lows: Vec<i64>,
+    /// What `lows` is valid for.
+    pub basis: i64,
+}
+
+impl Start {
+    /// Which life of the marks this read belongs to.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The part of it that is about `some` of the `lanes` it was asked for, which come in the same order.
+    pub fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
+        let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
+        let mut at = kept.iter();
+        self.resets.retain(|_| at.next() == Some(&true));
+        let mut at = kept.iter();
+        self.lows.retain(|_| at.next() == Some(&true));
+        self
+    }
+}
+
+impl Marks {
+    /// No marks.
+    pub fn new() -> Marks {
+        Marks {
+            epoch: 0,
+            servers: HashSet::new(),
+            basis: -1,
+            low: [LOWEST; LANES],
+            resets: [0; LANES],
+            was_reset: [false; LANES],
+            highest_seen: LOWEST,
+            fence: Fence::new(),
+        }
+    }
+
+    /// Forgets everything: the server may have lost commits, and then issues their ids again.
+    pub fn forget(&mut self) {
+        *self = Marks { epoch: self.epoch + 1, ..Marks::new() };
+    }
+
+    /// Forgets all marks, H and the fence, of a server that is known: ids that were passed may be drawn again.
+    fn forget_ids(&mut self) {
+        let servers = std::mem::take(&mut self.servers);
+        self.forget();
+        self.servers = servers;
+    }
+
+    /// Forgets everything if this server, or this backend behind a pooler, has not been seen before.
+    pub fn meet(&mut self, server: ServerId) {
+        if self.servers.contains(&server) {
+            return;
+        }
+        let mut servers = std::mem::take(&mut self.servers);
+        servers.retain(|known| known.started_us == server.started_us);
+        if servers.len() >= SERVERS_MAX {
+            servers.clear();
+        }
+        servers.insert(server);
+        self.forget();
+        self.servers = servers;
+    }
+
+    /// Changes with every [`Marks::forget`]. An answer to a question of an older epoch says nothing.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What a read that is about to be sent starts with.
+    pub fn start(&self, lanes: &[Lane]) -> Start {
+        Start {
+            epoch: self.epoch,
+            fenced: self.fence.passed(),
+            resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
+            lows: lanes.iter().map(|lane| self.low[lane.index()]).collect(),
+            basis: self.basis,
+        }
+    }
+
+    /// The basis that a read of `epoch` saw. Another one than before makes every mark invalid: a mark passes the rows of
+    /// held topics, which are readable again when a hold has ended. A new hold hides more rows, and changes nothing. In
+    /// another file of the table ids may begin again, so H and the fence are forgotten as well.
+    pub fn saw_basis(&mut self, epoch: u64, basis: i64) {
+        if epoch != self.epoch || basis == self.basis {
+            return;
+        }
+        if self.basis != -1 && file(basis) != file(self.basis) {
+            self.forget_ids();
+        }
+        self.basis = basis;
+        self.low = [LOWEST; LANES];
+    }
+
+    /// A read of `epoch` saw this id.
+    pub fn saw_id(&mut self, epoch: u64, id: i64) {
+        if epoch == self.epoch {
+            self.highest_seen = self.highest_seen.max(id);
+        }
+    }
+
+    /// The highest id seen: the H of the next fence.
+    pub fn highest_seen(&self) -> i64 {
+        self.highest_seen
+    }
+
+    /// The fence, for the one who asks the server about transactions.
+    pub fn fence(&mut self) -> &mut Fence {
+        &mut self.fence
+    }
+
+    /// A sweep of these lanes found these rows, the first unsent one of each lane that has any. A row below the mark of
+    /// its lane has been put back, and the lane is read from the smallest id again. Several such lanes, or the same one
+    /// twice in a row, mean that ids went backwards: a restarted sequence, or one very large id. H is far above the ids that
+    /// are drawn now, so all marks would rise above them again: everything is forgotten.
+    pub fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
+        let below = |lane: &Lane| first_unsent.iter().any(|(its, id)| its == lane && *id <= self.low(*lane));
+        let below: Vec<Lane> = lanes.iter().copied().filter(below).collect();
+        if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
+            self.forget_ids();
+            return Swept::Forgotten;
+        }
+        for lane in lanes {
+            let is_below = below.contains(lane);
+            self.was_reset[lane.index()] = is_below;
+            if is_below {
+                self.low[lane.index()] = LOWEST;
+                self.resets[lane.index()] += 1;
+            }
+        }
+        if below.is_empty() { Swept::Clean } else { Swept::Reset }
+    }
+
+    /// The lane's mark.
+    pub fn low(&self, lane: Lane) -> i64 {
+        self.low[lane.index()]
+    }
+
+    /// The COMMIT of a batch is confirmed, and it recorded every row but those that `reach` names as open.
+    /// `basis` is what the read saw.
+    pub fn raise(&mut self, start: &Start, basis: i64, reach: &[Reach]) {
+        if start.epoch != self.epoch || basis != self.basis {
+            return;
+        }
+        for (reach, resets) in reach.iter().zip(&start.resets) {
+            let lane = reach.lane.index();
+            let Some(covers_to) = reach.covers_to() else { continue };
+            if self.resets[lane] == *resets {
+                let before_first_open = reach.first_open.map_or(i64::MAX, |id| id - 1);
+                let raised = start.fenced.min(covers_to).min(before_first_open);
+                self.low[lane] = self.low[lane].max(raised);
+            }
+        }
+    }
+}
+
+/// The file of the table, as a basis has it.
+fn file(basis: i64) -> u32 {
+    basis as u32
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Marks::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
+    const BASIS: i64 = 77;
+    /// A hold has ended.
+    const NEXT_BASIS: i64 = (1 << 32) | BASIS;
+
+    fn lane() -> Lane {
+        Lane::new(5).unwrap()
+    }
+
+    fn fenced(high: i64) -> Marks {
+        let mut marks = Marks::new();
+        marks.meet(SERVER);
+        marks.saw_basis(marks.epoch(), BASIS);
+        marks.fence().begin(high, []);
+        marks
+    }
+
+    fn read_to_the_end() -> Reach {
+        Reach { lane: lane(), last_read: Some(90), first_open: None, cut: false, hungry: false }
+    }
+
+    #[test]
+    fn a_mark_rises_to_the_fence_and_no_further() {
+        let mut marks = fenced(50);
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), 50);
+    }
+
+    #[test]
+    fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
+        let mut marks = fenced(50);
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
+        assert_eq!(marks.low(lane()), 30);
+        marks.raise(&start, BASIS, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
+        assert_eq!(marks.low(lane()), 40);
+    }
+
+    #[test]
+    fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
+        let mut marks = fenced(50);
+        marks.fence().begin(80, ["3/1".to_owned()]);
+        let start = marks.start(&[lane()]);
+        marks.fence().look([]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), 50, "the read began under the older fence");
+    }
+
+    #[test]
+    fn a_hold_that_ends_makes_every_mark_invalid() {
+        let mut marks = fenced(50);
+        marks.saw_id(marks.epoch(), 7);
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        marks.saw_basis(marks.epoch(), NEXT_BASIS);
+        assert_eq!(marks.highest_seen(), 7, "H stays");
+        assert_eq!(marks.low(lane()), LOWEST);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST, "a read from before it ended says nothing");
+    }
+
+    #[test]
+    fn another_server_makes_everything_invalid() {
+        let mut marks = fenced(50);
+        let start = marks.start(&[lane()]);
+        marks.meet(ServerId { connection: 1, started_us: 2, backend: 1 });
+        marks.saw_basis(marks.epoch(), BASIS);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST, "a late answer of the old server raised a mark");
+        assert_eq!(marks.start(&[lane()]).fenced, LOWEST);
+    }
+
+    #[test]
+    fn a_row_put_back_while_its_lane_is_claimed_is_not_hidden_again() {
+        let mut marks = fenced(50);
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row that was put back");
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST);
+    }
+
+    #[test]
+    fn another_file_of_the_table_makes_h_and_the_fence_invalid_too() {
+        let mut marks = fenced(50);
+        marks.saw_id(marks.epoch(), 90);
+        let start = marks.start(&[lane()]);
+        let old = marks.epoch();
+        marks.saw_basis(old, BASIS + 1);
+        assert_ne!(marks.epoch(), old, "what an older read says is not taken in");
+        assert_eq!((marks.highest_seen(), marks.start(&[lane()]).fenced), (LOWEST, LOWEST));
+        marks.raise(&start, BASIS + 1, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST);
+        let epoch = marks.epoch();
+        marks.meet(SERVER);
+        assert_eq!(marks.epoch(), epoch, "the server is known");
+    }
+
+    #[test]
+    fn rows_below_the_marks_of_two_lanes_or_twice_below_the_same_one_make_everything_invalid() {
+        let other = Lane::new(6).unwrap();
+        let raised = || {
+            let mut marks = fenced(50);
+            let start = marks.start(&[lane(), other]);
+            marks.raise(&start, BASIS, &[read_to_the_end(), Reach { lane: other, ..read_to_the_end() }]);
+            marks
+        };
+        let mut marks = raised();
+        assert_eq!(marks.swept(&[lane(), other], &[(lane(), 3), (other, 50)]), Swept::Forgotten);
+        assert_eq!((marks.low(lane()), marks.start(&[]).fenced), (LOWEST, LOWEST));
+
+        let mut marks = raised();
+        let found = [(lane(), 3), (other, 51)];
+        assert_eq!(marks.swept(&[lane(), other], &found), Swept::Reset, "one is above its mark");
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Forgotten);
+
+        let mut marks = raised();
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 3)]), Swept::Reset);
+        assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
+        let start = marks.start(&[lane()]);
+        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Reset, "a clean sweep lies between");
+    }
+}

@@ -1,0 +1,366 @@
+//! The scout: asks which lanes have work, keeps the fence going, and sweeps.
+//!
+//! It polls adaptively: a millisecond apart while rows are being settled, up to `poll_interval` apart when nothing
+//! comes. Work that no worker here could claim counts as nothing.
+
+use crate::fail_point;
+use crate::relay::Relay;
+use crate::relay::cycle::backoff::Backoff;
+use crate::relay::cycle::width::Width;
+use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::health::outage::Outage;
+use crate::relay::lane::{LANES, Lane};
+use crate::relay::lanes::looking::Looking;
+use crate::relay::lanes::marks::{LOWEST, Swept};
+use crate::relay::outbox::ServerId;
+use crate::relay::publisher::Publisher;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Who says that Postgres fails, or works again; workers count from 1.
+const SCOUT: usize = 0;
+const POLL_FIRST: Duration = Duration::from_millis(1);
+const FENCE_EVERY: Duration = Duration::from_millis(100);
+/// However long the wait between two looks is: that the scout waits is no reason to take it for dead.
+const BEAT_EVERY: Duration = Duration::from_secs(10);
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
+/// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
+const SWEEP_SHARE: u32 = 50;
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
+/// However long one took: the relay may have been frozen meanwhile, and rows that somebody has put back wait.
+const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
+/// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
+const SWEEP_LANES: usize = 8;
+
+/// What to do about a server that refuses to be measured.
+const MEASURING_ADVICE: &str = "Events are relayed all the same, but metrics of the backlog are old, and rows that somebody \
+     puts back may wait. If it is a timeout, look whether vacuum keeps up with the outbox: `outbox-relay status`";
+
+/// The scout's way to the outbox.
+#[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
+pub trait Lookout {
+    /// The first unsent row above its low in each of these lanes that has one.
+    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
+    /// The transactions that hold RowExclusiveLock on the outbox.
+    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
+    /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
+    /// their ids.
+    async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
+    /// How old the oldest unsent row is: of all of them, those of held topics included.
+    async fn oldest(&mut self) -> Result<Oldest, Fault>;
+}
+
+/// The age of the oldest unsent row, by the database's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Oldest {
+    /// `None` if every row is sent.
+    pub age: Option<Duration>,
+    /// What the clock said when it answered, in microseconds since 1970.
+    pub clock_us: i64,
+}
+
+/// What the scout saw.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    /// Who answered.
+    pub server: ServerId,
+    /// Lanes with work, and the id of the first unsent row of each.
+    pub first_unsent: Vec<(Lane, i64)>,
+}
+
+/// The scout of one relay.
+pub struct Scout<P, L> {
+    relay: Rc<Relay<P>>,
+    lookout: L,
+    backoff: Backoff,
+    interval: Duration,
+    fence_at: Instant,
+    sweep_at: Instant,
+    swept: usize,
+    sweeping: Width,
+    looking: Looking,
+    backlog_at: Instant,
+    oldest_at: Instant,
+    /// Whether the server lets it measure.
+    measuring: Outage,
+}
+
+impl<P: Publisher, L: Lookout> Scout<P, L> {
+    /// A scout that begins at once.
+    pub fn new(relay: Rc<Relay<P>>, lookout: L, random: fastrand::Rng) -> Scout<P, L> {
+        let now = Instant::now();
+        Scout {
+            relay,
+            lookout,
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), random),
+            interval: POLL_FIRST,
+            fence_at: now,
+            sweep_at: now + SWEEP_EVERY,
+            swept: 0,
+            sweeping: Width::new(SWEEP_LANES),
+            looking: Looking::new(),
+            backlog_at: now,
+            oldest_at: now,
+            measuring: Outage::new("measuring the backlog and looking for rows that were put back"),
+        }
+    }
+
+    /// Scouts until the relay stops.
+    pub async fn scout(mut self) {
+        while !self.relay.board.is_stopped() {
+            self.relay.stats.beat();
+            self.relay.say_ended(self.relay.rejections.over());
+            fail_point::reach("scouting").await;
+            let measured = self.measure().await;
+            let done = match measured {
+                Ok(()) if !self.relay.gate.is_open() => {
+                    self.relay.postgres.needed_only_by(SCOUT);
+                    self.wait_for_gate().await;
+                    continue;
+                }
+                Ok(()) => self.round().await,
+                Err(fault) => Err(fault),
+            };
+            match done {
+                Ok(seen) => {
+                    if seen == Seen::NothingAnywhere {
+                        self.relay.postgres.needed_only_by(SCOUT);
+                        self.relay.locks.needed_only_by(SCOUT);
+                    }
+                    self.relay.postgres_worked(SCOUT);
+                    self.backoff.reset();
+                    self.wait().await;
+                }
+                Err(fault) => {
+                    self.relay.postgres_failed(SCOUT, &fault);
+                    sleep(self.backoff.next_wait()).await;
+                }
+            }
+        }
+    }
+
+    /// Scouts until there is nothing left that is not held, or Kafka stays away, then stops the relay.
+    pub async fn drain(mut self) -> Result<(), Fault> {
+        while !self.relay.board.is_stopped() {
+            self.relay.stats.beat();
+            let patience = self.relay.limits().publish_timeout;
+            tokio::select! {
+                biased;
+                () = self.relay.gate.opened() => {}
+                () = self.relay.board.stopped() => break,
+                () = sleep(patience) => self.relay.board.stop(),
+            }
+            if self.relay.postgres.lasts().is_some_and(|time| time > patience) {
+                self.relay.board.stop();
+            }
+            if self.round().await? == Seen::NothingAnywhere {
+                self.relay.board.stop();
+            }
+            self.wait().await;
+        }
+        Ok(())
+    }
+
+    /// What metrics and health show, while Kafka is away too. A measurement that the server refuses, for instance by
+    /// its statement timeout, keeps nothing from being relayed.
+    async fn measure(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        if begun >= self.backlog_at {
+            self.backlog_at = begun + MEASURE_EVERY;
+            let lanes: Vec<Lane> = Lane::all().collect();
+            let lows = self.relay.marks.borrow().start(&lanes).lows;
+            let backlog = self.lookout.backlog(&lows).await;
+            self.backlog_at = later(begun, MEASURE_EVERY);
+            if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
+                self.relay.stats.backlog.set(rows);
+            }
+        }
+        let begun = Instant::now();
+        if begun >= self.oldest_at {
+            self.oldest_at = begun + MEASURE_EVERY;
+            let oldest = self.lookout.oldest().await;
+            // It walks what vacuum has not removed, as a sweep does.
+            self.oldest_at = later(begun, MEASURE_EVERY);
+            if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
+                self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
+                self.relay.clock.set(Some((clock_us, Instant::now())));
+                if self.measuring.lasts().is_none() {
+                    self.relay.stats.measured();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn measured<T>(&self, what: Measured, answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+        self.relay.stats.beat();
+        match answer {
+            Err(fault) if fault.kind == FaultKind::Unavailable => Err(fault),
+            Err(fault) => {
+                self.measuring.failed(what as usize, &fault, MEASURING_ADVICE);
+                Ok(None)
+            }
+            Ok(value) => {
+                self.measuring.worked(what as usize);
+                self.relay.postgres_worked(SCOUT);
+                Ok(Some(value))
+            }
+        }
+    }
+
+    async fn wait_for_gate(&self) {
+        tokio::select! {
+            biased;
+            () = self.relay.gate.opened() => {}
+            () = self.relay.board.stopped() => {}
+            () = sleep(Duration::from_secs(1)) => {}
+        }
+    }
+
+    async fn round(&mut self) -> Result<Seen, Fault> {
+        let now = Instant::now();
+        if now >= self.fence_at {
+            self.fence_at = now + FENCE_EVERY;
+            self.step_fence().await?;
+            self.relay.stats.beat();
+        }
+        if now >= self.sweep_at {
+            let swept = self.sweep().await;
+            self.measured(Measured::Sweep, swept)?;
+        }
+        self.look().await
+    }
+
+    /// Asks about the lanes that nothing is known of.
+    async fn look(&mut self) -> Result<Seen, Fault> {
+        let unknown = self.relay.board.unknown();
+        let all_free = unknown.len() == LANES;
+        let lanes = self.looking.part_of(unknown);
+        if lanes.is_empty() {
+            return Ok(Seen::Unknown);
+        }
+        let start = self.relay.marks.borrow().start(&lanes);
+        let begun = Instant::now();
+        let sighting = match self.lookout.look(&lanes, &start.lows, start.basis).await {
+            Err(fault) if fault.kind == FaultKind::TimedOut && self.looking.timed_out(&lanes) => {
+                tracing::debug!("the next look covers fewer lanes: {fault}");
+                return Ok(Seen::Unknown);
+            }
+            sighting => sighting?,
+        };
+        self.looking.took(&lanes, begun.elapsed());
+        self.relay.stats.looks.inc();
+        self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
+        self.relay.marks.borrow_mut().meet(sighting.server);
+        self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
+        // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
+        // rows would be taken for a repetition.
+        self.relay.board.put_up(self.relay.acknowledged.borrow().lanes());
+        let same_server = start.epoch() == self.relay.marks.borrow().epoch();
+        if !(all_free && same_server && sighting.first_unsent.is_empty()) {
+            self.looking.saw_something();
+            return Ok(Seen::Unknown);
+        }
+        Ok(if self.looking.saw_nothing(&lanes) { Seen::NothingAnywhere } else { Seen::Unknown })
+    }
+
+    /// Looks below the marks of a few lanes, for rows that were put back (`sent_at = NULL`, a restored table) or inserted
+    /// there, because the sequence was restarted or one very large id was inserted.
+    async fn sweep(&mut self) -> Result<(), Fault> {
+        let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
+        let begun = Instant::now();
+        self.sweep_at = begun + SWEEP_EVERY;
+        let basis = self.relay.marks.borrow().start(&[]).basis;
+        let sighting = self.lookout.look(&lanes, &vec![LOWEST; lanes.len()], basis).await;
+        self.sweep_at = later(begun, SWEEP_EVERY);
+        let timed_out = matches!(&sighting, Err(fault) if fault.kind == FaultKind::TimedOut);
+        if timed_out && self.sweeping.timed_out(lanes.len()) {
+            return Ok(()); // the same lanes again, in smaller parts
+        }
+        self.swept = (self.swept + lanes.len()) % LANES;
+        let sighting = sighting?;
+        self.sweeping.worked(lanes.len(), begun.elapsed());
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.meet(sighting.server);
+        match marks.swept(&lanes, &sighting.first_unsent) {
+            Swept::Clean => {}
+            Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
+            Swept::Forgotten => tracing::info!(
+                code = "marks_reset",
+                "unsent events found below the low-water marks, reading all lanes from the smallest id again"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Begins a fence, or looks whether the one under way has passed.
+    async fn step_fence(&mut self) -> Result<(), Fault> {
+        let (epoch, high, pending) = {
+            let mut marks = self.relay.marks.borrow_mut();
+            let (epoch, high) = (marks.epoch(), marks.highest_seen());
+            let fence = marks.fence();
+            if !fence.is_pending() && high <= fence.passed() {
+                return Ok(());
+            }
+            (epoch, high, fence.is_pending())
+        };
+        let (server, writers) = self.lookout.writers().await?;
+        let mut marks = self.relay.marks.borrow_mut();
+        marks.meet(server);
+        if marks.epoch() == epoch {
+            if pending {
+                marks.fence().look(writers);
+            } else {
+                marks.fence().begin(high, writers);
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self) {
+        self.interval = if self.relay.board.take_progress() {
+            POLL_FIRST
+        } else {
+            (self.interval * 2).min(self.relay.limits().poll_interval)
+        };
+        let begun = Instant::now();
+        // While every worker is busy there is nothing to ask, but the fence goes on.
+        tokio::select! {
+            biased;
+            () = async {
+                self.relay.board.worker_free().await;
+                sleep_until(begun + self.interval).await;
+            } => {}
+            () = sleep(FENCE_EVERY), if !self.relay.board.has_free_worker() => {}
+            () = self.relay.board.stopped() => {}
+            () = self.beat() => {}
+        }
+    }
+
+    async fn beat(&self) {
+        loop {
+            sleep(BEAT_EVERY).await;
+            self.relay.stats.beat();
+        }
+    }
+}
+
+/// When something that began then comes again: not before `every`, and so that it gets no more than its share of the time.
+fn later(begun: Instant, every: Duration) -> Instant {
+    Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
+}
+
+/// What the scout looks after beside the rows that it hands out.
+#[derive(Clone, Copy)]
+enum Measured {
+    Backlog,
+    Oldest,
+    Sweep,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Unknown,
+    NothingAnywhere,
+}
