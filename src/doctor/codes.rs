@@ -97,7 +97,7 @@ codes! {
         "events go over the network to Kafka unencrypted";
 
     KAFKA_UNREACHABLE = Error, "kafka-unreachable",
-        "no event can be published from here now; what concerns topics was not looked at";
+        "no event can be published from here now; topics are looked at only if the brokers answer";
     TOPIC_MISSING = Error, "topic-missing",
         "events of this topic wait, or would, until it exists";
     TOPIC_UNUSABLE = Error, "topic-unusable",

@@ -8,10 +8,10 @@ use crate::doctor::codes::{
     PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING,
     TOPIC_UNUSABLE,
 };
-use crate::doctor::{Finding, TopicInUse};
+use crate::doctor::{Finding, Severity, TopicInUse};
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::publisher::Publisher;
-use crate::relay::reason::{UNKNOWN_TOPIC, remedy};
+use crate::relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
 use std::net::IpAddr;
 
 /// Looks at the cluster, and at the topics that the outbox's events go to.
@@ -22,8 +22,10 @@ pub async fn examine(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(unencrypted(settings));
-    if let Err(failure) = cluster.probe().await {
-        findings.push(unreachable(settings, &failure));
+    // Without the right to publish the brokers answer all the same, and the topics show which right is missing.
+    let probed = cluster.probe().await.err();
+    if let Some(failure) = probed.as_ref().filter(|failure| failure.reason != CLUSTER_AUTHORIZATION.word) {
+        findings.push(unreachable(settings, failure));
         return findings;
     }
     if settings.oauth.is_some() {
@@ -48,6 +50,8 @@ pub async fn examine(
             }
         }
     }
+    let is_explained = findings.iter().any(|finding| finding.code.severity == Severity::Error);
+    findings.extend(probed.filter(|_| !is_explained).map(|failure| unreachable(settings, &failure)));
     findings
 }
 

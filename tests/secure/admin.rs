@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
+use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not finish its request is cut off after 5 s; no connection lasts longer than 10 s.
@@ -48,6 +49,8 @@ fn status(answer: &str) -> &str {
 async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_connections() {
     let outbox = Outbox::create("admin", 1).await;
     let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
+    let ready = async || status(&ask(&relay, "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await) == "200";
+    wait_until("the relay is ready", WITHIN, ready).await;
     for path in ["/metrics", "/livez", "/readyz"] {
         let answer = ask(&relay, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
         assert_eq!(status(&answer), "200", "{path}: {answer}");

@@ -28,6 +28,8 @@ const LANE_RESTS: Duration = Duration::from_secs(5);
 pub(crate) struct Flight<P, E> {
     producer: P,
     begun: Instant,
+    /// When the leases of its topics were last renewed.
+    kept_at: Instant,
     /// Counts the rows that were handed over.
     sent: u32,
     slots: Vec<Slot<E>>,
@@ -55,7 +57,7 @@ impl<E: Event> Slot<E> {
 impl<P: Producer, E: Event> Flight<P, E> {
     /// Nothing was sent yet.
     pub(crate) fn new(producer: P) -> Flight<P, E> {
-        Flight { producer, begun: Instant::now(), sent: 0, slots: Vec::new() }
+        Flight { producer, begun: Instant::now(), kept_at: Instant::now(), sent: 0, slots: Vec::new() }
     }
 
     /// Every row's outcome was acted on.
@@ -71,6 +73,15 @@ impl<P: Producer, E: Event> Flight<P, E> {
     /// For how long it has been waited for.
     pub(crate) fn age(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// Whether the leases were last renewed at least this long ago. If so, the caller renews them now.
+    pub(super) fn renewal_is_due(&mut self, time: Duration) -> bool {
+        let is_due = self.kept_at.elapsed() >= time;
+        if is_due {
+            self.kept_at = Instant::now();
+        }
+        is_due
     }
 
     /// The topics whose outcomes are missing.

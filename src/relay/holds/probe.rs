@@ -31,10 +31,12 @@ use tokio::time::Instant;
 
 /// At most this many topics a round: one claim locks the lanes of all of them.
 const TOPICS_MAX: usize = 64;
-/// How long the answer to a row is waited for in all; shorter than the lease.
-const ANSWER_WITHIN: Duration = Duration::from_secs(8);
-/// At most this many producers wait for late answers. Further late rows are given up.
+/// At most this many producers wait for late answers. No further topics are probed until one of them is done.
 const LATE_MAX: usize = 4;
+/// If so many are late, a row is given up after this; otherwise after `publish_timeout`.
+const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+/// The lease of a topic whose answer is late is renewed this often.
+const KEEP_EVERY: Duration = Duration::from_secs(2);
 /// At most this often a topic that works makes the others due.
 const HURRY_EVERY: Duration = Duration::from_secs(2);
 
@@ -134,6 +136,9 @@ impl<P: Producer, E: Event> Probes<P, E> {
             }
             let topics_max = if self.alone > 0 { 1 } else { TOPICS_MAX };
             self.alone = self.alone.saturating_sub(1);
+            if self.late.len() >= LATE_MAX {
+                return Ok(());
+            }
             let due = holds.due(topics_max).await?;
             if due.is_empty() || !relay.gate.is_open() {
                 self.unfinished.extend(due.into_iter().map(|due| due.topic));
@@ -288,8 +293,7 @@ impl<P: Producer, E: Event> Probes<P, E> {
             self.producer = Some(flight.into_producer());
             return Ok(());
         }
-        if flight.is_done() || self.late.len() >= LATE_MAX {
-            found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer())));
+        if flight.is_done() {
             flight.abandon(relay);
             return Ok(());
         }
@@ -313,8 +317,9 @@ impl<P: Producer, E: Event> Probes<P, E> {
         O: Outbox<Event = E>,
     {
         let mut flights = std::mem::take(&mut self.late);
+        let within = if flights.len() < LATE_MAX { relay.limits().publish_timeout } else { ANSWER_WITHIN };
         let mut found = Found::default();
-        let mut settled = Ok(());
+        let (mut settled, mut kept) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
             let acknowledged = flight.take_acknowledged(relay);
             self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
@@ -326,17 +331,21 @@ impl<P: Producer, E: Event> Probes<P, E> {
                 settled = settle_late(relay, outbox, acknowledged, &mut found).await;
             }
             flight.take_failed(relay, &mut found);
-            if flight.age() >= ANSWER_WITHIN {
-                found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer())));
+            if flight.is_done() {
                 flight.abandon(relay);
-            } else if flight.is_done() {
+            } else if flight.age() >= within {
+                found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer(within))));
                 flight.abandon(relay);
             } else {
+                if flight.renewal_is_due(KEEP_EVERY) {
+                    let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
+                    kept = kept.and(holds.keep(&named(&topics)).await);
+                }
                 self.late.push(flight);
             }
         }
         self.conclude(relay, holds, found).await?;
-        settled
+        settled.and(kept)
     }
 }
 
@@ -350,6 +359,6 @@ fn named(topics: &[String]) -> Vec<&str> {
     topics.iter().map(String::as_str).collect()
 }
 
-fn no_answer() -> Failure {
-    NO_ANSWER.failure(format!("the leader has not acknowledged a single event within {ANSWER_WITHIN:?}"))
+fn no_answer(within: Duration) -> Failure {
+    NO_ANSWER.failure(format!("the leader has not acknowledged a single event within {within:?}"))
 }
