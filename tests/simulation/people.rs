@@ -6,7 +6,7 @@ use super::plan::Sabotage;
 use super::postgres::server::{OpenTransaction, Server};
 use super::postgres::{Change, Row, Scope};
 use super::promises::Damage;
-use super::world::World;
+use super::world::{World, add};
 use std::rc::Rc;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -158,6 +158,10 @@ impl People {
         }
         self.world.pass(1_500).await;
         if self.server.held(Some(topic)).is_some() {
+            // A relay may have a row of it in flight, which another one reads now.
+            if self.world.plan.relays > 1 && self.server.is_leased(topic) {
+                add(&self.world.count.lifted_in_probe, 1);
+            }
             self.server.commit_at_once(&[Change::Lift(topic)], true);
         }
     }

@@ -286,8 +286,11 @@ impl Promises {
             }
         }
         let put_back = self.world.count.put_back.get() as usize;
-        let bound =
-            outcome.interruptions * plan.batch_rows * plan.workers + outcome.settlements_lost + put_back;
+        let lifted_in_probe = self.world.count.lifted_in_probe.get() as usize;
+        let bound = outcome.interruptions * plan.batch_rows * plan.workers
+            + outcome.settlements_lost
+            + put_back
+            + lifted_in_probe;
         let wronged = self.world.count.wronged.get();
         let tolerated = plan.rejections_before_hold * self.world.count.starts.get() * plan.disasters;
         if wronged > tolerated {

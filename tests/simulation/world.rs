@@ -38,6 +38,8 @@ pub struct Counters {
     pub interruptions: Cell<u32>,
     /// Settlements of rows that a crash or a failover of Postgres lost.
     pub settlements_lost: Cell<u32>,
+    /// Holds that an operator deleted while one of several relays probed the topic.
+    pub lifted_in_probe: Cell<u32>,
     /// Rows that an operator put back.
     pub put_back: Cell<u32>,
     /// From the last fault until everything was settled.

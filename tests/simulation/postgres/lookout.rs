@@ -147,7 +147,7 @@ impl Holds for SimConnection {
     async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.reach_server(false).await?;
         for topic in topics {
-            self.server.postpone(topic_number(topic), self.lease());
+            self.server.keep(topic_number(topic), self.lease());
         }
         self.hear_server().await
     }

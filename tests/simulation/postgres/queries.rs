@@ -137,15 +137,27 @@ impl Server {
         };
         let topic = *state.tables.holds.iter().find(is_due)?.0;
         let hold = state.tables.holds.get_mut(&topic)?;
-        hold.probe_at = now + lease;
+        (hold.probe_at, hold.is_leased) = (now + lease, true);
         Some((topic, hold.reason))
     }
 
     /// A topic's probe comes later.
     pub fn postpone(&self, topic: u8, time: Duration) {
         if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
-            hold.probe_at = Instant::now() + time;
+            (hold.probe_at, hold.is_leased) = (Instant::now() + time, false);
         }
+    }
+
+    /// A topic's probe goes on.
+    pub fn keep(&self, topic: u8, lease: Duration) {
+        if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
+            (hold.probe_at, hold.is_leased) = (Instant::now() + lease, true);
+        }
+    }
+
+    /// Whether a relay probes the topic now.
+    pub fn is_leased(&self, topic: u8) -> bool {
+        self.state.borrow().tables.holds.get(&topic).is_some_and(|hold| hold.is_leased)
     }
 
     /// Every committed row is sent, or in the dead letters, or waits behind one that blocks its key.

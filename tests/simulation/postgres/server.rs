@@ -464,7 +464,9 @@ impl Server {
         }
         // When they are probed does not matter enough to be kept.
         for (topic, hold) in &mut state.tables.holds {
-            hold.probe_at = holds.get(topic).map_or(hold.probe_at, |before| before.probe_at);
+            if let Some(before) = holds.get(topic) {
+                (hold.probe_at, hold.is_leased) = (before.probe_at, before.is_leased);
+            }
         }
         if ids_too {
             state.next_id = state.tables.highest_id + 1;

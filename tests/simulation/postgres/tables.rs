@@ -64,6 +64,8 @@ pub struct Row {
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
     pub probe_at: Instant,
+    /// A relay probes it now.
+    pub is_leased: bool,
     pub reason: &'static str,
     pub key: Option<u8>,
 }
@@ -103,7 +105,12 @@ impl Tables {
             }
             Change::Requeued(event) => _ = self.dead.remove(&event.identity),
             Change::Hold(topic, reason, key) => {
-                self.holds.entry(topic).or_insert(Hold { probe_at: Instant::now(), reason, key });
+                self.holds.entry(topic).or_insert(Hold {
+                    probe_at: Instant::now(),
+                    is_leased: false,
+                    reason,
+                    key,
+                });
                 self.hold_version += 1;
             }
             Change::Block(event) => {
