@@ -1,7 +1,7 @@
 //! The reaper's statements: rows that were sent longer ago than the retention are deleted, in bounded batches.
 //!
 //! Rows are found by where they lie (`ctid`), a range of pages at a time, which needs no index: an index on `sent_at`
-//! would cost every row that is marked. [`crate::postgres::cycle::reap_round`] says which ranges.
+//! would cost every row that is marked. `reap_round` says which ranges.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;

@@ -125,6 +125,8 @@ pub async fn run<O: Outbox, P: Publisher>(
         unjudged = judged.unwrap_or_else(|_| Some(overdue(relay)));
         published = published.and_then(|version| kept.map(|()| version));
     }
+    // Reports that arrived while other rows were judged.
+    session.absorb(&mut batch);
     relay.heard(session, &batch);
 
     let publishing = session.publishing();

@@ -9,7 +9,7 @@
 //!                                                                           released           acked later: lock, settle, lift
 //! ```
 //!
-//! No lane is locked before the leader has answered, and none for longer than [`LOCKED_FOR`] while Kafka is waited for. A
+//! No lane is locked before the leader has answered, and none for longer than 250 ms while Kafka is waited for. A
 //! row whose answer is late stays in flight without the lock. That is safe: its topic is held, so no claim reads the row or
 //! one behind it, and the lease keeps other relays from probing with it. Until an acknowledgement arrives it is unknown, and
 //! the row stays unsent. When it arrives, the row is in the acknowledged set, and the hold ends only after a claim of its lane
