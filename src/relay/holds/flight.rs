@@ -334,9 +334,13 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
         skip_locked: true,
     };
     let settled = claim.settle(&settlement).await;
-    if !matches!(settled, Ok(Settled::All)) {
-        relay.acknowledged.borrow_mut().keep(sent.iter().copied(), -1);
+    let mut acknowledged = relay.acknowledged.borrow_mut();
+    if matches!(settled, Ok(Settled::All)) {
+        acknowledged.settled(sent.iter().copied());
+    } else {
+        acknowledged.keep(sent.iter().copied(), -1);
     }
+    drop(acknowledged);
     if settled.is_ok() {
         relay.stats.published.inc_by(sent.len() as u64);
     }

@@ -55,6 +55,16 @@ impl Acknowledged {
         }
     }
 
+    /// A confirmed COMMIT has recorded these rows as sent. To keep an entry would swallow an operator's `sent_at = NULL`.
+    pub fn settled<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>) {
+        for row in rows {
+            if self.contains(row) {
+                self.lanes[row.lane().index()].remove(&row.id());
+                self.len -= 1;
+            }
+        }
+    }
+
     /// Kafka has acknowledged this very row.
     pub fn contains<E: Event>(&self, row: &E) -> bool {
         let entry = || self.lanes[row.lane().index()].get(&row.id());
