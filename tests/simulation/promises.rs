@@ -311,7 +311,8 @@ impl Promises {
 }
 
 fn faultless(plan: &Plan) -> bool {
-    plan.disasters == 0 && plan.postgres_breaks == 0 && plan.commit_answer_lost == 0 && plan.row_locks == 0
+    let settles = plan.commit_answer_lost == 0 && plan.row_locks == 0 && plan.hold_locks == 0;
+    settles && plan.disasters == 0 && plan.postgres_breaks == 0
 }
 
 impl Outcome {
