@@ -32,7 +32,7 @@ chaos: ## random faults on three relays, judged by an independent checker (MINUT
 chaos-payments: ## random faults on all of examples/payments, checked by SQL (MINUTES=5, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
-bench: ## measure the relay beside Debezium, write docs/benchmarks.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
+bench: ## measure the relay and Debezium, write docs/benchmarks.md and benchmarks/TARGETS.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
 		$(if $(QUICK),--quick) $(BENCH_FLAGS)
 
