@@ -1,6 +1,7 @@
 //! A topic that cannot be written to holds back its own rows and no others, and its rows flow once it can.
 
 use outbox_relay::config;
+use outbox_relay::kafka::properties::check;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::cycle::holds::PostgresHolds;
 use outbox_relay::postgres::cycle::statements::Statements;
@@ -148,7 +149,7 @@ fn holds(outbox: &Outbox) -> PostgresHolds {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    let config = config::load(None, settings.into_iter()).unwrap();
+    let config = config::load(None, settings.into_iter(), check).unwrap();
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
     let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
