@@ -13,7 +13,6 @@ use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap_modules::{ModulesReaper, Reapers};
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check::{self, CheckError, Facts, FaultKind};
-use crate::relay::Limits;
 use crate::relay::Relay;
 use crate::relay::cycle::worker;
 use crate::relay::failure::Failure;
@@ -24,6 +23,7 @@ use crate::relay::lanes::scout::Scout;
 use crate::relay::publisher::Publisher;
 use crate::relay::reaper;
 use crate::relay::reaper::Pace;
+use crate::relay::settings::Limits;
 use deadpool_postgres::Object;
 use std::cell::RefCell;
 use std::pin::pin;
@@ -257,7 +257,7 @@ pub async fn run(
 fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
     database.reconfigure(&config.postgres);
     relay.publisher.reconfigure(&config.kafka, &config.relay);
-    relay.set_limits(limits(config));
+    relay.settings.set_limits(limits(config));
     set_pace.send_replace(pace(config));
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::size::ByteSize;
 use crate::postgres::table::TableName;
-use crate::relay::cycle::batch::OnRejected;
+use crate::relay::rows::batch::OnRejected;
 use pg_outbox::topic::TopicTemplate;
 
 /// `[outbox]`: the table, and how its rows become records.

@@ -3,6 +3,7 @@
 pub mod elsewhere;
 pub(crate) mod flight;
 pub mod holding;
+pub mod known;
 pub(crate) mod leaders;
 pub mod pauses;
 pub mod probe;

@@ -163,8 +163,8 @@ impl<P: Producer, E: Event> Probes<P, E> {
             holds.lift(&named(&found.works)).await?;
             self.finished(&found.works);
             for topic in &found.works {
-                relay.elsewhere.forget(topic);
-                say_lifted(topic, relay.holding.ends(topic));
+                relay.holds.elsewhere.forget(topic);
+                say_lifted(topic, relay.holds.reported.ends(topic));
             }
             // What made it work may have made others work.
             if self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY) {
@@ -268,7 +268,7 @@ impl<P: Producer, E: Event> Probes<P, E> {
 
     /// The producer of the last round, if nothing failed on it.
     async fn producer<Q: Publisher<Producer = P>>(&mut self, relay: &Relay<Q>) -> Result<P, Failure> {
-        let renewals = relay.renewals.get();
+        let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
         match self.producer.take() {
             Some(producer) if !renewed && !producer.has_failed() => Ok(producer),
@@ -317,7 +317,8 @@ impl<P: Producer, E: Event> Probes<P, E> {
         O: Outbox<Event = E>,
     {
         let mut flights = std::mem::take(&mut self.late);
-        let within = if flights.len() < LATE_MAX { relay.limits().publish_timeout } else { ANSWER_WITHIN };
+        let within =
+            if flights.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
         let mut found = Found::default();
         let (mut settled, mut kept) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
