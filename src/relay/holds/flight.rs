@@ -3,8 +3,8 @@
 use crate::relay::Relay;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Fault};
+use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::Candidate;
-use crate::relay::holds::probe::Found;
 use crate::relay::holds::prober::Due;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::{LANES, Lane};

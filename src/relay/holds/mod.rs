@@ -2,6 +2,7 @@
 
 pub mod elsewhere;
 pub(crate) mod flight;
+pub(crate) mod found;
 pub mod holding;
 pub mod known;
 pub(crate) mod leaders;

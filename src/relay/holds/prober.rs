@@ -240,17 +240,17 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
 }
 
 /// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
-pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
+pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
     let outage = Outage::new("probing held topics");
-    let mut probes = Probes::new();
+    let mut probes = Probes::new(&relay, holds, outbox);
     loop {
         if !relay.gate.is_open() {
-            probes.give_up(&relay);
+            probes.give_up();
             relay.gate.opened().await;
             probes.hurry();
         }
         fail_point::reach("probing-holds").await;
-        note(&outage, probes.round(&relay, &mut holds, &mut outbox).await);
+        note(&outage, probes.round().await);
         sleep(HOLDS_EVERY).await;
     }
 }
