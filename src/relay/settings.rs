@@ -1,6 +1,6 @@
 //! The settings of a running relay, which a reload changes.
 
-use crate::relay::rows::batch::OnRejected;
+use crate::config::OnRejected;
 use std::cell::Cell;
 use std::time::Duration;
 

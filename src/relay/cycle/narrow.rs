@@ -9,6 +9,7 @@
 //! more, under the lock of its lane. If Postgres refuses, the row becomes a dead letter, or stays and blocks its key. A row
 //! that cannot be moved whole always stays.
 
+use crate::config::OnRejected;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::PlannedRead;
 use crate::relay::event::Event;
@@ -20,7 +21,7 @@ use crate::relay::lanes::width::Width;
 use crate::relay::outbox::{Claim, End, Head};
 use crate::relay::reason::UNREADABLE_ROW;
 use crate::relay::rows::Fate;
-use crate::relay::rows::batch::{Batch, OnRejected};
+use crate::relay::rows::batch::Batch;
 use crate::relay::rows::reach::Reach;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The gate and who opens it, with a cluster whose probes always succeed.
 
+use crate::config::OnRejected;
 use crate::relay::Relay;
 use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::Event;
@@ -9,7 +10,6 @@ use crate::relay::holds::prober::keep_gate;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::publisher::{Judged, Publisher};
 use crate::relay::reason::TOO_FEW_REPLICAS;
-use crate::relay::rows::batch::OnRejected;
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,5 +1,6 @@
 //! One batch: the rows of a claim, and what became of each of them.
 
+use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::lane::{LANES, Lane};
@@ -7,16 +8,6 @@ use crate::relay::outbox::{End, Verdict};
 use crate::relay::rows::fate::Fate;
 use crate::relay::rows::reach::Reach;
 use std::collections::{HashMap, HashSet};
-
-/// What happens to a row that can never become a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnRejected {
-    /// It moves to the dead letters, and the rows behind it go on.
-    #[default]
-    DeadLetter,
-    /// It stays, and the rows of its key wait behind it until somebody decides.
-    BlockKey,
-}
 
 /// The rows of one claim, lane by lane, by id inside a lane.
 pub struct Batch<E> {

@@ -1,13 +1,13 @@
 //! Judging with a cluster that always gives the same verdict.
 
 use super::*;
+use crate::config::OnRejected;
 use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::fixture::Row;
 use crate::relay::health::stats::Stats;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::End;
 use crate::relay::reason::{INVALID_RECORD, Reason};
-use crate::relay::rows::batch::OnRejected;
 use crate::relay::settings::Limits;
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,11 +1,11 @@
 //! A session on a producer that reports when a test says so.
 
 use super::*;
+use crate::config::OnRejected;
 use crate::relay::event::fixture::{LARGE, Row};
 use crate::relay::outbox::End;
 use crate::relay::publisher::Report;
 use crate::relay::reason::{INVALID_HEADERS, STUCK};
-use crate::relay::rows::batch::OnRejected;
 use std::cell::{Cell, RefCell};
 use uuid::Uuid;
 

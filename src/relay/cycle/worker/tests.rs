@@ -1,13 +1,13 @@
 //! A worker with an outbox and a cluster that do as a test says.
 
 use super::*;
+use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
 use crate::relay::publisher::{Judged, Producer, Refusal, Report};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
-use crate::relay::rows::batch::OnRejected;
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
