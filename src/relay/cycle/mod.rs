@@ -2,11 +2,11 @@
 //!
 //! | Stage | File | What it does |
 //! |---|---|---|
-//! | claim | [`claim`] | locks lanes, and plans the read |
-//! | publish | [`publish`] | reads slice by slice, sends the rows, waits for the reports |
-//! | judge | [`judge`] | publishes rows that Kafka refused alone, in order |
-//! | settle | [`settle`] | records the outcome, and commits |
-//! | confirm | [`settle`] | raises the marks once the COMMIT is confirmed |
+//! | claim | `claim.rs` | locks lanes, and plans the read |
+//! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
+//! | judge | `judge.rs` | publishes rows that Kafka refused alone, in order |
+//! | settle | `settle.rs` | records the outcome, and commits |
+//! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
 //!
 //! While Kafka is waited for, `SELECT 1` every `takeover_timeout / 3` keeps the claim.
 //!

@@ -286,7 +286,7 @@ impl<P: Producer> Session<P> {
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unheard += 1;
-                batch.sent_off(index);
+                batch.in_flight(index);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }

@@ -110,7 +110,7 @@ impl<E: Event> Batch<E> {
     }
 
     /// Records that a row was sent.
-    pub fn sent_off(&mut self, index: usize) {
+    pub fn in_flight(&mut self, index: usize) {
         self.fates[index] = Fate::InFlight;
     }
 
