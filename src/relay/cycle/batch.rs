@@ -33,6 +33,7 @@ pub struct Batch<E> {
     bytes: usize,
     recovered: usize,
     hold_version: i64,
+    basis: i64,
     /// How many rows of each lane of the claim were asked for; of others, all.
     shares: Vec<usize>,
     end: End,
@@ -72,6 +73,7 @@ impl<E: Event> Batch<E> {
             bytes: 0,
             recovered: 0,
             hold_version: -1,
+            basis: -1,
             shares: Vec::new(),
             end: End::More,
         }
@@ -96,14 +98,20 @@ impl<E: Event> Batch<E> {
         from
     }
 
-    /// The read saw this set of holds.
-    pub fn saw_holds(&mut self, version: i64) {
-        self.hold_version = version;
+    /// The read saw this set of holds, and marks that are valid for this basis.
+    pub fn read_under(&mut self, hold_version: i64, basis: i64) {
+        self.hold_version = hold_version;
+        self.basis = basis;
     }
 
     /// The set of holds that the read saw; -1 if nothing was read.
     pub fn hold_version(&self) -> i64 {
         self.hold_version
+    }
+
+    /// What marks are valid for, as the read saw it; -1 if nothing was read.
+    pub fn basis(&self) -> i64 {
+        self.basis
     }
 
     /// Nothing more is read: what may lie behind is another batch's.
@@ -129,11 +137,6 @@ impl<E: Event> Batch<E> {
     /// Their size.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Where the read stands.
-    pub fn end(&self) -> End {
-        self.end
     }
 
     /// What became of a row.
