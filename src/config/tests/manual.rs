@@ -1,7 +1,7 @@
 //! `docs/configuration.md` says what the code does.
 
+use super::page::manual;
 use crate::config::catalogue::SETTINGS;
-use crate::config::manual;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
 

@@ -1,10 +1,10 @@
-//! `docs/configuration.md`, written from the catalogue.
+//! Writes `docs/configuration.md` from the catalogue.
 
 use std::time::Duration;
 
-use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
-use super::properties::{FILES, PROTECTED, SECRETS};
-use super::size::ByteSize;
+use crate::config::ByteSize;
+use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use crate::config::properties::{FILES, PROTECTED, SECRETS};
 
 const HEAD: &str = "\
 # Configuration
