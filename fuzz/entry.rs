@@ -2,7 +2,7 @@
 //! targets call them, and so does `tests/fuzzing.rs`, on the seeds and on what becomes of them by chance.
 
 use outbox_relay::config;
-use outbox_relay::kafka::{codes::CODES, failure, record};
+use outbox_relay::kafka::{codes::CODES, failure, properties, record};
 use outbox_relay::postgres::table::TableName;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;
@@ -18,7 +18,7 @@ const MARKED: &str = "Hunter2MarkedSecret";
 
 fn load(path: Option<&std::path::Path>, variables: &[(&str, &str)]) {
     let owned = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let shown = match config::load(path, owned) {
+    let shown = match config::load(path, owned, properties::check) {
         Ok(config) => format!("{config:?} {}", config.warnings),
         Err(findings) => findings.to_string(),
     };

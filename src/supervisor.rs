@@ -38,6 +38,9 @@ use tokio_postgres::Client;
 /// The checks only read the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A relay that starts waits no longer for Kafka.
+const KAFKA_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long a relay goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
@@ -45,6 +48,16 @@ pub enum Until {
     Asked,
     /// Until nothing is left that can be published.
     Drained,
+}
+
+/// What a relay needs before it can start.
+pub struct Ready {
+    /// The schema is valid.
+    pub facts: Facts,
+    /// The cluster to publish to.
+    pub kafka: KafkaCluster,
+    /// What [`reach_kafka`] has returned.
+    pub kafka_answers: bool,
 }
 
 /// How it ended.
@@ -128,21 +141,32 @@ pub fn longest_step(config: &Config) -> Duration {
     (connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 
+/// The cluster to publish to. Connects to nothing yet.
+pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, Failure> {
+    Ok(KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.counting_into(Arc::clone(stats)))
+}
+
+/// Opens the first producer before the relay reports that it is ready: this takes longer than publishing an event. Returns
+/// whether Kafka answered within a second.
+pub async fn reach_kafka(kafka: &KafkaCluster) -> bool {
+    matches!(timeout(KAFKA_WITHIN, kafka.probe()).await, Ok(Ok(())))
+}
+
 /// Relays until the end. `asked` completes when the relay is asked to end. What comes by `reloads` is the same
 /// configuration but for what [`Config::reloaded`] takes from another one.
 pub async fn run(
     config: &Config,
     database: Database,
-    facts: &Facts,
+    ready: Ready,
     stats: Arc<Stats>,
     until: Until,
     asked: impl Future<Output = ()>,
     mut reloads: watch::Receiver<Config>,
 ) -> End {
-    let relay = match relay(config, Arc::clone(&stats)) {
-        Ok(relay) => Rc::new(relay),
-        Err(error) => return End::Unavailable(error),
-    };
+    let Ready { facts, kafka, kafka_answers } = ready;
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    let template = config.outbox.topic.clone();
+    let relay = Rc::new(Relay::new(kafka, template, limits(config), marks, Arc::clone(&stats)));
     let table = config.outbox.table.clone();
     let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
     let statements = Rc::new(Statements::new(
@@ -153,11 +177,13 @@ pub async fn run(
         record_bytes_max,
     ));
 
-    if until == Until::Drained {
-        match relay.publisher.probe().await {
-            Ok(()) => relay.gate.open(),
-            Err(failure) => return End::Unavailable(format!("Kafka cannot be reached: {failure}")),
+    if until == Until::Drained && !kafka_answers {
+        if let Err(failure) = relay.publisher.probe().await {
+            return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
         }
+    }
+    if until == Until::Drained || kafka_answers {
+        relay.gate.open();
     }
     let mut background: JoinSet<&'static str> = JoinSet::new();
     let mut cycle: JoinSet<&'static str> = JoinSet::new();
@@ -286,14 +312,6 @@ async fn drained_end(
         Ok(waiting) => End::Drained(waiting),
         Err(fault) => End::Unavailable(fault.to_string()),
     }
-}
-
-fn relay(config: &Config, stats: Arc<Stats>) -> Result<Relay<KafkaCluster>, String> {
-    let publisher = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
-        .map_err(|failure| failure.to_string())?
-        .counting_into(Arc::clone(&stats));
-    let marks = Rc::new(RefCell::new(Marks::new()));
-    Ok(Relay::new(publisher, config.outbox.topic.clone(), limits(config), marks, stats))
 }
 
 /// What the configuration says of the bounds of a batch.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config;
+use outbox_relay::kafka::properties::check;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::cycle::claim::PostgresOutbox;
 use outbox_relay::postgres::cycle::event::OutboxRow;
@@ -33,7 +34,7 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    let config = config::load(None, settings.into_iter()).unwrap();
+    let config = config::load(None, settings.into_iter(), check).unwrap();
     let (table, sent) = (&config.outbox.table, config.outbox.on_sent);
     let statements = Statements::new(table, PayloadType::Json, sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();

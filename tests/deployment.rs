@@ -2,6 +2,7 @@
 //! are read as what they are, and no container is started.
 
 use outbox_relay::config::{self, catalogue};
+use outbox_relay::kafka::properties::check;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -90,7 +91,7 @@ fn the_configuration_in_the_configmap_loads_with_the_files_of_the_secret() {
     let path = folder.path().join("config.toml");
     fs::write(&path, manifests["configmap.yaml"]["data"]["config.toml"].as_str().unwrap()).unwrap();
     let config =
-        config::load(Some(&path), std::iter::empty()).unwrap_or_else(|findings| panic!("{findings}"));
+        config::load(Some(&path), std::iter::empty(), check).unwrap_or_else(|findings| panic!("{findings}"));
     // Probes and Prometheus come from other hosts, so the port is open to them; nothing else is to be thought over.
     let warnings = config.warnings.to_string();
     assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
@@ -178,7 +179,7 @@ fn compose_runs_what_the_program_understands() {
         let variables: BTreeMap<_, _> = variables.iter().map(text).collect();
         check_program(name, &variables, &texts(&service["command"]));
         let config =
-            config::load(None, variables.into_iter()).unwrap_or_else(|findings| panic!("{findings}"));
+            config::load(None, variables.into_iter(), check).unwrap_or_else(|findings| panic!("{findings}"));
         assert_eq!(u64::from(config.admin.listen.unwrap().port()), admin_port());
         assert_eq!(service["read_only"], true);
     }

@@ -1,4 +1,4 @@
-//! What the pages of docs/ tell people to type does what they say.
+//! The commands in README.md and in pages of docs/ do what the pages say.
 //!
 //! `sh` blocks are run by bash, `sql` blocks by psql, `toml NAME` blocks become files; a `text` block behind one is what it
 //! prints. `sh background` runs on to the end of the page. `sh elsewhere` cannot be run here: the list is below.
@@ -11,25 +11,30 @@ mod world;
 use page::{Block, Kind, read};
 use world::World;
 
+use crate::support::consumer;
 use crate::support::wait::wait_until;
 use std::time::Duration;
 
 /// The pages whose blocks are run, each by a test.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 8] = [
+    "../README.md",
     "getting-started.md",
     "concepts.md",
     "logs.md",
     "operating.md",
     "migrating-from-a-poller.md",
     "migrating-from-debezium.md",
+    "record-format.md",
 ];
 
 /// What cannot be run here, by its first line: packages, systemd, and somebody else's server.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 9] = [
+    "cargo build --release",
     "cargo build --release",
     "curl --fail --request DELETE http://connect.example:8083/connectors/outbox",
     "curl --fail --request PUT http://connect.example:8083/connectors/outbox/stop",
     "journalctl --unit outbox-relay --priority warning",
+    "make demo",
     "sudo apt install ./outbox-relay_0.1.0-1_amd64.deb",
     "sudo install -m 644 config.toml /etc/outbox-relay/config.toml",
     "sudo systemctl stop event-poller",
@@ -69,11 +74,31 @@ async fn getting_started() {
 }
 
 #[tokio::test]
-async fn concepts_logs_and_operating() {
+async fn readme_commands_publish_the_event_that_they_insert() {
+    const PAGE: &str = "../README.md";
+    let mut world = World::create(&[]).await;
+    world.with_database().await;
+    run(PAGE, &mut world).await;
+    let topic = world.here("events.order");
+    let mut records = Vec::new();
+    wait_until("the event arrives", Duration::from_secs(60), async || {
+        records = consumer::read_all_of(&world.cluster, std::slice::from_ref(&topic)).await;
+        !records.is_empty()
+    })
+    .await;
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].key.as_deref(), Some(&b"42"[..]));
+    assert_eq!(records[0].value.as_deref(), Some(&br#"{"total": 12}"#[..]));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn concepts_logs_operating_and_record_format() {
     let mut world = World::create(&[]).await;
     world.with_outbox().await;
     run("logs.md", &mut world).await;
     run("concepts.md", &mut world).await;
     run("operating.md", &mut world).await;
+    run("record-format.md", &mut world).await;
     world.end().await;
 }

@@ -14,7 +14,7 @@ mod dead_letters;
 mod deployment;
 mod docs;
 mod doctor;
-mod failures_page;
+mod error_codes_page;
 mod fuzzing;
 mod held_topics;
 mod huge_rows;

@@ -1,15 +1,25 @@
-//! Each promise in the README names what shows it, and what it names is there.
+//! Each guarantee in docs/guarantees.md names the tests that prove it, and those tests exist.
 
 use std::fs;
 use std::path::Path;
 
-/// A link in a cell of the table: its text without the backticks, and the file.
-fn links(row: &str) -> Vec<(&str, &str)> {
-    let text_and_rest = row.split("[`").skip(1).filter_map(|link| link.split_once("`]("));
-    text_and_rest.filter_map(|(text, rest)| Some((text, rest.split_once(')')?.0))).collect()
+/// The section of a guarantee, from its heading to the next one.
+fn section(page: &str, promise: u32) -> Option<&str> {
+    let (_, rest) = page.split_once(&format!("\n## P{promise}: "))?;
+    rest.split("\n## ").next()
 }
 
-/// Whether this file has what the link's text says: a test, or a target of make.
+/// The links with a code text: the text without its backticks, and the file relative to the repository.
+fn links(section: &str) -> Vec<(&str, String)> {
+    let text_and_rest = section.split("[`").skip(1).filter_map(|link| link.split_once("`]("));
+    let target = |rest: &str| {
+        let (target, _) = rest.split_once(')')?;
+        Some(target.strip_prefix("../").map_or_else(|| format!("docs/{target}"), str::to_owned))
+    };
+    text_and_rest.filter_map(|(text, rest)| Some((text, target(rest)?))).collect()
+}
+
+/// Whether this file has what the link's text names: a test, or a target of make.
 fn shows(root: &Path, text: &str, file: &str) -> bool {
     let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
     match (text.split_once("::"), text.strip_prefix("make ")) {
@@ -27,20 +37,29 @@ fn shows(root: &Path, text: &str, file: &str) -> bool {
 }
 
 #[test]
-fn every_promise_in_the_readme_names_tests_that_exist() {
+fn every_guarantee_names_tests_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/guarantees.md")).unwrap();
     for promise in 1..=6 {
-        let begins = format!("| **P{promise}**");
-        let row = readme.lines().find(|line| line.starts_with(&begins));
-        let row = row.unwrap_or_else(|| panic!("no row {begins}"));
-        let links = links(row);
+        let section = section(&page, promise).unwrap_or_else(|| panic!("no section P{promise}"));
+        let links = links(section);
         assert!(!links.is_empty(), "P{promise} names no test");
-        let unlinked = row.split('`').skip(1).step_by(2).filter(|code| code.contains("::"));
+        let unlinked = section.split('`').skip(1).step_by(2).filter(|code| code.contains("::"));
         let unlinked: Vec<&str> =
             unlinked.filter(|code| !links.iter().any(|(text, _)| text == code)).collect();
         assert!(unlinked.is_empty(), "P{promise} names these and links to no file: {unlinked:#?}");
         let missing: Vec<_> = links.iter().filter(|(text, file)| !shows(root, text, file)).collect();
-        assert!(missing.is_empty(), "P{promise} names what is not there: {missing:#?}");
+        assert!(missing.is_empty(), "P{promise} names what does not exist: {missing:#?}");
     }
+}
+
+#[test]
+fn the_readme_has_a_row_for_each_guarantee() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |page: &str| fs::read_to_string(root.join(page)).unwrap();
+    let (readme, page) = (read("README.md"), read("docs/guarantees.md"));
+    let rows = readme.split_once("\n## Guarantees\n").unwrap().1.split("\n## ").next().unwrap();
+    assert_eq!(rows.lines().filter(|line| line.starts_with("| **")).count(), 6, "{rows}");
+    assert!(rows.contains("(docs/guarantees.md)"), "{rows}");
+    assert_eq!(page.matches("\n## P").count(), 6);
 }

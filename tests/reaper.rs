@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config::{self, Config};
+use outbox_relay::kafka::properties::check;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::session::reaper_settings;
 use outbox_relay::postgres::cycle::lookout::PostgresLookout;
@@ -32,7 +33,7 @@ fn config(outbox: &Outbox) -> Config {
         ("OUTBOX__TABLE", "app.outbox".to_owned()),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value));
-    config::load(None, settings.into_iter()).unwrap()
+    config::load(None, settings.into_iter(), check).unwrap()
 }
 
 fn reaper(outbox: &Outbox) -> PostgresReaper {

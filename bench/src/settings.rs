@@ -6,6 +6,7 @@
 
 use super::error::BenchError;
 use outbox_relay::config::{self, Config};
+use outbox_relay::kafka::properties::check;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ impl Settings {
         let environment = config::environment()
             .filter(|(name, _)| !self.overrides.iter().any(|(known, _)| known == name))
             .chain(self.overrides.iter().cloned());
-        config::load(self.file.as_deref(), environment).map_err(|findings| {
+        config::load(self.file.as_deref(), environment, check).map_err(|findings| {
             BenchError::Configuration(format!("the configuration cannot be used\n{findings}"))
         })
     }

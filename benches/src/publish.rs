@@ -5,6 +5,7 @@ use crate::{Part, ROWS, runtime};
 use outbox_relay::config;
 use outbox_relay::kafka::cluster::KafkaCluster;
 use outbox_relay::kafka::producer::KafkaProducer;
+use outbox_relay::kafka::properties::check;
 use outbox_relay::kafka::record;
 use outbox_relay::postgres::cycle::event::OutboxRow;
 use outbox_relay::relay::cycle::partition;
@@ -67,7 +68,7 @@ impl Send {
             ("OUTBOX_RELAY__RELAY__BATCH_SIZE", "5000"),
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let config = config::load(None, settings.into_iter())
+        let config = config::load(None, settings.into_iter(), check)
             .unwrap_or_else(|findings| panic!("the settings do not fit: {findings}"));
         let producer = runtime.block_on(async {
             KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.connecting().await

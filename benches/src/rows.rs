@@ -125,6 +125,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 fn description() -> Vec<u8> {
     let columns = [
         Type::INT8, // the set of holds
+        Type::INT8, // the basis of the marks
         Type::INT8, // id
         Type::INT2, // lane
         Type::UUID,
@@ -159,7 +160,8 @@ fn data(id: i64, key: usize, headers: Headers) -> Vec<u8> {
             "\u{1}{{\"traceparent\": \"00-4bf92f3577b34da6a3ce929d{id:08x}-00f067aa0ba902b7-01\"}}"
         )),
     };
-    let columns: [Option<&[u8]>; 11] = [
+    let columns: [Option<&[u8]>; 12] = [
+        Some(&1_i64.to_be_bytes()),
         Some(&1_i64.to_be_bytes()),
         Some(&id.to_be_bytes()),
         Some(&lane.to_be_bytes()),

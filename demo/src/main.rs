@@ -21,6 +21,7 @@ use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::cli::{block_on, log, panic};
 use outbox_relay::config::{self, Config};
+use outbox_relay::kafka::properties::check;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::relay::health::stats::Stats;
 use play::Scene;
@@ -97,7 +98,7 @@ fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, 
         ("LOG__LEVEL", level),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value.to_owned()));
-    config::load(None, settings.into_iter())
+    config::load(None, settings.into_iter(), check)
         // The user gave an argument and knows of no variable.
         .map_err(|findings| {
             let findings = findings.to_string();

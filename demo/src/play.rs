@@ -13,9 +13,8 @@ use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::config::Config;
 use outbox_relay::postgres::connection::connect::Database;
-use outbox_relay::postgres::schema::check::Facts;
 use outbox_relay::relay::health::stats::Stats;
-use outbox_relay::supervisor::{self, End, StartError, Until};
+use outbox_relay::supervisor::{self, End, Ready, StartError, Until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -45,14 +44,17 @@ impl Scene<'_> {
             StartError::Unavailable(error) => Failed::Unavailable(anyhow!(error)),
             StartError::Unfit(error) => Failed::Configuration(anyhow!(error)),
         })?;
+        let stats = Arc::new(Stats::new());
+        let kafka = supervisor::kafka(self.config, &stats).map_err(|failure| anyhow!("{failure}"))?;
+        let kafka_answers = supervisor::reach_kafka(&kafka).await;
+        let ready = Ready { facts, kafka, kafka_answers };
         let ledger = SharedLedger::default();
         let reader = Reader::start(&self.broker.bootstrap_servers(), &order::TOPICS, ledger.clone())
             .map_err(|failure| anyhow!("{failure}"))?;
-        let stats = Arc::new(Stats::new());
 
         let config = self.config;
         let trading = self.trade(&ledger, &stats);
-        let relayed = relay_while(config, database, &facts, &stats, trading).await;
+        let relayed = relay_while(config, database, ready, &stats, trading).await;
         tokio::task::spawn_blocking(|| reader.finish()).await.context("reading to the end")?;
         relayed?;
         let unsure = ledger.lock().take_unsure();
@@ -120,14 +122,14 @@ impl Scene<'_> {
 async fn relay_while(
     config: &Config,
     database: Database,
-    facts: &Facts,
+    ready: Ready,
     stats: &Arc<Stats>,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let (done, asked) = oneshot::channel::<()>();
     let asked = async { _ = asked.await };
     let (_configs, reloads) = watch::channel(config.clone());
-    let relay = supervisor::run(config, database, facts, Arc::clone(stats), Until::Asked, asked, reloads);
+    let relay = supervisor::run(config, database, ready, Arc::clone(stats), Until::Asked, asked, reloads);
     let mut relay = Box::pin(relay);
     tokio::select! {
         end = &mut relay => return Err(anyhow!("the relay ended by itself: {end:?}")),

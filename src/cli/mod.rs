@@ -22,6 +22,7 @@ mod systemd;
 pub mod version;
 
 use crate::config::{self, Config, Findings};
+use crate::kafka::properties::check;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
 use std::path::PathBuf;
@@ -79,13 +80,13 @@ impl ConfigFile {
 
     /// Reads it, and shows its warnings.
     pub fn load(&self) -> Result<Config, Failed> {
-        loaded(config::load(self.config.as_deref(), config::environment()))
+        loaded(config::load(self.config.as_deref(), config::environment(), check))
     }
 
     /// The same for a command that asks the database only: whoever runs it may be kept from reading the secrets of
     /// Kafka.
     pub fn load_for_database(&self) -> Result<Config, Failed> {
-        loaded(config::load_for_database(self.config.as_deref(), config::environment()))
+        loaded(config::load_for_database(self.config.as_deref(), config::environment(), check))
     }
 }
 

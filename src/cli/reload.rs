@@ -4,6 +4,7 @@ use super::exit::Failed;
 use super::log::Filter;
 use super::systemd;
 use crate::config::{self, Change, Config, Effect, Findings};
+use crate::kafka::properties::check;
 use crate::relay::health::stats::Stats;
 use crate::supervisor;
 use std::path::PathBuf;
@@ -96,7 +97,7 @@ impl Reloading {
 /// Everything is checked that is checked at start; a secret's file, for instance, has to be there.
 async fn read(path: Option<PathBuf>) -> Result<Config, String> {
     let read = move || {
-        let config = config::load(path.as_deref(), config::environment())
+        let config = config::load(path.as_deref(), config::environment(), check)
             .map_err(|findings: Findings| findings.to_string())?;
         supervisor::check_kafka(&config)
             .map_err(|failure| format!("[kafka.properties] cannot be used: {failure}"))?;

@@ -7,9 +7,10 @@ use crate::admin::Listening;
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
 use crate::relay::cycle::backoff::Backoff;
+use crate::relay::failure::Failure;
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::Waiting;
-use crate::supervisor::{self, End, StartError, Until};
+use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
 use std::convert::Infallible;
 use std::pin::pin;
@@ -71,9 +72,7 @@ impl Run {
 
 async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Result<(), Failed> {
     let config = reloading.config().clone();
-    supervisor::check_kafka(&config).map_err(|failure| {
-        Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
-    })?;
+    supervisor::check_kafka(&config).map_err(|failure| unusable_kafka(&failure))?;
     let stats = Arc::new(Stats::new());
     let serving = open_admin(&config, once, &stats).await?;
     tokio::select! {
@@ -110,6 +109,10 @@ async fn open_admin(
     })
 }
 
+fn unusable_kafka(failure: &Failure) -> Failed {
+    Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
+}
+
 async fn start(
     reloading: &mut Reloading,
     once: bool,
@@ -119,18 +122,27 @@ async fn start(
     let config = reloading.config().clone();
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
-    let mut waiting = pin!(wait_for_schema(&config, &database, once, stats));
-    let facts = loop {
-        tokio::select! {
-            facts = &mut waiting => break facts?,
-            () = signals.next() => {
-                stats.stop();
-                systemd::stopping(stats, Duration::ZERO);
-                return Ok(());
-            }
-            () = reloading.asked() => {
-                if let Some(config) = reloading.reload(stats, false).await {
-                    database.reconfigure(&config.postgres);
+    let kafka = supervisor::kafka(&config, stats).map_err(|failure| unusable_kafka(&failure))?;
+    let ready = async {
+        tokio::try_join!(wait_for_schema(&config, &database, once, stats), async {
+            Ok(supervisor::reach_kafka(&kafka).await)
+        })
+    };
+    let (facts, kafka_answers) = {
+        let mut ready = pin!(ready);
+        loop {
+            tokio::select! {
+                ready = &mut ready => break ready?,
+                () = signals.next() => {
+                    stats.stop();
+                    systemd::stopping(stats, Duration::ZERO);
+                    return Ok(());
+                }
+                () = reloading.asked() => {
+                    if let Some(config) = reloading.reload(stats, false).await {
+                        database.reconfigure(&config.postgres);
+                        kafka.reconfigure(&config.kafka, &config.relay);
+                    }
                 }
             }
         }
@@ -148,8 +160,9 @@ async fn start(
     let (ask, asked) = oneshot::channel::<()>();
     let asked = async { _ = asked.await };
     let (configs, reloads) = watch::channel(config.clone());
+    let ready = Ready { facts, kafka, kafka_answers };
     let relaying =
-        supervisor::run(&config, database.clone(), &facts, Arc::clone(stats), until, asked, reloads);
+        supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, asked, reloads);
     let mut relaying = Box::pin(relaying);
     let end = loop {
         tokio::select! {

@@ -9,8 +9,8 @@ use super::catalogue::{self, Kind, SECTIONS, SETTINGS, Setting, VARIABLE_PREFIX}
 use super::findings::{Findings, Place, Problem};
 use super::lines::Lines;
 use super::nearest::nearest;
+use super::properties;
 use super::values::Raw;
-use crate::kafka::properties;
 
 /// A value with its place.
 #[derive(Clone, Debug)]

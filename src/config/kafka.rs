@@ -7,10 +7,10 @@ use super::entries::Entry;
 use super::findings::Problem;
 use super::nearest::nearest;
 use super::oauth::OAuth;
+use super::properties;
 use super::reader::Reader;
 use super::secret::{Secret, SecretSource};
 use super::values::Raw;
-use crate::kafka::properties;
 
 /// The mechanism that logs in with a token.
 pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
@@ -21,7 +21,7 @@ pub struct Kafka {
     /// The brokers to begin with, `host:port` separated by commas.
     pub bootstrap_servers: String,
     /// The properties that the user chose, by librdkafka's names; each was accepted by
-    /// [`properties::check`].
+    /// the [`PropertyCheck`](properties::PropertyCheck).
     pub properties: BTreeMap<String, Property>,
     /// Where tokens to log in with come from, with SASL OAUTHBEARER.
     pub oauth: Option<OAuth>,
@@ -178,10 +178,10 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
             return Ok((base.to_owned(), Property::Secret(source)));
         }
         let (source, secret) = reader.secret_file(name, &value)?;
-        accept(base, secret.expose())?;
+        accept(base, secret.expose(), reader)?;
         return Ok((base.to_owned(), Property::Secret(source)));
     }
-    accept(name, &value)?;
+    accept(name, &value, reader)?;
     if properties::is_secret(name) {
         return Ok((name.to_owned(), Property::Secret(SecretSource::Inline(Secret::new(value)))));
     }
@@ -192,8 +192,8 @@ fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Prope
     Ok((name.to_owned(), Property::Plain(value)))
 }
 
-fn accept(name: &str, value: &str) -> Result<(), Problem> {
-    properties::check(name, value).map_err(|reason| {
+fn accept(name: &str, value: &str, reader: &Reader) -> Result<(), Problem> {
+    (reader.check)(name, value).map_err(|reason| {
         let help = match nearest(name, properties::names()) {
             Some(near) if !properties::is_known(name) => format!("did you mean `{near}`?"),
             None if !properties::is_known(name) => {

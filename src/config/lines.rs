@@ -5,7 +5,7 @@ use std::path::Path;
 use super::catalogue::{SECTIONS, SETTINGS};
 use super::findings::Place;
 use super::nearest::nearest;
-use crate::kafka::properties;
+use super::properties;
 
 /// The configuration file, by line.
 pub(super) struct Lines<'a> {

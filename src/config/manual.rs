@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use super::properties::{FILES, PROTECTED, SECRETS};
 use super::size::ByteSize;
-use crate::kafka::properties::{FILES, PROTECTED, SECRETS};
 
 const HEAD: &str = "\
 # Configuration

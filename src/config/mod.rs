@@ -14,12 +14,14 @@ mod manual;
 mod nearest;
 mod oauth;
 mod postgres;
+pub mod properties;
 mod reader;
 mod reload;
 mod rules;
 mod secret;
 mod sections;
 mod size;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -36,10 +38,13 @@ pub use oauth::{ClientAuthentication, OAuth};
 pub use postgres::{Connection, ConnectionError, Postgres};
 pub use reload::{Change, Effect, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
-pub use sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
+pub use sections::{Admin, Log, LogFormat, OnRejected, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 pub use size::{BadSize, ByteSize};
+
+pub use table::{TableName, TableNameError, quote_identifier};
 pub use tls::{Tls, TlsMode, TlsVersion};
 
+use properties::PropertyCheck;
 use reader::Reader;
 use secret::Lookup;
 
@@ -75,13 +80,17 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 ///
 /// The environment is handed in ([`environment`] in the program); of it, the names that begin with
 /// `OUTBOX_RELAY__` and `CREDENTIALS_DIRECTORY` are read. Files of secrets and certificates are opened once, to see
-/// that they can be.
+/// that they can be. `check` judges the properties of librdkafka: `kafka::properties::check` in the program.
 ///
 /// # Errors
 ///
 /// Everything that is wrong, in the order of the file, warnings included.
-pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, Findings> {
-    load_for(Servers::Both, path, env)
+pub fn load(
+    path: Option<&Path>,
+    env: impl Iterator<Item = (String, String)>,
+    check: PropertyCheck,
+) -> Result<Config, Findings> {
+    load_for(Servers::Both, path, env, check)
 }
 
 /// The same for what asks the database only: files for Kafka are not opened. Whoever is on call may have none of the
@@ -93,8 +102,9 @@ pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) ->
 pub fn load_for_database(
     path: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
+    check: PropertyCheck,
 ) -> Result<Config, Findings> {
-    load_for(Servers::Postgres, path, env)
+    load_for(Servers::Postgres, path, env, check)
 }
 
 /// What is connected to.
@@ -108,6 +118,7 @@ fn load_for(
     servers: Servers,
     path: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
+    check: PropertyCheck,
 ) -> Result<Config, Findings> {
     let variables: Vec<_> = env.collect();
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
@@ -121,7 +132,8 @@ fn load_for(
         None => (entries::Entries::default(), true),
     };
     entries.override_with(entries::from_environment(variables, &mut findings));
-    let mut reader = Reader { entries, findings, lookup, file: path.map(Path::to_path_buf), whole, servers };
+    let mut reader =
+        Reader { entries, findings, lookup, file: path.map(Path::to_path_buf), whole, servers, check };
     reader.note_missing();
     let postgres = Postgres::from(&mut reader);
     let kafka = Kafka::from(&mut reader);

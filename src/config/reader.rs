@@ -7,6 +7,7 @@ use super::Servers;
 use super::catalogue::{self, Fallback, Kind, SETTINGS, Setting};
 use super::entries::Entries;
 use super::findings::{Findings, Place, Problem};
+use super::properties::PropertyCheck;
 use super::secret::{Lookup, Secret, SecretSource};
 use super::size::ByteSize;
 use super::values::{self, Raw, Value};
@@ -20,6 +21,7 @@ pub(super) struct Reader {
     pub(super) whole: bool,
     /// Files for others are not opened.
     pub(super) servers: Servers,
+    pub(super) check: PropertyCheck,
 }
 
 /// Names in the code must be names of the catalogue.

@@ -8,8 +8,7 @@ use pg_outbox::topic::TopicTemplate;
 use super::findings::Problem;
 use super::nearest::nearest;
 use super::reader::Reader;
-use super::sections::{Admin, Log, LogFormat, OnSent, OptionalHeader, Outbox, Reaper, Relay};
-use crate::relay::cycle::batch::OnRejected;
+use super::sections::{Admin, Log, LogFormat, OnRejected, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 
 /// Below this, an ordinary pause of the machine or of the network would cost a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);

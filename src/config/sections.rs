@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::size::ByteSize;
-use crate::postgres::table::TableName;
-use crate::relay::cycle::batch::OnRejected;
+use super::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 
 /// `[outbox]`: the table, and how its rows become records.
@@ -32,6 +31,16 @@ pub enum OnSent {
     Mark,
     /// The row is deleted.
     Delete,
+}
+
+/// What happens to a row that can never become a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnRejected {
+    /// It moves to the dead letters, and the rows behind it go on.
+    #[default]
+    DeadLetter,
+    /// It stays, and the rows of its key wait behind it until somebody decides.
+    BlockKey,
 }
 
 /// A header that records carry only on request, since each costs time.

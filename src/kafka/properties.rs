@@ -1,171 +1,10 @@
-//! Which properties of librdkafka a user may set, and why not the others.
+//! Asks librdkafka whether a property may be set.
 
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaConfRes;
 
-/// Properties that the guarantees rest on, or that another setting decides, each with the reason.
-pub const PROTECTED: &[(&str, &str)] = &[
-    ("acks", ACKS),
-    ("request.required.acks", ACKS),
-    ("enable.idempotence", "without it, the producer's own retries would reorder and repeat events"),
-    (
-        "enable.gapless.guarantee",
-        "a producer that goes on after a failed event would let later ones of its key pass it",
-    ),
-    ("max.in.flight", IN_FLIGHT),
-    ("max.in.flight.requests.per.connection", IN_FLIGHT),
-    ("retries", RETRIES),
-    ("message.send.max.retries", RETRIES),
-    ("message.timeout.ms", DEADLINE),
-    ("delivery.timeout.ms", DEADLINE),
-    ("queuing.strategy", "a queue that is not first in, first out reorders events"),
-    ("delivery.report.only.error", "an event is marked as sent only upon its own delivery report"),
-    ("partitioner", "a key must stay in the partition that Java clients choose for it (murmur2_random)"),
-    ("transactional.id", TRANSACTIONS),
-    ("transaction.timeout.ms", TRANSACTIONS),
-    (
-        "allow.auto.create.topics",
-        "a mistyped aggregate type must not create a topic; its events are held instead",
-    ),
-    (
-        "topic.metadata.propagation.max.ms",
-        "the relay decides how soon a missing topic is noticed, to hold its events",
-    ),
-    ("queue.buffering.max.messages", QUEUE),
-    ("queue.buffering.max.kbytes", QUEUE),
-    ("bootstrap.servers", BROKERS),
-    ("metadata.broker.list", BROKERS),
-    ("log_level", LOG),
-    ("log.queue", LOG),
-    ("enabled_events", "the relay reads the producer's events itself"),
-    ("plugin.library.paths", "foreign code inside of the producer could change what is sent"),
-    ("interceptors", "foreign code inside of the producer could change what is sent"),
-    (
-        "enable.sasl.oauthbearer.unsecure.jwt",
-        "a token that nobody has signed proves nothing; set [kafka.oauth] instead",
-    ),
-    ("https.ca.location", TOKEN_AUTHORITIES),
-    ("https.ca.pem", TOKEN_AUTHORITIES),
-    ("sasl.oauthbearer.method", TOKENS),
-    ("sasl.oauthbearer.config", TOKENS),
-    ("sasl.oauthbearer.client.id", TOKENS),
-    ("sasl.oauthbearer.client.secret", TOKENS),
-    ("sasl.oauthbearer.client.credentials.client.id", TOKENS),
-    ("sasl.oauthbearer.client.credentials.client.secret", TOKENS),
-    ("sasl.oauthbearer.token.endpoint.url", TOKENS),
-    ("sasl.oauthbearer.scope", TOKENS),
-    (
-        "sasl.oauthbearer.extensions",
-        "the relay's tokens go without extensions, which the client library does not pass on",
-    ),
-    ("sasl.oauthbearer.grant.type", GRANT),
-    ("sasl.oauthbearer.metadata.authentication.type", GRANT),
-    ("sasl.oauthbearer.assertion.algorithm", GRANT),
-    ("sasl.oauthbearer.assertion.claim.aud", GRANT),
-    ("sasl.oauthbearer.assertion.claim.exp.seconds", GRANT),
-    ("sasl.oauthbearer.assertion.claim.iss", GRANT),
-    ("sasl.oauthbearer.assertion.claim.jti.include", GRANT),
-    ("sasl.oauthbearer.assertion.claim.nbf.seconds", GRANT),
-    ("sasl.oauthbearer.assertion.claim.sub", GRANT),
-    ("sasl.oauthbearer.assertion.file", GRANT),
-    ("sasl.oauthbearer.assertion.jwt.template.file", GRANT),
-    ("sasl.oauthbearer.assertion.private.key.file", GRANT),
-    ("sasl.oauthbearer.assertion.private.key.passphrase", GRANT),
-    ("sasl.oauthbearer.assertion.private.key.pem", GRANT),
-    ("sasl.kerberos.keytab", KERBEROS),
-    ("sasl.kerberos.kinit.cmd", KERBEROS),
-    ("sasl.kerberos.min.time.before.relogin", KERBEROS),
-    ("sasl.kerberos.principal", KERBEROS),
-    ("sasl.kerberos.service.name", KERBEROS),
-];
-
-const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
-const IN_FLIGHT: &str = "the relay chooses how many requests may be under way without reordering";
-const RETRIES: &str = "the relay retries until publish_timeout; a limit of its own would give events up";
-const DEADLINE: &str = "a deadline inside of the producer leaves gaps; set [relay] publish_timeout instead";
-const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
-const QUEUE: &str =
-    "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";
-const BROKERS: &str = "set [kafka] bootstrap_servers instead";
-const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
-const TOKEN_AUTHORITIES: &str =
-    "it is for tokens, which the relay fetches itself; set [kafka.oauth] ca_location instead";
-const GRANT: &str =
-    "the relay gets its tokens by the client credentials grant alone; set [kafka.oauth] instead";
-const KERBEROS: &str = "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
-const LOG: &str = "set [log] level instead";
-
-/// Properties whose values must never be shown; each can be read from a file by its twin, `<name>_file`.
-pub const SECRETS: &[&str] = &[
-    "sasl.password",
-    "sasl.oauthbearer.client.secret",
-    "sasl.oauthbearer.client.credentials.client.secret",
-    "sasl.oauthbearer.config",
-    "sasl.oauthbearer.assertion.private.key.passphrase",
-    "sasl.oauthbearer.assertion.private.key.pem",
-    "ssl.key.password",
-    "ssl.key.pem",
-    "ssl.keystore.password",
-];
-
-/// Properties that name a file; relative names are looked up as those of secrets are.
-pub const FILES: &[&str] = &[
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.keystore.location",
-    "ssl.crl.location",
-];
-
-/// The properties of librdkafka 2.12 that concern a producer and can be written as text.
-const PRODUCER: &str = "
-    acks allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
-    batch.num.messages batch.size bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback
-    client.dns.lookup client.id compression.codec compression.level compression.type connections.max.idle.ms debug
-    delivery.report.only.error delivery.timeout.ms enable.gapless.guarantee enable.idempotence enable.metrics.push
-    enable.random.seed enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification enabled_events
-    https.ca.location https.ca.pem interceptors internal.termination.signal linger.ms log.connection.close log.queue
-    log.thread.name log_level max.in.flight max.in.flight.requests.per.connection message.copy.max.bytes
-    message.max.bytes message.send.max.retries message.timeout.ms metadata.broker.list metadata.max.age.ms
-    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy partitioner plugin.library.paths
-    queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
-    queue.buffering.max.ms queuing.strategy receive.message.max.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-    request.required.acks request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab
-    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name
-    sasl.mechanism sasl.mechanisms sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
-    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
-    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
-    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-    sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file
-    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
-    sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
-    sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.extensions
-    sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method
-    sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
-    socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails socket.nagle.disable
-    socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location
-    ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
-    ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password
-    ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list statistics.interval.ms
-    sticky.partitioning.linger.ms topic.blacklist topic.metadata.propagation.max.ms
-    topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
-    transaction.timeout.ms transactional.id";
-
-/// The names of all properties that a producer has.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    PRODUCER.split_whitespace()
-}
-
-/// Whether this is a property of a producer, protected or not.
-pub fn is_known(name: &str) -> bool {
-    names().any(|known| known == name)
-}
-
-/// Whether the value of this property must never be shown.
-pub fn is_secret(name: &str) -> bool {
-    SECRETS.contains(&name)
-}
+use crate::config::properties::{PROTECTED, is_known, is_secret};
 
 /// Whether this property may be set to this value.
 ///
@@ -192,6 +31,7 @@ pub fn check(name: &str, value: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::properties::{FILES, SECRETS, names};
 
     #[test]
     fn every_listed_name_is_one_of_librdkafka() {

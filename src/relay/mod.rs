@@ -350,23 +350,8 @@ impl<P> Relay<P> {
         );
     }
 
-    /// The relay ends: says what it has only counted so far.
+    /// The relay ends: reports what it has only counted so far.
     pub fn ends(&self) {
-        self.say_ended(self.rejections.all());
-    }
-
-    /// Says which faults of rows are over.
-    fn say_ended(&self, ended: Vec<health::rejections::Ended>) {
-        for health::rejections::Ended { topic, reason, rows, lasted } in ended {
-            let seconds = lasted.as_secs_f64();
-            let topic = (!topic.is_empty()).then_some(topic);
-            tracing::info!(
-                topic,
-                reason,
-                seconds,
-                events = rows,
-                "no more events are refused for this reason"
-            );
-        }
+        self.rejections.report_all();
     }
 }

@@ -1,7 +1,7 @@
 //! The words for what went wrong with Kafka, each with what it means and what a person does about it.
 //!
 //! A reason has one kind, and the kind alone decides what the relay does. Which error code has which reason is in
-//! `kafka/codes.rs`; `docs/failures.md` shows both tables.
+//! `kafka/codes.rs`; `docs/error-codes.md` shows both tables.
 
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 

@@ -95,7 +95,7 @@ pub struct Verdict {
     pub dead_lettered: usize,
     /// Dead letters that were no poison, or lie there twice.
     pub innocent: Found,
-    /// Dead letters of which Kafka has a record all the same. The README names this; it breaks no promise.
+    /// Dead letters of which Kafka has a record. docs/guarantees.md allows this, so it breaks no guarantee.
     pub dead_and_stored: Found,
 }
 

@@ -50,7 +50,8 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
         let text = inside.join("\n");
         match (info, blocks.last_mut()) {
             ("text", Some(before)) if nothing_since => before.prints = Some(text),
-            ("text", _) => {}
+            // The examples of pg-outbox compile Rust; here it is only shown.
+            ("text" | "rust", _) => {}
             _ => {
                 let kind =
                     kind(info).unwrap_or_else(|| panic!("docs/{page}:{}: {info:?} is no fence", at + 1));

@@ -145,10 +145,17 @@ impl World {
         topic
     }
 
+    /// What a page takes for granted: a database `app`.
+    pub async fn with_database(&mut self) {
+        let text = "psql postgres -c 'CREATE DATABASE app'".to_owned();
+        let block = Block { line: 0, kind: Kind::Shell, text, prints: None };
+        self.run("what a page takes for granted", &block).await;
+    }
+
     /// What a page takes for granted: a database `app` with an outbox, its roles, and a configuration.
     pub async fn with_outbox(&mut self) {
-        let text = "psql postgres -c 'CREATE DATABASE app'\n\
-                    printf '[postgres]\\nurl = \"postgres://outbox_relay@localhost/app\"\\n[kafka]\\nbootstrap_servers = \
+        self.with_database().await;
+        let text = "printf '[postgres]\\nurl = \"postgres://outbox_relay@localhost/app\"\\n[kafka]\\nbootstrap_servers = \
                     \"localhost:9092\"\\n[outbox]\\ntopic = \"events.{aggregate_type}\"\\n' > config.toml\n\
                     OUTBOX_RELAY__POSTGRES__URL=postgres://postgres@localhost/app outbox-relay migrate --config config.toml\n\
                     outbox-relay migrate --config config.toml --print-roles | psql -q -v ON_ERROR_STOP=1";

@@ -10,7 +10,7 @@ use crate::support::wait::wait_until;
 use crate::support::writers::{self, Load, Writers};
 use crate::world::{self, STALLED, WORKERS};
 
-/// What README.md says.
+/// As docs/guarantees.md states.
 const CONNECTIONS_BESIDE_WORKERS: i64 = 5;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(3);
 /// After the timeout, reports of what is on its way are waited for, 2 s at most, and the rest is settled.

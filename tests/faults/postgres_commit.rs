@@ -12,7 +12,7 @@ async fn lost(test: &str, at: At) {
     let writers = world::under_load(&outbox).await;
     let url = outbox.relay_url();
     let proxy = PostgresProxy::to(url.split(['@', '/']).nth(3).unwrap()).await;
-    let relay = world::relay(&outbox).set("postgres", "url", proxy.url(&url)).start().await;
+    let relay = world::patient_with_kafka(&outbox).set("postgres", "url", proxy.url(&url)).start().await;
     for _ in 0..TIMES {
         proxy.on(at, Act::Cut).await.unwrap();
         outbox.wait_until_settled(1, STALLED).await;

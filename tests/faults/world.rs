@@ -55,6 +55,12 @@ pub fn relay(outbox: &Outbox) -> Relay {
         .set("admin", "listen", "127.0.0.1:0")
 }
 
+/// A relay for tests that count duplicates while Kafka works: a broker that is slow because the machine is busy is not
+/// mistaken for one that is stuck.
+pub fn patient_with_kafka(outbox: &Outbox) -> Relay {
+    relay(outbox).set("relay", "publish_timeout", "3min")
+}
+
 /// Waits until rows are settled again, and says how long that took.
 pub async fn resumed(outbox: &Outbox, what: &str, since: Instant) -> Duration {
     outbox.wait_until_settled(1, STALLED).await;

@@ -4,6 +4,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use humantime::format_duration;
 use outbox_relay::config::ByteSize;
 use outbox_relay::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use outbox_relay::kafka::properties::check;
 
 use super::MANUAL;
 use super::commands::{list, section, source, verbatim, with_empty_date};
@@ -100,6 +101,7 @@ fn the_example_of_the_manual_is_a_configuration() {
     for (name, secret) in [("postgres-url", "postgres://relay@localhost/app"), ("kafka-password", "secret")] {
         std::fs::write(folder.path().join(name), secret).unwrap();
     }
-    let config = outbox_relay::config::load(Some(&folder.path().join("config.toml")), std::iter::empty());
+    let config =
+        outbox_relay::config::load(Some(&folder.path().join("config.toml")), std::iter::empty(), check);
     assert!(config.unwrap_or_else(|findings| panic!("{findings}")).warnings.is_empty());
 }

@@ -39,7 +39,7 @@ fn every_alert_has_its_section_and_every_section_its_alert() {
 }
 
 #[test]
-fn every_section_has_a_symptom_three_checks_with_commands_and_a_cure() {
+fn every_section_has_a_symptom_three_checks_with_commands_and_a_fix() {
     for (title, text) in sections() {
         let mut rest = text.as_str();
         for part in [
@@ -51,7 +51,7 @@ fn every_section_has_a_symptom_three_checks_with_commands_and_a_cure() {
             "```sh\n",
             "\n3. ",
             "```sh\n",
-            "**Cure.** ",
+            "**Fix.** ",
         ] {
             let found = rest
                 .find(part)

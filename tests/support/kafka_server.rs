@@ -359,6 +359,10 @@ fn java(heap: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", &java]);
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", &format!("-Xmx{heap}")]);
+    // Without the archive a start takes twice as long.
+    if let Ok(classes) = std::env::var("OUTBOX_RELAY_TEST_KAFKA_CLASSES") {
+        command.arg(format!("-XX:SharedArchiveFile={classes}"));
+    }
     command.args(["-cp", &format!("{lib}/*")]);
     command
 }

@@ -188,7 +188,7 @@ catalogue! {
             "Producers that were replaced after a failure",
             "an increase for minutes: the failure lasts";
         KAFKA_FAILURES = Counter "outbox_relay_kafka_failures_total" ["reason"],
-            "Producers that were replaced after a failure, by its reason as in docs/failures.md",
+            "Producers that were replaced after a failure, by its reason as in docs/error-codes.md",
             "an increase for minutes";
         POSTGRES_FAULTS = Counter "outbox_relay_postgres_faults_total" [],
             "Claims that a fault of Postgres ended; their rows are claimed again",

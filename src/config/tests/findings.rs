@@ -2,6 +2,7 @@
 
 use super::{Case, LEAST, with};
 use crate::config::Severity;
+use crate::kafka::properties::check;
 
 #[test]
 fn the_least_configuration_loads_with_the_defaults() {
@@ -20,7 +21,8 @@ fn the_least_configuration_loads_with_the_defaults() {
 #[test]
 fn a_missing_file_says_what_to_do() {
     let case = Case::without_file();
-    let findings = crate::config::load(Some(&case.path("absent.toml")), std::iter::empty()).unwrap_err();
+    let findings =
+        crate::config::load(Some(&case.path("absent.toml")), std::iter::empty(), check).unwrap_err();
     assert_eq!(findings.len(), 1, "{findings}");
     let text = findings.to_string();
     assert!(text.contains("absent.toml: the file cannot be read: No such file"), "{text}");
@@ -30,7 +32,7 @@ fn a_missing_file_says_what_to_do() {
 #[test]
 fn a_folder_in_the_place_of_the_file_is_a_finding() {
     let case = Case::without_file();
-    let findings = crate::config::load(Some(case.folder.path()), std::iter::empty()).unwrap_err();
+    let findings = crate::config::load(Some(case.folder.path()), std::iter::empty(), check).unwrap_err();
     assert!(findings.to_string().contains("the file cannot be read: Is a directory"), "{findings}");
 }
 

@@ -10,10 +10,12 @@ mod manual;
 mod oauth;
 mod reload;
 mod secrets;
+mod table;
 
 use std::path::PathBuf;
 
 use super::{Config, Findings, load};
+use crate::kafka::properties::check;
 
 /// The least that a configuration must say.
 const LEAST: &str =
@@ -61,7 +63,7 @@ impl Case {
 
     fn load(&self) -> Result<Config, Findings> {
         let path = self.path("config.toml");
-        load(self.has_file.then_some(path.as_path()), self.environment.clone().into_iter())
+        load(self.has_file.then_some(path.as_path()), self.environment.clone().into_iter(), check)
     }
 
     /// Every finding as a person sees it, with the case's folder left out.

@@ -3,6 +3,7 @@
 use super::{Case, LEAST, with};
 use crate::config::secret::Lookup;
 use crate::config::{Property, SecretSource};
+use crate::kafka::properties::check;
 
 const MARK: &str = "hunter2";
 
@@ -63,12 +64,15 @@ fn what_asks_the_database_only_opens_no_file_for_kafka() {
     for settings in [kafka, oauth] {
         let case = with(settings);
         let path = case.path("config.toml");
-        assert!(crate::config::load_for_database(Some(&path), std::iter::empty()).is_ok(), "{settings}");
+        assert!(
+            crate::config::load_for_database(Some(&path), std::iter::empty(), check).is_ok(),
+            "{settings}"
+        );
         assert_eq!(case.findings().len(), 2, "{settings}");
     }
     let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]"));
     assert!(
-        crate::config::load_for_database(Some(&case.path("config.toml")), std::iter::empty()).is_err(),
+        crate::config::load_for_database(Some(&case.path("config.toml")), std::iter::empty(), check).is_err(),
         "what it needs itself it opens"
     );
 }

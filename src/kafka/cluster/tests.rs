@@ -1,6 +1,7 @@
 //! Against librdkafka's mock of a cluster, which fails as it is told to.
 
 use super::*;
+use crate::kafka::properties::check;
 use crate::relay::event::fixture::Row;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -20,7 +21,7 @@ fn cluster(mock: &Mock) -> KafkaCluster {
         ("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS", mock.bootstrap_servers()),
     ];
     let settings = settings.map(|(name, value)| (name.to_owned(), value));
-    let config = config::load(None, settings.into_iter()).unwrap();
+    let config = config::load(None, settings.into_iter(), check).unwrap();
     KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).unwrap()
 }
 
@@ -87,6 +88,7 @@ async fn the_producer_of_a_probe_becomes_the_next_session_unless_the_settings_ch
         [("OUTBOX_RELAY__POSTGRES__URL".to_owned(), "postgres://relay@127.0.0.1/none".to_owned())]
             .into_iter()
             .chain([("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS".to_owned(), mock.bootstrap_servers())]),
+        check,
     )
     .unwrap()
     .relay;

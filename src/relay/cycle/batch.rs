@@ -1,5 +1,6 @@
 //! One batch: the rows of a claim, and what became of each of them.
 
+pub use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::lane::{LANES, Lane};
@@ -21,16 +22,6 @@ pub enum Fate {
     Suspect,
 }
 
-/// What happens to a row that can never become a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnRejected {
-    /// It moves to the dead letters, and the rows behind it go on.
-    #[default]
-    DeadLetter,
-    /// It stays, and the rows of its key wait behind it until somebody decides.
-    BlockKey,
-}
-
 /// The rows of one claim, lane by lane, by id inside a lane.
 pub struct Batch<E> {
     rows: Vec<E>,
@@ -42,6 +33,7 @@ pub struct Batch<E> {
     bytes: usize,
     recovered: usize,
     hold_version: i64,
+    basis: i64,
     /// How many rows of each lane of the claim were asked for; of others, all.
     shares: Vec<usize>,
     end: End,
@@ -81,6 +73,7 @@ impl<E: Event> Batch<E> {
             bytes: 0,
             recovered: 0,
             hold_version: -1,
+            basis: -1,
             shares: Vec::new(),
             end: End::More,
         }
@@ -105,14 +98,20 @@ impl<E: Event> Batch<E> {
         from
     }
 
-    /// The read saw this set of holds.
-    pub fn saw_holds(&mut self, version: i64) {
-        self.hold_version = version;
+    /// The read saw this set of holds, and marks that are valid for this basis.
+    pub fn read_under(&mut self, hold_version: i64, basis: i64) {
+        self.hold_version = hold_version;
+        self.basis = basis;
     }
 
     /// The set of holds that the read saw; -1 if nothing was read.
     pub fn hold_version(&self) -> i64 {
         self.hold_version
+    }
+
+    /// What marks are valid for, as the read saw it; -1 if nothing was read.
+    pub fn basis(&self) -> i64 {
+        self.basis
     }
 
     /// Nothing more is read: what may lie behind is another batch's.
@@ -138,11 +137,6 @@ impl<E: Event> Batch<E> {
     /// Their size.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Where the read stands.
-    pub fn end(&self) -> End {
-        self.end
     }
 
     /// What became of a row.

@@ -11,13 +11,14 @@
 
 use crate::relay::Relay;
 use crate::relay::cycle::batch::{Batch, Fate, OnRejected, Reach};
+use crate::relay::cycle::claim::PlannedRead;
 use crate::relay::cycle::width::Width;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::board::{Again, Board};
-use crate::relay::outbox::{Claim, End, Head, Read, Slice};
+use crate::relay::outbox::{Claim, End, Head};
 use crate::relay::reason::UNREADABLE_ROW;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -223,16 +224,17 @@ fn give_back_in_front(board: &Board, lanes: &[Lane]) {
 }
 
 /// Looks at the first row of the lane without its contents. If Postgres refuses to read it whole, it is all that the batch
-/// holds, with the verdict. Returns the versions that the look saw.
-pub async fn look_at_first<C: Claim, P>(
+/// holds, with the verdict.
+pub(super) async fn look_at_first<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,
-    read: &Read,
-    epoch: u64,
+    planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
-) -> Result<Slice, Fault> {
-    let Head { hold_version, basis, row, refusal } = claim.head(read).await?;
-    batch.saw_holds(hold_version);
+) -> Result<(), Fault> {
+    let epoch = planned.start.epoch();
+    batch.ask(&planned.read.shares);
+    let Head { hold_version, basis, row, refusal } = claim.head(&planned.read).await?;
+    batch.read_under(hold_version, basis);
     relay.marks.borrow_mut().saw_basis(epoch, basis);
     match (row, refusal) {
         (None, _) => _ = batch.grown(End::Complete),
@@ -250,7 +252,7 @@ pub async fn look_at_first<C: Claim, P>(
             }
         }
     }
-    Ok(Slice { hold_version, basis, end: batch.end() })
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::backoff::Backoff;
 use crate::relay::cycle::batch::Reach;
+use crate::relay::cycle::narrow::Before;
 use crate::relay::cycle::session::Session;
 use crate::relay::cycle::{self, Cycle};
-use crate::relay::failure::{Failure, FailureKind, FaultKind};
+use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::board::Again;
@@ -30,30 +31,13 @@ pub async fn work<O: Outbox, P: Publisher>(
 ) {
     let mut worker = Worker {
         number,
-        session: None,
         renewals: relay.renewals.get(),
         backoff: Backoff::new(RETRY_FIRST, RETRY_MOST, random),
         relay: &relay,
     };
     relay.stats.workers.inc();
-    while let Some(mut session) = worker.session().await {
-        let Some(lanes) = relay.board.take().await else {
-            session.abandon();
-            break;
-        };
-        let waits = if !relay.gate.is_open() {
-            relay.board.give_back(&lanes, &[]);
-            false
-        } else if worker.is_outdated() {
-            relay.board.give_back(&lanes, &[]);
-            relay.board.put_up(lanes);
-            false
-        } else {
-            let lanes = relay.narrowing.first_of(&relay.board, lanes);
-            worker.cycle(&mut outbox, &mut session, &lanes).await
-        };
-        worker.keep(session);
-        if waits {
+    while let Some(session) = worker.open_session().await {
+        if worker.use_session(&mut outbox, session).await {
             sleep(worker.backoff.next_wait()).await;
         }
     }
@@ -62,30 +46,20 @@ pub async fn work<O: Outbox, P: Publisher>(
 struct Worker<'a, P: Publisher> {
     relay: &'a Relay<P>,
     number: usize,
-    /// Open, and idle.
-    session: Option<Session<P::Producer>>,
     /// How often the sessions were to be renewed when this one was opened.
     renewals: u64,
     backoff: Backoff,
 }
 
 impl<P: Publisher> Worker<'_, P> {
-    /// A session to work with, as soon as the gate is open. It is opened before lanes are claimed: that takes time and
-    /// may fail, and meanwhile the lanes are free for others. `None` once the relay stops.
-    async fn session(&mut self) -> Option<Session<P::Producer>> {
+    /// Opens a session as soon as the gate is open. It is opened before lanes are claimed: that takes time and may fail, and
+    /// meanwhile the lanes are free for others. `None` once the relay stops.
+    async fn open_session(&mut self) -> Option<Session<P::Producer>> {
         let relay = self.relay;
         while !relay.board.is_stopped() {
-            if self.is_outdated()
-                && let Some(session) = self.session.take()
-            {
-                session.abandon();
-            }
             if !relay.gate.is_open() {
                 wait_for_gate(relay).await;
                 continue;
-            }
-            if let Some(session) = self.session.take() {
-                return Some(session);
             }
             self.renewals = relay.renewals.get();
             let opening = async {
@@ -95,27 +69,46 @@ impl<P: Publisher> Worker<'_, P> {
                     opened = open(relay) => Some(opened),
                 }
             };
-            match relay.stats.progress.of(self.number, opening).await {
-                None => return None,
-                Some(Ok(producer)) => return Some(Session::new(producer)),
-                Some(Err(failure)) => {
+            match relay.stats.progress.of(self.number, opening).await? {
+                Ok(producer) => return Some(Session::new(producer)),
+                Err(failure) => {
                     failed(relay, &failure, 0, self.backoff.attempts());
                     sleep(self.backoff.next_wait()).await;
                 }
             }
         }
-        if let Some(session) = self.session.take() {
-            session.abandon();
-        }
         None
     }
 
-    /// Keeps the session for the next cycle, unless it has failed.
-    fn keep(&mut self, session: Session<P::Producer>) {
-        match session.failure() {
-            None => self.session = Some(session),
-            Some(_) => session.abandon(),
+    /// Runs cycles on this session until it fails or has to be renewed, or the relay stops. True if the worker should wait a
+    /// little before it opens the next one.
+    async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
+        let waits = loop {
+            if !self.may_use_session().await {
+                break false;
+            }
+            let Some(lanes) = self.relay.board.take().await else { break false };
+            let waits = self.work_on(outbox, &mut session, lanes).await;
+            if session.failure().is_some() {
+                break waits;
+            }
+            if waits {
+                sleep(self.backoff.next_wait()).await;
+            }
+        };
+        session.abandon();
+        waits
+    }
+
+    /// Waits until the gate is open. False if the session has to be renewed, or the relay stops.
+    async fn may_use_session(&self) -> bool {
+        while !self.relay.board.is_stopped() && !self.is_outdated() {
+            if self.relay.gate.is_open() {
+                return true;
+            }
+            wait_for_gate(self.relay).await;
         }
+        false
     }
 
     /// The settings or secrets of its session are not those of now.
@@ -123,66 +116,91 @@ impl<P: Publisher> Worker<'_, P> {
         self.renewals != self.relay.renewals.get()
     }
 
-    /// Runs a cycle. True if the next one should wait a little.
-    async fn cycle<O: Outbox>(
+    /// Runs a cycle over some of these lanes, and gives back the others. True if the next cycle should wait a little.
+    async fn work_on<O: Outbox>(
         &mut self,
         outbox: &mut O,
         session: &mut Session<P::Producer>,
-        lanes: &[Lane],
+        lanes: Vec<Lane>,
     ) -> bool {
-        let (relay, number) = (self.relay, self.number);
-        let before = relay.narrowing.before(lanes);
+        let relay = self.relay;
+        // The gate may have closed, or the settings changed, while there was no work.
+        if !relay.gate.is_open() {
+            relay.board.give_back(&lanes, &[]);
+            return false;
+        }
+        if self.is_outdated() {
+            relay.board.give_back(&lanes, &[]);
+            relay.board.put_up(lanes);
+            return false;
+        }
+        let lanes = relay.narrowing.first_of(&relay.board, lanes);
+        let before = relay.narrowing.before(&lanes);
         let begun = Instant::now();
-        // A settlement of these lanes has failed: perhaps it met somebody else's lock, which the next one, whoever's it
-        // is, goes round instead of waiting for it too.
+        match self.cycle(outbox, session, &lanes).await {
+            Ok(cycle) => self.settled(&lanes, &cycle, begun.elapsed()),
+            Err(fault) => self.not_settled(&lanes, &before, &fault),
+        }
+    }
+
+    async fn cycle<O: Outbox>(
+        &self,
+        outbox: &mut O,
+        session: &mut Session<P::Producer>,
+        lanes: &[Lane],
+    ) -> Result<Cycle, Fault> {
+        let relay = self.relay;
+        // A settlement of these lanes has failed, perhaps at a lock of another session. The next settlement skips locked rows
+        // instead of waiting for them too.
         let skip_locked = relay.acknowledged.borrow().has_any_of(lanes);
         relay.stats.workers_busy.inc();
         relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
         let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
-        let done = relay.stats.progress.of(number, cycle).await;
+        let done = relay.stats.progress.of(self.number, cycle).await;
         relay.stats.lanes_in_hand.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();
         relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
-        match done {
-            Ok(cycle) => {
-                relay.postgres_worked(number);
-                if cycle.locked_out {
-                    relay.locks.failed(
-                        number,
-                        &"rows that were sent cannot be recorded as sent",
-                        LOCKS_ADVICE,
-                    );
-                } else {
-                    relay.locks.worked(number);
-                }
-                count(&relay.stats, &cycle, begun.elapsed());
-                give_back(relay, lanes, &cycle);
-                if !cycle.locked_out {
-                    relay.narrowing.settled(&relay.board, &cycle.reach);
-                }
-                // It settled nothing but rows of earlier batches, some of which another session keeps locked.
-                let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
-                let waits = after_cycle(relay, &cycle, self.backoff.attempts()) || locked_out;
-                if !waits {
-                    self.backoff.reset();
-                }
-                waits
-            }
-            Err(fault) => {
-                relay.stats.postgres_faults.inc();
-                if relay.narrowing.takes(&relay.board, lanes, &before, &fault) {
-                    return false;
-                }
-                relay.board.give_back(lanes, &[]);
-                match fault.kind {
-                    FaultKind::Contended => relay.locks.failed(number, &fault, LOCKS_ADVICE),
-                    FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
-                        relay.postgres_failed(number, &fault);
-                    }
-                }
-                true
+        done
+    }
+
+    /// The COMMIT of a cycle is confirmed. True if the next cycle should wait a little.
+    fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
+        let (relay, number) = (self.relay, self.number);
+        relay.postgres_worked(number);
+        if cycle.locked_out {
+            relay.locks.failed(number, &"rows that were sent cannot be recorded as sent", LOCKS_ADVICE);
+        } else {
+            relay.locks.worked(number);
+        }
+        count(&relay.stats, cycle, took);
+        give_back(relay, lanes, cycle);
+        if !cycle.locked_out {
+            relay.narrowing.settled(&relay.board, &cycle.reach);
+        }
+        // It settled only rows of earlier batches, some of which another session keeps locked.
+        let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
+        let waits = after_cycle(relay, cycle, self.backoff.attempts()) || locked_out;
+        if !waits {
+            self.backoff.reset();
+        }
+        waits
+    }
+
+    /// A fault ended a cycle. True if the next cycle should wait a little.
+    fn not_settled(&self, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+        let relay = self.relay;
+        relay.stats.postgres_faults.inc();
+        if relay.narrowing.takes(&relay.board, lanes, before, fault) {
+            return false;
+        }
+        relay.board.give_back(lanes, &[]);
+        match fault.kind {
+            FaultKind::Contended => relay.locks.failed(self.number, fault, LOCKS_ADVICE),
+            FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
+                relay.postgres_failed(self.number, fault);
             }
         }
+        true
     }
 }
 

@@ -1,9 +1,9 @@
 //! A fault that lasts is one line when it begins and one when it ends.
 
+use crate::relay::health::episodes::Episode;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Who has not been failed for so long, and has nothing to do, is not failed any more: longer than any backoff.
 const QUIET: Duration = Duration::from_secs(5);
@@ -17,9 +17,7 @@ pub struct Outage {
 }
 
 struct Now {
-    since: Instant,
-    latest: Instant,
-    times: u64,
+    episode: Episode,
     said: bool,
     /// It is over when it works for all of these again.
     parties: HashSet<usize>,
@@ -39,17 +37,19 @@ impl Outage {
     /// It failed this party. Said once, with what to do about it.
     pub fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
         let mut now = self.now.borrow_mut();
-        // One of which nothing was said, and that has not come again for long, is none any more.
-        if now.as_ref().is_some_and(|now| !now.said && now.latest.elapsed() > QUIET) {
+        // A short one that was not reported, and has not occurred again for long, is over.
+        if now.as_ref().is_some_and(|now| !now.said && now.episode.quiet() > QUIET) {
             *now = None;
         }
-        let at = Instant::now();
-        let begun = || Now { since: at, latest: at, times: 0, said: false, parties: HashSet::new() };
-        let now = now.get_or_insert_with(begun);
-        now.latest = at;
-        now.times += 1;
+        let now = match now.as_mut() {
+            Some(now) => {
+                now.episode.again();
+                now
+            }
+            None => now.insert(Now { episode: Episode::begin(), said: false, parties: HashSet::new() }),
+        };
         now.parties.insert(party);
-        if now.said || now.since.elapsed() < self.patience {
+        if now.said || now.episode.age() < self.patience {
             tracing::debug!("{} still fails: {error}", self.what);
         } else {
             now.said = true;
@@ -70,12 +70,12 @@ impl Outage {
     fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
         let mut current = self.now.borrow_mut();
         let Some(now) = current.as_mut() else { return };
-        let quiet = now.latest.elapsed();
+        let quiet = now.episode.quiet();
         now.parties.retain(|party| !forgets(*party, quiet));
         if now.parties.is_empty() {
-            let seconds = now.since.elapsed().as_secs_f64();
+            let seconds = now.episode.age().as_secs_f64();
             if now.said {
-                tracing::info!(seconds, failed_attempts = now.times, "{} works again", self.what);
+                tracing::info!(seconds, failed_attempts = now.episode.times, "{} works again", self.what);
             }
             *current = None;
         }
@@ -83,7 +83,7 @@ impl Outage {
 
     /// For how long it has failed.
     pub fn lasts(&self) -> Option<Duration> {
-        self.now.borrow().as_ref().map(|now| now.since.elapsed())
+        self.now.borrow().as_ref().map(|now| now.episode.age())
     }
 }
 

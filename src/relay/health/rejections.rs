@@ -1,74 +1,62 @@
-//! Rows that can never become a record may come by the thousand: the first of a run is said, and when the run has ended,
+//! Rows that can never become a record may come by the thousand: the first of a run is reported, and when the run has ended,
 //! how many there were. Each of them is in the database.
 
+use crate::relay::health::episodes::{Episode, Episodes};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A run is over when none came for so long.
 const QUIET: Duration = Duration::from_secs(60);
-/// So many topics are told apart; those of all others are one run for each reason.
+/// So many topics are distinguished; those of all others are one run for each reason.
 const TOPICS_MAX: usize = 100;
 
-/// The runs under way, by topic and reason.
+/// A topic, or an empty name that stands for several, and why its rows are rejected.
+type Run = (String, &'static str);
+
+/// The runs under way.
 #[derive(Default)]
-pub struct Rejections(RefCell<HashMap<(String, &'static str), Run>>);
-
-struct Run {
-    since: Instant,
-    latest: Instant,
-    rows: u64,
-}
-
-/// A run that is over.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// The topic; empty if it stands for several.
-    pub topic: String,
-    /// Why the rows were refused.
-    pub reason: &'static str,
-    /// How many there were.
-    pub rows: u64,
-    /// From the first to the last.
-    pub lasted: Duration,
-}
+pub struct Rejections(RefCell<Episodes<Run>>);
 
 impl Rejections {
-    /// Counts a row, and tells whether it is the first of its run.
+    /// Counts a row. True if it is the first of its run, which is to be reported.
     pub fn begins(&self, topic: &str, reason: &'static str) -> bool {
         let mut runs = self.0.borrow_mut();
-        let mut key = (topic.to_owned(), reason);
-        if runs.len() >= TOPICS_MAX && !runs.contains_key(&key) {
-            key.0.clear();
+        let mut run = (topic.to_owned(), reason);
+        if runs.len() >= TOPICS_MAX && !runs.contains(&run) {
+            run.0.clear();
         }
-        let now = Instant::now();
-        let run = runs.entry(key).or_insert(Run { since: now, latest: now, rows: 0 });
-        run.latest = now;
-        run.rows += 1;
-        run.rows == 1
+        runs.begins(run)
     }
 
-    /// Forgets the runs that are over, and returns those of more than one row.
-    pub fn over(&self) -> Vec<Ended> {
-        self.end(|run| run.latest.elapsed() > QUIET)
+    /// Reports the runs that are over.
+    pub(crate) fn report_over(&self) {
+        report(self.end(|run| run.quiet() > QUIET));
     }
 
-    /// The same of all runs, since the relay ends.
-    pub fn all(&self) -> Vec<Ended> {
-        self.end(|_| true)
+    /// Reports all runs: the relay ends.
+    pub(crate) fn report_all(&self) {
+        report(self.end(|_| true));
     }
 
-    fn end(&self, is_over: impl Fn(&Run) -> bool) -> Vec<Ended> {
-        let mut runs = self.0.borrow_mut();
-        let over = runs.extract_if(|_, run| is_over(run));
-        let ended = over.map(|((topic, reason), run)| Ended {
+    /// Ends runs, and returns those of more than one row.
+    fn end(&self, is_over: impl Fn(&Episode) -> bool) -> Vec<(Run, Episode)> {
+        let mut ended = self.0.borrow_mut().end(|_, run| is_over(run));
+        ended.retain(|(_, run)| run.times > 1);
+        ended
+    }
+}
+
+fn report(ended: Vec<(Run, Episode)>) {
+    for ((topic, reason), run) in ended {
+        let seconds = (run.latest - run.since).as_secs_f64();
+        let topic = (!topic.is_empty()).then_some(topic);
+        tracing::info!(
             topic,
             reason,
-            rows: run.rows,
-            lasted: run.latest - run.since,
-        });
-        ended.filter(|ended| ended.rows > 1).collect()
+            seconds,
+            events = run.times,
+            "no more events are refused for this reason"
+        );
     }
 }
 
@@ -84,13 +72,15 @@ mod tests {
         for _ in 0..9 {
             advance(QUIET).await;
             assert!(!rejections.begins("events.order", "invalid-record"));
-            assert_eq!(rejections.over(), []);
+            assert_eq!(rejections.end(|run| run.quiet() > QUIET), []);
         }
         assert!(rejections.begins("events.order", "record-too-large"), "another reason is another run");
         advance(QUIET * 2).await;
-        let ended =
-            Ended { topic: "events.order".to_owned(), reason: "invalid-record", rows: 10, lasted: QUIET * 9 };
-        assert_eq!(rejections.over(), [ended], "one row alone was said when it came");
+        let ended = rejections.end(|run| run.quiet() > QUIET);
+        assert_eq!(ended.len(), 1, "one row alone was reported when it came");
+        let ((topic, reason), run) = &ended[0];
+        assert_eq!((topic.as_str(), *reason, run.times), ("events.order", "invalid-record", 10));
+        assert_eq!(run.latest - run.since, QUIET * 9);
         assert!(rejections.begins("events.order", "invalid-record"), "the next run");
     }
 
@@ -99,8 +89,9 @@ mod tests {
         let rejections = Rejections::default();
         let begun = (0..1_000).filter(|row| rejections.begins(&format!("events.{row}"), "no-topic")).count();
         assert_eq!(begun, TOPICS_MAX + 1);
-        let ended = rejections.all();
+        let ended = rejections.end(|_| true);
         assert_eq!(ended.len(), 1);
-        assert_eq!((ended[0].topic.as_str(), ended[0].rows), ("", 1_000 - TOPICS_MAX as u64));
+        let ((topic, _), run) = &ended[0];
+        assert_eq!((topic.as_str(), run.times), ("", 1_000 - TOPICS_MAX as u64));
     }
 }

@@ -1,38 +1,31 @@
-//! Which topics this relay has said to be held: several workers meet the same fault, and another relay or a person may end
-//! a hold.
+//! Which topics this relay has reported as held: several workers find the same fault, and another relay or an operator may
+//! end a hold.
 
+use crate::relay::health::episodes::Episodes;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The topics that were said to be held, and since when.
+/// The topics that were reported as held.
 #[derive(Default)]
-pub struct Holding(RefCell<HashMap<String, Instant>>);
+pub struct Holding(RefCell<Episodes<String>>);
 
 impl Holding {
-    /// A hold of this topic was recorded. True if that is to be said.
+    /// A hold of this topic was recorded. True if that is to be reported.
     pub fn begins(&self, topic: &str) -> bool {
-        let mut said = self.0.borrow_mut();
-        let begins = !said.contains_key(topic);
-        if begins {
-            said.insert(topic.to_owned(), Instant::now());
-        }
-        begins
+        self.0.borrow_mut().begins(topic.to_owned())
     }
 
-    /// This relay has lifted the hold. How long it lasted, if its beginning was said.
+    /// This relay has lifted the hold. How long it lasted, if its beginning was reported.
     pub fn ends(&self, topic: &str) -> Option<Duration> {
-        self.0.borrow_mut().remove(topic).map(|since| since.elapsed())
+        self.0.borrow_mut().end(|held, _| held == topic).pop().map(|(_, hold)| hold.age())
     }
 
     /// These are all topics that were held at a moment after `asked`: the others that began before are held no longer.
     pub fn left(&self, asked: Instant, held: &[(String, String)]) -> Vec<(String, Duration)> {
-        let mut said = self.0.borrow_mut();
-        let gone = said.extract_if(|topic, since| {
-            *since < asked && !held.iter().any(|(held_topic, _)| held_topic == topic)
-        });
-        gone.map(|(topic, since)| (topic, since.elapsed())).collect()
+        let is_held = |topic: &String| held.iter().any(|(held_topic, _)| held_topic == topic);
+        let gone = self.0.borrow_mut().end(|topic, hold| hold.since < asked && !is_held(topic));
+        gone.into_iter().map(|(topic, hold)| (topic, hold.age())).collect()
     }
 }
 

@@ -1,6 +1,8 @@
 //! What operators have paused, as the log and the metrics tell it. What a claim reads does not depend on this: its own
 //! statement asks.
 
+use crate::relay::health::episodes::Episodes;
+
 /// No more pauses than this are named in the log.
 pub const PAUSES_NAMED_MAX: usize = 100;
 
@@ -44,27 +46,28 @@ pub enum Paused {
     KeyOf(String),
 }
 
-/// The pauses that were told of last.
+/// The pauses that were reported.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// Of which set of holds; nothing has changed while it is the same.
+pub(crate) struct ReportedPauses {
+    /// The set of holds that they belong to; nothing has changed while it is the same.
     hold_version: Option<i64>,
-    pauses: Vec<Pause>,
+    /// By number and name.
+    pauses: Episodes<(i64, String)>,
 }
 
-impl Told {
-    /// Whether another set of holds than this was told of.
-    pub fn is_older_than(&self, hold_version: i64) -> bool {
+impl ReportedPauses {
+    /// Whether they belong to another set of holds than this.
+    pub(crate) fn is_older_than(&self, hold_version: i64) -> bool {
         self.hold_version != Some(hold_version)
     }
 
-    /// Says which pauses began and which ended.
-    pub fn tell(&mut self, hold_version: i64, pauses: Vec<Pause>) {
-        for ended in without(&self.pauses, &pauses) {
-            let (pause, of) = (ended.id, ended.paused.name());
+    /// These are the pauses now: reports which began and which ended.
+    pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
+        self.hold_version = Some(hold_version);
+        for (pause, of) in self.ended(pauses) {
             tracing::info!(pause, of, "resumed {of}: the events that waited flow again, in order");
         }
-        for begun in without(&pauses, &self.pauses) {
+        for begun in self.begun(pauses) {
             let (pause, of) = (begun.id, begun.paused.name());
             let reason = begun.reason.as_deref().unwrap_or("no reason was given");
             let others = if begun.paused == Paused::Everything { "" } else { ", all else flows" };
@@ -76,13 +79,16 @@ impl Told {
                  is gone, `outbox-relay resume`; `outbox-relay status` shows what is paused"
             );
         }
-        *self = Told { hold_version: Some(hold_version), pauses };
     }
-}
 
-/// Those of `pauses` that are not among `others`.
-fn without<'a>(pauses: &'a [Pause], others: &[Pause]) -> impl Iterator<Item = &'a Pause> {
-    pauses.iter().filter(|pause| others.iter().all(|other| other.id != pause.id))
+    fn ended(&mut self, pauses: &[Pause]) -> Vec<(i64, String)> {
+        let ended = self.pauses.end(|(id, _), _| pauses.iter().all(|pause| pause.id != *id));
+        ended.into_iter().map(|(pause, _)| pause).collect()
+    }
+
+    fn begun<'a>(&mut self, pauses: &'a [Pause]) -> Vec<&'a Pause> {
+        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.paused.name()))).collect()
+    }
 }
 
 impl Paused {
@@ -101,10 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_began_and_what_ended_is_told_apart() {
+    fn only_pauses_that_began_or_ended_are_reported() {
         let pause = |id| Pause { id, paused: Paused::Everything, reason: None };
-        let (before, after) = ([pause(1), pause(2)], [pause(2), pause(3)]);
-        assert_eq!(without(&before, &after).map(|pause| pause.id).collect::<Vec<_>>(), [1]);
-        assert_eq!(without(&after, &before).map(|pause| pause.id).collect::<Vec<_>>(), [3]);
+        let mut reported = ReportedPauses::default();
+        reported.update(1, &[pause(1), pause(2)]);
+        let after = [pause(2), pause(3)];
+        assert_eq!(reported.ended(&after), [(1, "everything".to_owned())]);
+        assert_eq!(reported.begun(&after), [&after[1]]);
     }
 }

@@ -7,7 +7,7 @@ use crate::relay::cycle::worker::POSTGRES_ADVICE;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::holds::elsewhere;
-use crate::relay::holds::pauses::{Counts, Pause, Told};
+use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::Outbox;
@@ -188,14 +188,18 @@ fn advice(failure: &Failure) -> String {
 /// Looks what waits, for metrics and the log: while Kafka is away, or a probe takes long, too.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
     let outage = Outage::new("looking for what waits");
-    let mut told = Told::default();
+    let mut reported = ReportedPauses::default();
     loop {
-        note(&outage, look(&relay, &mut holds, &mut told).await);
+        note(&outage, look(&relay, &mut holds, &mut reported).await);
         sleep(HOLDS_EVERY).await;
     }
 }
 
-async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> Result<(), Fault> {
+async fn look<P, H: Holds>(
+    relay: &Relay<P>,
+    holds: &mut H,
+    reported: &mut ReportedPauses,
+) -> Result<(), Fault> {
     let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
@@ -213,13 +217,14 @@ async fn look<P, H: Holds>(relay: &Relay<P>, holds: &mut H, told: &mut Told) -> 
         relay.elsewhere.first_waiting(holds.first_waiting().await?);
     }
     let stuck = relay.elsewhere.stuck();
-    if stuck.len() as i64 > waiting.topics || (!stuck.is_empty() && told.is_older_than(waiting.hold_version))
+    if stuck.len() as i64 > waiting.topics
+        || (!stuck.is_empty() && reported.is_older_than(waiting.hold_version))
     {
         relay.elsewhere.released(holds.released(&stuck).await?);
     }
-    if told.is_older_than(waiting.hold_version) {
+    if reported.is_older_than(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
-        told.tell(waiting.hold_version, pauses);
+        reported.update(waiting.hold_version, &pauses);
     }
     Ok(())
 }

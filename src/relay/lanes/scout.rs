@@ -110,7 +110,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            self.relay.say_ended(self.relay.rejections.over());
+            self.relay.rejections.report_over();
             fail_point::reach("scouting").await;
             let measured = self.measure().await;
             let done = match measured {

@@ -5,7 +5,6 @@ use crate::relay::Limits;
 use crate::relay::cycle::batch::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
-use crate::relay::failure::Fault;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
 use crate::relay::publisher::{Judged, Producer, Refusal, Report};

@@ -1,4 +1,4 @@
-//! `docs/failures.md` shows the tables that the code goes by. `UPDATE_DOCS=1` writes them anew.
+//! `docs/error-codes.md` has the tables of the code. `UPDATE_DOCS=1` updates it.
 
 use outbox_relay::kafka::codes::CODES;
 use outbox_relay::postgres::connection::sqlstates::SQLSTATES;
@@ -7,7 +7,7 @@ use outbox_relay::relay::reason::{REASONS, Reason};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/failures.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/error-codes.md");
 const END: &str = "<!-- end -->";
 
 fn kind(kind: FailureKind) -> &'static str {
@@ -80,6 +80,6 @@ fn the_page_shows_the_tables_of_the_code() {
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
     assert!(
         page == wanted,
-        "docs/failures.md is not what the code says; UPDATE_DOCS=1 renders it: {differs:#?}"
+        "docs/error-codes.md is not what the code says; UPDATE_DOCS=1 renders it: {differs:#?}"
     );
 }

@@ -1,0 +1,169 @@
+//! The name of the outbox table.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Postgres truncates longer identifiers silently, so two names could become one.
+const IDENTIFIER_BYTES_MAX: usize = 63;
+
+/// Leaves room for the longest suffix of the names derived from the table's, such as `_hold_changed`.
+const TABLE_BYTES_MAX: usize = IDENTIFIER_BYTES_MAX - 13;
+
+/// A schema and the name of the outbox table in it.
+///
+/// Parsed as SQL reads a name: `outbox` (in schema `public`), `app.outbox`, `"My Schema"."out""box"`. What is
+/// not quoted is folded to lower case.
+///
+/// ```
+/// use outbox_relay::config::TableName;
+///
+/// let table: TableName = "app.outbox".parse()?;
+/// assert_eq!(table.quoted(), r#""app"."outbox""#);
+/// assert_eq!(table.render("SELECT lane FROM {lane}"), r#"SELECT lane FROM "app"."outbox_lane""#);
+/// # Ok::<(), outbox_relay::config::TableNameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TableName {
+    schema: String,
+    table: String,
+}
+
+/// Why a text does not name a table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableNameError {
+    /// A part is empty.
+    #[error("the {0} name is empty: write `table` or `schema.table`")]
+    Empty(&'static str),
+    /// More than a schema and a table.
+    #[error(
+        "the name has more than two parts: write `table` or `schema.table`, and quote a name that holds a dot"
+    )]
+    TooManyParts,
+    /// A character that needs quotes.
+    #[error(
+        "the character {0:?} needs quotes: write the name as \"schema\".\"table\", with each quote in it doubled"
+    )]
+    NeedsQuotes(char),
+    /// The closing quote is missing.
+    #[error("a quoted name does not end: add the closing quote")]
+    Unterminated,
+    /// Too long for Postgres.
+    #[error("the {part} name has {bytes} bytes, at most {max} are possible: choose a shorter one")]
+    TooLong {
+        /// `schema` or `table`.
+        part: &'static str,
+        /// The length that was given.
+        bytes: usize,
+        /// The longest possible; for a table, what its derived names leave.
+        max: usize,
+    },
+    /// A control character, or `$$`, which ends a function's body.
+    #[error("the {0} name holds a control character or `$$`: choose another one")]
+    Unsupported(&'static str),
+}
+
+impl TableName {
+    /// The table `table` in `schema`, both taken as they are (nothing is unquoted or folded).
+    pub fn new(schema: impl Into<String>, table: impl Into<String>) -> Result<Self, TableNameError> {
+        let name = Self { schema: schema.into(), table: table.into() };
+        check_part("schema", &name.schema, IDENTIFIER_BYTES_MAX)?;
+        check_part("table", &name.table, TABLE_BYTES_MAX)?;
+        Ok(name)
+    }
+
+    /// The schema's name, unquoted.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The table's name, unquoted and without its schema.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// Something else in the same schema, as a person would write it.
+    pub(crate) fn beside(&self, name: &str) -> String {
+        format!("{}.{}", quote_if_needed(&self.schema), quote_if_needed(name))
+    }
+}
+
+/// As a person would write it, quoted only where SQL needs it; parses back to the same name.
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.beside(&self.table))
+    }
+}
+
+impl FromStr for TableName {
+    type Err = TableNameError;
+
+    fn from_str(text: &str) -> Result<Self, TableNameError> {
+        let (first, rest) = parse_part(text.trim())?;
+        let Some(rest) = rest else { return Self::new("public", first) };
+        let (second, rest) = parse_part(rest)?;
+        if rest.is_some() {
+            return Err(TableNameError::TooManyParts);
+        }
+        Self::new(first, second)
+    }
+}
+
+/// `"name"`, with each quote in it doubled.
+pub fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn quote_if_needed(name: &str) -> String {
+    let plain = parse_part(name).is_ok_and(|(parsed, rest)| parsed == name && rest.is_none());
+    if plain { name.to_owned() } else { quote_identifier(name) }
+}
+
+fn check_part(part: &'static str, name: &str, max: usize) -> Result<(), TableNameError> {
+    if name.is_empty() {
+        return Err(TableNameError::Empty(part));
+    }
+    if name.len() > max {
+        return Err(TableNameError::TooLong { part, bytes: name.len(), max });
+    }
+    // A line break would end the SQL comment that a name may stand in.
+    if name.contains(char::is_control) || name.contains("$$") {
+        return Err(TableNameError::Unsupported(part));
+    }
+    Ok(())
+}
+
+/// Reads one identifier; what follows the dot behind it, if there is one.
+fn parse_part(text: &str) -> Result<(String, Option<&str>), TableNameError> {
+    let Some(mut quoted) = text.strip_prefix('"') else { return parse_plain(text) };
+    let mut name = String::new();
+    loop {
+        let (before, after) = quoted.split_once('"').ok_or(TableNameError::Unterminated)?;
+        name.push_str(before);
+        if let Some(more) = after.strip_prefix('"') {
+            name.push('"');
+            quoted = more;
+            continue;
+        }
+        return match after.strip_prefix('.') {
+            Some(rest) => Ok((name, Some(rest))),
+            None => match after.chars().next() {
+                None => Ok((name, None)),
+                Some(c) => Err(TableNameError::NeedsQuotes(c)),
+            },
+        };
+    }
+}
+
+fn parse_plain(text: &str) -> Result<(String, Option<&str>), TableNameError> {
+    let (name, rest) = match text.split_once('.') {
+        Some((name, rest)) => (name, Some(rest)),
+        None => (text, None),
+    };
+    let starts = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii() && !c.is_control();
+    let continues = |c: char| starts(c) || c.is_ascii_digit() || c == '$';
+    let unfit = name.char_indices().find(|&(at, c)| if at == 0 { !starts(c) } else { !continues(c) });
+    match unfit {
+        Some((_, c)) => Err(TableNameError::NeedsQuotes(c)),
+        None => Ok((name.to_ascii_lowercase(), rest)),
+    }
+}

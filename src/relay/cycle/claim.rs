@@ -1,0 +1,123 @@
+//! The first stage: claims lanes and plans the read. The claim is kept while Kafka is waited for.
+
+use crate::fail_point;
+use crate::relay::Relay;
+use crate::relay::failure::Fault;
+use crate::relay::lane::Lane;
+use crate::relay::lanes::marks::Start;
+use crate::relay::outbox::{Claim, Outbox, Read};
+use std::future::Future;
+use std::pin::pin;
+use tokio::time::{Instant, sleep, timeout};
+
+/// At most this many rows a slice: what exceeds the byte budget inside a slice is read for nothing.
+pub(super) const SLICE_ROWS_MAX: usize = 1_024;
+
+/// Lanes that are claimed, for one cycle.
+pub(super) struct Claimed<C> {
+    pub(super) claim: C,
+    pub(super) planned: PlannedRead,
+    /// The lanes that are ours.
+    pub(super) lanes: Vec<Lane>,
+    /// Kafka has to acknowledge the batch until then.
+    pub(super) deadline: Instant,
+    /// Why the claim must not be settled: it was lost, or its read failed.
+    pub(super) fault: Option<Fault>,
+}
+
+/// A read, and what the marks were when it was made.
+pub(super) struct PlannedRead {
+    pub(super) start: Start,
+    pub(super) read: Read,
+    /// The lanes that it was made for.
+    pub(super) lanes: Vec<Lane>,
+    pub(super) begun: Instant,
+    /// It was sent along with the claim.
+    pub(super) sent: bool,
+}
+
+/// Claims those of `lanes` that are free; `None` if none is.
+///
+/// Where no backlog is known, the read of all `lanes` is sent along, and what it reads of lanes that are not ours is discarded.
+pub(super) async fn claim<'o, O: Outbox, P>(
+    relay: &Relay<P>,
+    outbox: &'o mut O,
+    lanes: &[Lane],
+) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
+    let apart = relay.board.has_more(lanes)
+        || relay.board.was_elsewhere(lanes)
+        || relay.narrowing.claims_apart(lanes);
+    let rows_max = if apart { relay.limits().batch_rows } else { prompt_rows(relay) };
+    let rows_max = relay.narrowing.rows_max(lanes, rows_max);
+    let ahead = (!apart).then(|| PlannedRead::new(relay, lanes, rows_max));
+    let claim = outbox.claim(lanes, ahead.as_ref().map(|planned| &planned.read)).await?;
+    if claim.lanes().is_empty() {
+        claim.release().await?;
+        return Ok(None);
+    }
+    fail_point::reach("lanes-locked").await;
+    relay.marks.borrow_mut().meet(claim.server());
+    let owned = claim.lanes().to_vec();
+    let planned = match ahead {
+        // The server is the one that the read was planned for.
+        Some(ahead) if ahead.start.epoch() == relay.marks.borrow().epoch() => ahead.only(&owned),
+        _ => PlannedRead::new(relay, &owned, rows_max),
+    };
+    let deadline = Instant::now() + relay.limits().publish_timeout;
+    Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None }))
+}
+
+/// How many rows to read at once where no backlog is known.
+fn prompt_rows<P>(relay: &Relay<P>) -> usize {
+    let limits = relay.limits();
+    relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+}
+
+impl PlannedRead {
+    fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
+        let start = relay.marks.borrow().start(lanes);
+        let read = Read {
+            lows: start.lows.clone(),
+            basis: start.basis,
+            rows_max,
+            shares: relay.board.shares(lanes, rows_max),
+            first_of_keys_of: Vec::new(),
+        };
+        PlannedRead { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
+    }
+
+    /// It was sent with the claim: keeps the part for the lanes that are ours.
+    fn only(mut self, owned: &[Lane]) -> PlannedRead {
+        self.start = self.start.only(&self.lanes, owned);
+        let shares = self.lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
+        self.read.shares = shares.map(|(_, rows)| *rows).collect();
+        self.sent = true;
+        self
+    }
+}
+
+impl<C: Claim> Claimed<C> {
+    /// Waits for `work` and keeps the claim meanwhile. If the claim is lost, the work continues all the same, because what
+    /// Kafka acknowledges still counts. `work` has to end by itself: the watchdog is fed while it is waited for, which may
+    /// take longer than the watchdog's patience.
+    pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        while self.fault.is_none() {
+            let beat = async {
+                sleep(relay.limits().takeover_timeout / 3).await;
+                self.claim.keep_alive().await
+            };
+            let kept = tokio::select! {
+                biased;
+                done = &mut work => return done,
+                kept = beat => kept,
+            };
+            self.fault = kept.err();
+        }
+        loop {
+            if let Ok(done) = timeout(relay.limits().takeover_timeout / 3, work.as_mut()).await {
+                return done;
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The second stage: reads the claim slice by slice, sends the rows, and waits until every report is in or the session has
+//! closed.
+
+use crate::fail_point;
+use crate::relay::Relay;
+use crate::relay::cycle::batch::Batch;
+use crate::relay::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
+use crate::relay::cycle::narrow::look_at_first;
+use crate::relay::cycle::session::Session;
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, Fault, FaultKind};
+use crate::relay::holds::elsewhere;
+use crate::relay::outbox::{Claim, End};
+use crate::relay::publisher::{Producer, Publisher};
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// After a failure, how long reports of what is on its way already are waited for.
+const HARVEST: Duration = Duration::from_secs(2);
+/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent: the
+/// topics of those are stuck. Longer than most leader changes take; short, because other rows of the same lanes wait
+/// meanwhile.
+const STUCK_SHARE: u32 = 3;
+const STUCK_LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Reads and publishes what the claim covers. A fault is kept in `claimed`.
+pub(super) async fn publish<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claimed: &mut Claimed<C>,
+    batch: &mut Batch<C::Event>,
+) {
+    let published = if relay.narrowing.looks_at_first(&claimed.planned.lanes) {
+        look_at_first(relay, &mut claimed.claim, &claimed.planned, batch).await
+    } else {
+        read_and_send(relay, session, claimed, batch).await
+    };
+    if let Err(fault) = published {
+        claimed.fault = Some(fault);
+    }
+    let deadline = claimed.deadline;
+    // Without the claim, rows that were sent are still on their way. A report that came later would be taken for one of the
+    // next batch.
+    if claimed.fault.is_some()
+        && claimed.keep_during(relay, timeout_at(deadline, session.finish(batch))).await.is_err()
+    {
+        session.close(overdue(relay));
+    }
+    if session.failure().is_some() {
+        claimed.keep_during(relay, harvest(session, batch)).await;
+    }
+}
+
+async fn read_and_send<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claimed: &mut Claimed<C>,
+    batch: &mut Batch<C::Event>,
+) -> Result<(), Fault> {
+    read(relay, &mut claimed.claim, &claimed.planned, batch).await?;
+    let deadline = claimed.deadline;
+    // All rows at once: sent slice by slice, they would go out in many small requests.
+    let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
+    if claimed.keep_during(relay, sending).await.is_err() {
+        session.close(overdue(relay));
+    }
+    if claimed.fault.is_none() {
+        fail_point::reach("handed-over").await;
+        fail_point::reach("waiting-for-reports").await;
+        // One wait for all reports: with several, the time until the next `SELECT 1` would begin again with each.
+        claimed.keep_during(relay, wait_for_reports(relay, session, batch, deadline)).await;
+    }
+    Ok(())
+}
+
+/// Reads the claim slice by slice, up to the limits of a batch.
+async fn read<C: Claim, P>(
+    relay: &Relay<P>,
+    claim: &mut C,
+    planned: &PlannedRead,
+    batch: &mut Batch<C::Event>,
+) -> Result<(), Fault> {
+    // The same limits for the whole batch, even if a reload changes them meanwhile.
+    let limits = relay.limits();
+    batch.ask(&planned.read.shares);
+    let failed = |fault: &Fault| relay.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
+    if !planned.sent {
+        claim.read(&planned.read).await.inspect_err(failed)?;
+    }
+    fail_point::reach("read-sent").await;
+    loop {
+        let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
+        let rows = relay
+            .expected_rows(bytes_left)
+            .min(limits.batch_rows.saturating_sub(batch.len()))
+            .min(SLICE_ROWS_MAX);
+        let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
+        let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
+        let slice = read.inspect_err(|fault| {
+            relay.expect_larger_rows();
+            failed(fault);
+        })?;
+        batch.read_under(slice.hold_version, slice.basis);
+        relay.saw(planned.start.epoch(), &slice, &batch.rows()[from..]);
+        relay.recognise(batch, from);
+        if relay.probes_any_of(&batch.rows()[from..]) {
+            batch.cut();
+            return Err(probed_just_now());
+        }
+        let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
+        if slice.end == End::More && full {
+            batch.cut();
+        }
+        if slice.end != End::More || full {
+            relay.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
+            return Ok(());
+        }
+        fail_point::reach("between-slices").await;
+    }
+}
+
+fn probed_just_now() -> Fault {
+    let message = "a probe of its topic has an event of this claim in flight".to_owned();
+    Fault { kind: FaultKind::Contended, doing: "reading events", message }
+}
+
+/// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a partition
+/// stays silent while others are acknowledged. The topic of such a partition is held then.
+async fn wait_for_reports<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    deadline: Instant,
+) {
+    let begun = Instant::now();
+    let patience = relay.limits().publish_timeout / STUCK_SHARE;
+    let mut look_at = begun + patience;
+    while look_at < deadline {
+        if timeout_at(look_at, session.finish(batch)).await.is_ok() {
+            return;
+        }
+        let silent_since = session.heard_at().unwrap_or(begun).max(begun);
+        if silent_since.elapsed() < patience {
+            look_at = silent_since + patience;
+            continue;
+        }
+        // Others may have been acknowledged just before all of Kafka became unavailable.
+        let answers = timeout_at(deadline, relay.publisher.probe()).await;
+        session.absorb(batch);
+        if matches!(answers, Ok(Ok(_))) {
+            let mut silent = session.silent(batch);
+            silent.sort_unstable();
+            if let Some(failure) = elsewhere::cut_off(relay, silent).await {
+                session.absorb(batch);
+                return session.close(failure);
+            }
+            if session.hold_stuck(batch, relay.heard_since(begun), patience) {
+                return;
+            }
+        }
+        look_at = Instant::now() + STUCK_LOOK_EVERY;
+    }
+    if timeout_at(deadline, session.finish(batch)).await.is_err() {
+        session.close(overdue(relay));
+    }
+}
+
+/// The deadline has passed: what is not acknowledged by now is unknown.
+pub(super) fn overdue<P>(relay: &Relay<P>) -> Failure {
+    let waited = relay.limits().publish_timeout;
+    Failure::unknown(format!("Kafka has not acknowledged everything within publish_timeout ({waited:?})"))
+}
+
+/// The session has closed: waits a moment for the reports of rows that are on their way.
+async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
+    session.absorb(batch);
+    let _ = timeout(HARVEST, session.harvest()).await;
+    session.absorb(batch);
+}

@@ -1,0 +1,81 @@
+//! The last two stages: settles the batch and commits; then raises the marks, once the COMMIT is confirmed.
+
+use crate::fail_point;
+use crate::relay::Relay;
+use crate::relay::cycle::Cycle;
+use crate::relay::cycle::batch::Batch;
+use crate::relay::cycle::session::Session;
+use crate::relay::event::Event;
+use crate::relay::failure::Fault;
+use crate::relay::lane::Lane;
+use crate::relay::lanes::marks::Start;
+use crate::relay::outbox::{Claim, Settled, Settlement};
+use crate::relay::publisher::Publisher;
+
+/// Settles and commits.
+pub(super) async fn settle<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    claim: C,
+    session: &Session<P::Producer>,
+    batch: &Batch<C::Event>,
+    skip_locked: bool,
+) -> Result<Settled, Fault> {
+    let mut settlement = Settlement {
+        sent: batch.sent().collect(),
+        rejected: batch.dead().collect(),
+        blocked: batch.blocked(skip_locked).collect(),
+        held: session.held(batch),
+        skip_locked,
+    };
+    relay.leave_holds_out(&mut settlement);
+    if settlement.is_empty() {
+        claim.release().await?;
+        return Ok(Settled::All);
+    }
+    fail_point::reach("before-settlement").await;
+    let settled =
+        claim.settle(&settlement).await.inspect_err(|fault| relay.not_settled(&settlement, fault))?;
+    fail_point::reach("committed").await;
+    relay.report(&settlement);
+    Ok(settled)
+}
+
+/// The COMMIT is confirmed. Only now the marks rise, and the acknowledged set forgets what the claim covered.
+pub(super) fn confirm<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    start: &Start,
+    owned: &[Lane],
+    batch: &Batch<E>,
+    settled: &Settled,
+) -> Cycle {
+    let reach = batch.reach(owned);
+    let hold_version = batch.hold_version();
+    let mut acknowledged = relay.acknowledged.borrow_mut();
+    acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
+    match settled {
+        Settled::All => relay.marks.borrow_mut().raise(start, batch.basis(), &reach),
+        Settled::Only(recorded) => {
+            acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
+        }
+        // Which rows were not recorded is unknown: those that are read again are recognised, the others forgotten.
+        Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
+    }
+    Cycle {
+        reach,
+        rows: batch.len(),
+        sent: batch.sent().count(),
+        recovered: batch.recovered_rows(),
+        locked_out: *settled != Settled::All,
+        ..Cycle::default()
+    }
+}
+
+/// The batch was not settled: the acknowledged set keeps what Kafka has acknowledged.
+pub(super) fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
+    let mut acknowledged = relay.acknowledged.borrow_mut();
+    // Another relay has settled the rows that the claim covered and did not read.
+    let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
+    let seen = relay.seen(batch.hold_version());
+    acknowledged.forget(&batch.reach(owned), batch.rows(), seen);
+    acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
+}
