@@ -9,7 +9,7 @@ use crate::config::properties::{FILES, PROTECTED, SECRETS};
 const HEAD: &str = "\
 # Configuration
 
-<!-- Written from src/config/catalogue.rs: UPDATE_EXPECT=1 cargo test --lib manual -->
+<!-- Written from src/config/catalogue.rs by `make docs` -->
 
 `outbox-relay` reads one TOML file, named with `--config`. [config.example.toml](../config.example.toml) is such a file, with every setting
 and its default. `outbox-relay check-config` reports everything that is wrong with yours, each finding with its line, and an unknown key is
