@@ -124,7 +124,7 @@ async fn checking<T>(
         Err(_) => {
             // An answer may still come in on it.
             drop(Object::take(connection));
-            let text = format!("the schema could not be checked: no answer within {CHECK_TIMEOUT:?}");
+            let text = format!("The schema check timed out after {CHECK_TIMEOUT:?}.");
             Err(StartError::Unavailable(text))
         }
     }

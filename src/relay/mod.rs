@@ -140,9 +140,9 @@ impl<P> Relay<P> {
             refusals: Refusals::new(),
             acknowledged: RefCell::new(Acknowledged::new()),
             probing: RefCell::default(),
-            postgres: Outage::new("Postgres"),
-            kafka: Outage::new("Kafka"),
-            locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
+            postgres: Outage::new("postgres"),
+            kafka: Outage::new("kafka"),
+            locks: Outage::lasting("locked rows", LOCKS_PATIENCE),
             narrowing: Narrowing::new(),
             without_holds: Cell::new(None),
             holding: Holding::default(),
@@ -291,31 +291,24 @@ impl<P> Relay<P> {
         self.time(&settlement.sent);
         for verdict in &settlement.rejected {
             self.stats.dead_letters.inc();
-            self.refused(
-                verdict,
-                "so it is in the dead letters now; `outbox-relay dead-letters list` shows it, and those that follow",
-            );
+            self.refused(verdict, "moved to the dead letters");
         }
         for verdict in &settlement.blocked {
-            self.refused(
-                verdict,
-                "so it blocks its key until somebody decides; `outbox-relay blocked-keys list` shows it, and those that \
-                 follow",
-            );
+            self.refused(verdict, "key blocked");
         }
         for Held { topic, why, witness } in &settlement.held {
             if why.reason == reason::STUCK.word {
                 self.elsewhere.held(topic, witness.id());
             }
             if !self.holding.begins(topic) {
-                tracing::debug!(topic, reason = why.reason, "held already: {}", why.error);
+                tracing::debug!(topic, reason = why.reason, "topic already held: {}", why.error);
                 continue;
             }
             self.stats.holds.inc();
             tracing::warn!(
                 topic,
                 reason = why.reason,
-                "events of this topic wait until it can be written to, all others flow: {}. What to do: {}",
+                "topic held, other topics continue: {}. Fix: {}",
                 why.error,
                 reason::remedy(why.reason)
             );
@@ -334,18 +327,17 @@ impl<P> Relay<P> {
     fn refused<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, so: &str) {
         self.stats.count_rejected(why.reason);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
-        let what =
-            if unreadable { "Postgres cannot read this event" } else { "Kafka can never store this event" };
+        let what = if unreadable { "event unreadable" } else { "event rejected" };
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "{what} either, {so}: {}", why.error
+                "{what} again, {so}: {}", why.error
             );
             return;
         }
         tracing::warn!(
             event_id = %row.event_id(), topic, reason = why.reason,
-            "{what}, {so}: {}. What to do: {}",
+            "{what}, {so}: {}. Fix: {}",
             why.error, reason::remedy(why.reason)
         );
     }

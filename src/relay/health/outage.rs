@@ -50,10 +50,10 @@ impl Outage {
         };
         now.parties.insert(party);
         if now.said || now.episode.age() < self.patience {
-            tracing::debug!("{} still fails: {error}", self.what);
+            tracing::debug!("{} still unavailable: {error}", self.what);
         } else {
             now.said = true;
-            tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
+            tracing::warn!("{} unavailable, retrying; no events are lost: {error}. {advice}", self.what);
         }
     }
 
@@ -75,7 +75,7 @@ impl Outage {
         if now.parties.is_empty() {
             let seconds = now.episode.age().as_secs_f64();
             if now.said {
-                tracing::info!(seconds, failed_attempts = now.episode.times, "{} works again", self.what);
+                tracing::info!(seconds, failed_attempts = now.episode.times, "{} available again", self.what);
             }
             *current = None;
         }
