@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test drivers features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test docs drivers features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -15,6 +15,10 @@ check: ## formatting, clippy, unit tests, the model, a short simulation: no serv
 
 test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
+
+docs: ## write the pages, manual pages, example configuration and unit that are rendered from the code
+	@UPDATE_DOCS=1 cargo test --quiet --workspace --features fail-points --locked --lib --test integration --test bench -- \
+		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page unit_file
 
 drivers: ## the contract of pg-outbox with each driver alone, and with all of them
 	@scripts/services run --pg-only scripts/features test
@@ -32,7 +36,7 @@ chaos: ## random faults on three relays, judged by an independent checker (MINUT
 chaos-payments: ## random faults on all of examples/payments, checked by SQL (MINUTES=5, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
-bench: ## measure the relay beside Debezium, write docs/benchmarks.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
+bench: ## measure the relay and Debezium, write docs/benchmarks.md and benchmarks/TARGETS.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
 		$(if $(QUICK),--quick) $(BENCH_FLAGS)
 

@@ -13,10 +13,9 @@ use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap_modules::{ModulesReaper, Reapers};
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check::{self, CheckError, Facts, FaultKind};
-use crate::relay::Limits;
 use crate::relay::Relay;
 use crate::relay::cycle::worker;
-use crate::relay::failure::Failure;
+use crate::relay::failure::{Failure, Fault};
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::{self, Holds, Waiting};
 use crate::relay::lanes::marks::Marks;
@@ -24,6 +23,7 @@ use crate::relay::lanes::scout::Scout;
 use crate::relay::publisher::Publisher;
 use crate::relay::reaper;
 use crate::relay::reaper::Pace;
+use crate::relay::settings::Limits;
 use deadpool_postgres::Object;
 use std::cell::RefCell;
 use std::pin::pin;
@@ -164,91 +164,16 @@ pub async fn run(
     mut reloads: watch::Receiver<Config>,
 ) -> End {
     let Ready { facts, kafka, kafka_answers } = ready;
-    let marks = Rc::new(RefCell::new(Marks::new()));
-    let template = config.outbox.topic.clone();
-    let relay = Rc::new(Relay::new(kafka, template, limits(config), marks, Arc::clone(&stats)));
-    let table = config.outbox.table.clone();
-    let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
-    let statements = Rc::new(Statements::new(
-        &table,
-        facts.payload,
-        config.outbox.on_sent,
-        &relay.template,
-        record_bytes_max,
-    ));
-
-    if until == Until::Drained && !kafka_answers {
-        if let Err(failure) = relay.publisher.probe().await {
-            return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
-        }
+    let start = Start::new(config, database, &facts, kafka, stats);
+    let relay = &start.relay;
+    if let Err(failure) = start.open_gate(until, kafka_answers).await {
+        return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
     }
-    if until == Until::Drained || kafka_answers {
-        relay.gate.open();
-    }
-    let mut background: JoinSet<&'static str> = JoinSet::new();
-    let mut cycle: JoinSet<&'static str> = JoinSet::new();
-    for number in 1..=config.relay.workers {
-        let outbox = PostgresOutbox::new(
-            database.clone(),
-            Rc::clone(&statements),
-            config.relay.takeover_timeout,
-            facts.server_version_num,
-        );
-        let work = Box::pin(worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new()));
-        cycle.spawn_local(async {
-            work.await;
-            "a worker"
-        });
-    }
-    let lookout = PostgresLookout::new(database.clone(), Rc::clone(&statements), table.quoted());
-    let scout = Scout::new(Rc::clone(&relay), lookout, fastrand::Rng::new());
-    let drained = Rc::new(RefCell::new(None));
-    let fault = Rc::clone(&drained);
-    cycle.spawn_local(async move {
-        match until {
-            Until::Asked => scout.scout().await,
-            Until::Drained => _ = fault.replace(scout.drain().await.err()),
-        }
-        "the scout"
-    });
-    let gate = prober::keep_gate(Rc::clone(&relay), fastrand::Rng::new());
-    background.spawn_local(async {
-        gate.await;
-        "the prober of Kafka"
-    });
-    let holds = || PostgresHolds::new(database.clone(), Rc::clone(&statements), table.clone());
-    let watching = prober::watch_holds(Rc::clone(&relay), holds());
-    background.spawn_local(async {
-        watching.await;
-        "the watch over what waits"
-    });
-    let probes = PostgresOutbox::new(
-        database.clone(),
-        Rc::clone(&statements),
-        config.relay.takeover_timeout,
-        facts.server_version_num,
-    );
-    let probing = prober::keep_holds(Rc::clone(&relay), holds(), probes);
-    background.spawn_local(async {
-        probing.await;
-        "the prober of held topics"
-    });
-    let (set_pace, paces) = watch::channel(pace(config));
-    if config.reaper.enabled && until == Until::Asked {
-        let reaper = PostgresReaper::new(
-            database.clone(),
-            table.clone(),
-            config.reaper.retention,
-            config.reaper.batch_size,
-        );
-        let modules = ModulesReaper::new(database.clone(), table.clone(), &config.reaper, Arc::clone(&stats));
-        let reapers = Reapers::new(reaper, modules);
-        let reaping = reaper::keep_reaping(reapers, paces, Arc::clone(&stats));
-        background.spawn_local(async {
-            reaping.await;
-            "the reaper"
-        });
-    }
+    let (mut cycle, mut background) = (Tasks::new(), Tasks::new());
+    start.workers(&mut cycle);
+    let drained = start.scout(&mut cycle, until);
+    start.probers(&mut background);
+    let set_pace = start.reaper(&mut background, until);
 
     let mut asked = pin!(asked);
     let broken = loop {
@@ -259,10 +184,12 @@ pub async fn run(
                 Until::Drained => None,
                 Until::Asked => Some(task.unwrap_or("a task")),
             },
-            Ok(()) = reloads.changed() => apply(&reloads.borrow_and_update(), &relay, &database, &set_pace),
+            Ok(()) = reloads.changed() => {
+                apply(&reloads.borrow_and_update(), relay, &start.database, &set_pace);
+            }
         }
     };
-    stats.stop();
+    start.stats.stop();
     relay.board.stop();
     if let Some(task) = broken {
         return End::Broken(task);
@@ -273,17 +200,129 @@ pub async fn run(
     match (finished, until) {
         (Err(_), _) => End::TooLate,
         (Ok(()), Until::Asked) => End::Asked,
-        (Ok(()), Until::Drained) => {
-            drained_end(&relay, &drained, PostgresHolds::new(database, statements, table)).await
+        (Ok(()), Until::Drained) => drained_end(relay, &drained, start.holds()).await,
+    }
+}
+
+/// Tasks by name.
+type Tasks = JoinSet<&'static str>;
+
+/// What the tasks of a relay are made of. A method starts the tasks of one part.
+struct Start<'a> {
+    config: &'a Config,
+    database: Database,
+    server_version_num: i32,
+    statements: Rc<Statements>,
+    relay: Rc<Relay<KafkaCluster>>,
+    stats: Arc<Stats>,
+}
+
+impl<'a> Start<'a> {
+    fn new(
+        config: &'a Config,
+        database: Database,
+        facts: &Facts,
+        kafka: KafkaCluster,
+        stats: Arc<Stats>,
+    ) -> Start<'a> {
+        let marks = Rc::new(RefCell::new(Marks::new()));
+        let template = config.outbox.topic.clone();
+        let relay = Rc::new(Relay::new(kafka, template, limits(config), marks, Arc::clone(&stats)));
+        let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
+        let statements = Rc::new(Statements::new(
+            &config.outbox.table,
+            facts.payload,
+            config.outbox.on_sent,
+            &relay.template,
+            record_bytes_max,
+        ));
+        Start { config, database, server_version_num: facts.server_version_num, statements, relay, stats }
+    }
+
+    /// Opens the gate at once if Kafka answers. A relay that only drains does not wait for Kafka.
+    async fn open_gate(&self, until: Until, kafka_answers: bool) -> Result<(), Failure> {
+        if until == Until::Drained && !kafka_answers {
+            self.relay.publisher.probe().await?;
+        }
+        if until == Until::Drained || kafka_answers {
+            self.relay.gate.open();
+        }
+        Ok(())
+    }
+
+    fn workers(&self, tasks: &mut Tasks) {
+        for number in 1..=self.config.relay.workers {
+            let relay = Rc::clone(&self.relay);
+            let work = Box::pin(worker::work(relay, number, self.outbox(), fastrand::Rng::new()));
+            tasks.spawn_local(named("a worker", work));
         }
     }
+
+    /// Starts the scout. Returns where a scout that drains leaves the fault that ended it.
+    fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<Fault>>> {
+        let table = self.config.outbox.table.quoted();
+        let lookout = PostgresLookout::new(self.database.clone(), Rc::clone(&self.statements), table);
+        let scout = Scout::new(Rc::clone(&self.relay), lookout, fastrand::Rng::new());
+        let drained = Rc::new(RefCell::new(None));
+        let fault = Rc::clone(&drained);
+        tasks.spawn_local(named("the scout", async move {
+            match until {
+                Until::Asked => scout.scout().await,
+                Until::Drained => _ = fault.replace(scout.drain().await.err()),
+            }
+        }));
+        drained
+    }
+
+    fn probers(&self, tasks: &mut Tasks) {
+        let gate = prober::keep_gate(Rc::clone(&self.relay), fastrand::Rng::new());
+        tasks.spawn_local(named("the prober of Kafka", gate));
+        let watching = prober::watch_holds(Rc::clone(&self.relay), self.holds());
+        tasks.spawn_local(named("the watch over what waits", watching));
+        let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
+        tasks.spawn_local(named("the prober of held topics", probing));
+    }
+
+    /// Starts the reaper, if it is enabled. Returns how to change its pace.
+    fn reaper(&self, tasks: &mut Tasks, until: Until) -> watch::Sender<Pace> {
+        let (set_pace, paces) = watch::channel(pace(self.config));
+        let (settings, table) = (&self.config.reaper, &self.config.outbox.table);
+        if settings.enabled && until == Until::Asked {
+            let (database, stats) = (self.database.clone(), Arc::clone(&self.stats));
+            let modules = ModulesReaper::new(database.clone(), table.clone(), settings, Arc::clone(&stats));
+            let reaper =
+                PostgresReaper::new(database, table.clone(), settings.retention, settings.batch_size);
+            let reaping = reaper::keep_reaping(Reapers::new(reaper, modules), paces, stats);
+            tasks.spawn_local(named("the reaper", reaping));
+        }
+        set_pace
+    }
+
+    fn outbox(&self) -> PostgresOutbox {
+        PostgresOutbox::new(
+            self.database.clone(),
+            Rc::clone(&self.statements),
+            self.config.relay.takeover_timeout,
+            self.server_version_num,
+        )
+    }
+
+    fn holds(&self) -> PostgresHolds {
+        let table = self.config.outbox.table.clone();
+        PostgresHolds::new(self.database.clone(), Rc::clone(&self.statements), table)
+    }
+}
+
+async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
+    task.await;
+    name
 }
 
 /// A reload, in the middle of the work: what is under way goes on as it began.
 fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
     database.reconfigure(&config.postgres);
     relay.publisher.reconfigure(&config.kafka, &config.relay);
-    relay.set_limits(limits(config));
+    relay.settings.set_limits(limits(config));
     set_pace.send_replace(pace(config));
 }
 
@@ -299,7 +338,7 @@ fn pace(config: &Config) -> Pace {
 
 async fn drained_end(
     relay: &Relay<KafkaCluster>,
-    fault: &RefCell<Option<crate::relay::failure::Fault>>,
+    fault: &RefCell<Option<Fault>>,
     mut holds: PostgresHolds,
 ) -> End {
     if let Some(fault) = fault.take() {

@@ -1,4 +1,4 @@
-//! `docs/error-codes.md` has the tables of the code. `UPDATE_DOCS=1` updates it.
+//! `docs/error-codes.md` has the tables of the code. `make docs` writes it.
 
 use outbox_relay::kafka::codes::CODES;
 use outbox_relay::postgres::connection::sqlstates::SQLSTATES;
@@ -78,8 +78,5 @@ fn the_page_shows_the_tables_of_the_code() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(
-        page == wanted,
-        "docs/error-codes.md is not what the code says; UPDATE_DOCS=1 renders it: {differs:#?}"
-    );
+    assert!(page == wanted, "docs/error-codes.md is not what the code says; run `make docs`: {differs:#?}");
 }

@@ -37,6 +37,7 @@ mod plan;
 mod pooler;
 mod probes;
 mod promises;
+mod queries;
 mod reaper;
 mod record_size;
 mod reload;

@@ -1,4 +1,4 @@
-//! The manual pages in `man/` say what the code does. `UPDATE_DOCS=1` writes them anew.
+//! The manual pages in `man/` say what the code does. `make docs` writes it.
 
 mod commands;
 mod configuration;
@@ -49,8 +49,7 @@ fn the_manual_pages_say_what_the_code_does() {
     let unknown: Vec<_> = written.keys().filter(|name| !rendered.contains_key(*name)).collect();
     assert!(
         stale.is_empty() && unknown.is_empty(),
-        "man/ is out of date ({stale:?}, and no longer there: {unknown:?}); write it anew with\n\
-         UPDATE_DOCS=1 cargo test --test integration man_pages"
+        "man/ is out of date ({stale:?}, and no longer there: {unknown:?}); run `make docs`"
     );
 }
 

@@ -61,14 +61,12 @@ async fn a_record_lies_in_the_partition_that_the_java_client_chooses() {
 fn the_partition_of_a_key_has_the_golden_values_of_the_java_client() {
     let golden = [("", 9), ("abc", 3), ("\u{e9}", 3)];
     for (key, partition) in golden {
-        assert_eq!(outbox_relay::relay::cycle::partition::of(key.as_bytes(), 12), partition, "{key:?}");
+        assert_eq!(outbox_relay::relay::partition::of(key.as_bytes(), 12), partition, "{key:?}");
     }
     let keys = keys();
     for partitions in [1, 2, 3, 7, 64, 1_000] {
-        let ours: Vec<u32> = keys
-            .iter()
-            .map(|key| outbox_relay::relay::cycle::partition::of(key.as_bytes(), partitions))
-            .collect();
+        let ours: Vec<u32> =
+            keys.iter().map(|key| outbox_relay::relay::partition::of(key.as_bytes(), partitions)).collect();
         assert_eq!(ours, as_java_chooses(partitions, &keys), "{partitions} partitions");
     }
 }

@@ -70,7 +70,7 @@ const OF_THE_TEMPLATE: &str = "\
 # /etc/outbox-relay/NAME.postgres-url, NAME.postgres-password and NAME.kafka-password. Give each instance an admin port of
 # its own, [admin] listen in its file: all default to 127.0.0.1:10187, and the second that takes it does not start. NAME
 # becomes part of a user's name: letters, digits, - and _, 18 at the most. Written from outbox-relay.service; change
-# that, then run UPDATE_DOCS=1 cargo test --test integration unit_file
+# that, then run make docs
 #
 ";
 
@@ -85,8 +85,5 @@ fn the_template_is_the_unit_but_for_what_is_an_instances_own() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(Path::new(FOLDER).join(TEMPLATE), &template).unwrap();
     }
-    assert!(
-        text(TEMPLATE) == template,
-        "{TEMPLATE} is out of date; write it anew with: UPDATE_DOCS=1 cargo test --test integration unit_file"
-    );
+    assert!(text(TEMPLATE) == template, "{TEMPLATE} is out of date; run `make docs`");
 }

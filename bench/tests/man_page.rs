@@ -1,4 +1,4 @@
-//! The manual page `man/outbox-bench.1` says what the code does. `UPDATE_DOCS=1` writes it again.
+//! The manual page `man/outbox-bench.1` says what the code does. `make docs` writes it.
 
 #[path = "../../tests/man_pages/commands.rs"]
 #[allow(dead_code)] // the pages of the relay use more of it
@@ -20,11 +20,7 @@ fn manual_page_says_what_the_code_does() {
         fs::write(FILE, &page).unwrap();
     }
     let written = fs::read_to_string(FILE).unwrap_or_default();
-    assert!(
-        written == page,
-        "man/outbox-bench.1 is out of date. Write it again with\n\
-         UPDATE_DOCS=1 cargo test --package outbox-bench --test bench man_page"
-    );
+    assert!(written == page, "man/outbox-bench.1 is out of date; run `make docs`");
 }
 
 #[test]

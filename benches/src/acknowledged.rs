@@ -3,9 +3,9 @@
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
 use outbox_relay::postgres::cycle::event::OutboxRow;
-use outbox_relay::relay::cycle::batch::Reach;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::acknowledged::{Acknowledged, Seen};
+use outbox_relay::relay::rows::acknowledged::{Acknowledged, Seen};
+use outbox_relay::relay::rows::reach::Reach;
 use std::hint::black_box;
 
 const HOLD_VERSION: i64 = 1;

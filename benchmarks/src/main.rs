@@ -1,4 +1,4 @@
-//! `make bench`: measures the relay under the conditions that matter, beside Debezium, and writes `docs/benchmarks.md`.
+//! `make bench`: measures the relay and Debezium, and writes `docs/benchmarks.md` and `benchmarks/TARGETS.md`.
 #![forbid(unsafe_code)]
 
 mod bars;
@@ -35,11 +35,14 @@ struct Cli {
 enum Command {
     /// Measure; what was measured before is kept, but for the parts that are measured now.
     Run(Run),
-    /// Write docs/benchmarks.md and its charts from everything that was measured.
+    /// Write docs/benchmarks.md, benchmarks/TARGETS.md and the charts from all results.
     Report {
         /// The folder to write to.
         #[arg(long, default_value = "docs")]
         docs: PathBuf,
+        /// The folder to write the targets to.
+        #[arg(long, default_value = "benchmarks")]
+        targets: PathBuf,
     },
 }
 
@@ -74,9 +77,13 @@ async fn run(command: Command) -> ExitCode {
             done = measure(&run) => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
         },
-        Command::Report { docs } => folder().and_then(|folder| {
-            report::write(&Store::new(&folder).load()?, &docs)?;
-            eprintln!("wrote {}", docs.join("benchmarks.md").display());
+        Command::Report { docs, targets } => folder().and_then(|folder| {
+            report::write(&Store::new(&folder).load()?, &docs, &targets)?;
+            eprintln!(
+                "wrote {} and {}",
+                docs.join("benchmarks.md").display(),
+                targets.join("TARGETS.md").display()
+            );
             Ok(())
         }),
     };

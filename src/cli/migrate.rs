@@ -2,9 +2,11 @@
 
 use super::exit::Failed;
 use super::{ConfigFile, block_on};
-use crate::config::Config;
+use crate::config::{Config, Outbox};
 use crate::postgres::access::roles::{self, RelayRole};
 use crate::postgres::connection::connect::Database;
+use crate::postgres::cycle::statements::{self, Statements};
+use crate::postgres::payload::PayloadType;
 use crate::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
 use crate::postgres::table::TableName;
 use crate::relay::health::stats::Stats;
@@ -23,6 +25,7 @@ Examples:
   outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
   outbox-relay migrate --config config.toml --with inbox,idempotency,once
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
+  outbox-relay migrate --config config.toml --print-queries > queries.sql    (then \\i queries.sql in psql, and EXPLAIN)
 
 Exit codes: 0 success, 1 another migration is in progress, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
@@ -41,6 +44,9 @@ pub struct Migrate {
     /// Name of the relay's role. The other roles are named after it.
     #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "print_roles")]
     role: RelayRole,
+    /// Type of the payload column: json, jsonb, text or bytea.
+    #[arg(long, value_name = "TYPE", default_value = "json", requires = "print_queries")]
+    payload: PayloadType,
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +59,9 @@ struct Instead {
     /// without connecting.
     #[arg(long)]
     print_roles: bool,
+    /// Print the statements of a running relay as PREPARE, for EXPLAIN, without connecting.
+    #[arg(long)]
+    print_queries: bool,
     /// Run pending migrations and roll them back.
     #[arg(long)]
     dry_run: bool,
@@ -76,6 +85,14 @@ impl Migrate {
         }
         if self.instead.print_roles {
             print!("{}", roles::print(&table, &self.role));
+            return Ok(());
+        }
+        if self.instead.print_queries {
+            let Outbox { on_sent, topic, .. } = &config.outbox;
+            print!(
+                "{}",
+                statements::print(&Statements::new(&table, self.payload, *on_sent, topic, i32::MAX))
+            );
             return Ok(());
         }
         block_on(self.with_database(&config, &table))?

@@ -6,7 +6,7 @@ use super::{ConfigFile, block_on, log, systemd};
 use crate::admin::Listening;
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
-use crate::relay::cycle::backoff::Backoff;
+use crate::relay::backoff::Backoff;
 use crate::relay::failure::Failure;
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::Waiting;
@@ -237,7 +237,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(0, &error, crate::relay::cycle::worker::POSTGRES_ADVICE);
+                outage.failed(0, &error, crate::relay::health::outage::POSTGRES_ADVICE);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {

@@ -1,16 +1,18 @@
 //! What was written in the file and in the environment, by setting, each with its place.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::catalogue::{self, Kind, SECTIONS, SETTINGS, Setting, VARIABLE_PREFIX};
+use super::catalogue::{SECTIONS, SETTINGS};
 use super::findings::{Findings, Place, Problem};
 use super::lines::Lines;
 use super::nearest::nearest;
 use super::properties;
-use super::values::Raw;
+use super::setting::{self, Kind, Setting, VARIABLE_PREFIX};
+use super::values::{self, Raw};
 
 /// A value with its place.
 #[derive(Clone, Debug)]
@@ -19,34 +21,39 @@ pub(super) struct Entry {
     pub(super) place: Place,
 }
 
-/// The settings of one source, or of all once merged.
+/// What one source gives, or all once merged: by section and key. The properties of librdkafka are the section
+/// [`PROPERTIES`], by librdkafka's names.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
-    pub(super) settings: BTreeMap<(&'static str, &'static str), Entry>,
-    /// Kafka properties, by librdkafka's name.
-    pub(super) properties: BTreeMap<String, Entry>,
-}
+pub(super) struct Entries(BTreeMap<(&'static str, String), Entry>);
+
+const PROPERTIES: &str = "kafka.properties";
 
 impl Entries {
-    /// Lets the settings of `other` replace these. A secret replaces its twin too: a password by environment comes
-    /// before a password file in the configuration file. Another URL replaces the password as well: that of the relay
-    /// is neither for another role nor for another server.
+    pub(super) fn get(&self, setting: &Setting) -> Option<&Entry> {
+        self.0.get(&(setting.section, setting.key.to_owned()))
+    }
+
+    /// The properties of librdkafka, by name.
+    pub(super) fn properties(&self) -> BTreeMap<String, Entry> {
+        let properties = self.0.iter().filter(|((section, _), _)| *section == PROPERTIES);
+        properties.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
+    }
+
+    fn insert(&mut self, section: &'static str, key: &str, entry: Entry) {
+        self.0.insert((section, key.to_owned()), entry);
+    }
+
+    /// Lets `other` override this. A secret replaces its twin too: a password in the environment comes before a password
+    /// file in the configuration file. Another URL replaces the password as well: the password of the relay belongs to
+    /// its own role and server.
     pub(super) fn override_with(&mut self, other: Entries) {
-        if ["url", "url_file"].iter().any(|key| other.settings.contains_key(&("postgres", *key))) {
-            self.settings.remove(&("postgres", "password"));
-            self.settings.remove(&("postgres", "password_file"));
-        }
-        for (section, key) in other.settings.keys() {
-            if let Some(twin) = catalogue::find(section, key).and_then(Setting::twin) {
-                self.settings.remove(&(twin.section, twin.key));
-            }
-        }
-        for name in other.properties.keys() {
-            let twin = name.strip_suffix("_file").map_or_else(|| format!("{name}_file"), str::to_owned);
-            self.properties.remove(&twin);
-        }
-        self.settings.extend(other.settings);
-        self.properties.extend(other.properties);
+        let replaces = |(section, key): &(&'static str, String)| {
+            let given = |key: &str| other.0.contains_key(&(*section, key.to_owned()));
+            let url = *section == "postgres" && (given("url") || given("url_file"));
+            given(&setting::twin(key)) || (url && key.starts_with("password"))
+        };
+        self.0.retain(|name, _| !replaces(name));
+        self.0.extend(other.0);
     }
 }
 
@@ -55,13 +62,12 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
     let mut entries = Entries::default();
     let text = match std::fs::read(path).map(String::from_utf8) {
         Ok(Ok(text)) => text,
-        Ok(Err(_)) => {
-            let problem = Problem::new("the file is not UTF-8 text", "save it as UTF-8");
+        failed => {
+            let problem = failed.map_or_else(
+                |error| unreadable(&error),
+                |_| Problem::new("the file is not UTF-8 text", "save it as UTF-8"),
+            );
             findings.error(&Place::File(path.to_path_buf()), problem);
-            return (entries, false);
-        }
-        Err(error) => {
-            findings.error(&Place::File(path.to_path_buf()), unreadable(&error));
             return (entries, false);
         }
     };
@@ -82,18 +88,17 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
     // Of a malformed file, the known settings on whole lines are still checked. Other keys may be the parser's
     // guesses: they are noise, and could quote a secret.
     walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
-    let whole = |entry: &mut Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
-    entries.settings.retain(|_, entry| whole(entry));
-    entries.properties.clear();
+    let whole = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
+    entries.0.retain(|(section, _), entry| *section != PROPERTIES && whole(entry));
     (entries, false)
 }
 
 fn unreadable(error: &std::io::Error) -> Problem {
     let help = match error.kind() {
-        std::io::ErrorKind::NotFound => {
+        ErrorKind::NotFound => {
             "name the right file with --config, or begin with a copy of config.example.toml"
         }
-        std::io::ErrorKind::PermissionDenied => "let the user that runs the relay read it",
+        ErrorKind::PermissionDenied => "let the user that runs the relay read it",
         _ => "",
     };
     Problem::new(format!("the file cannot be read: {error}"), help)
@@ -145,13 +150,16 @@ fn walk_section(
             walk_section(inner, table, lines, entries, findings);
             continue;
         }
-        match (catalogue::find(section, key.get_ref()), value.get_ref()) {
+        match (setting::find(section, key.get_ref()), value.get_ref()) {
             (None, _) => findings.error(&place, unknown_key(section, key.get_ref())),
             (Some(setting), DeValue::Table(table)) if setting.kind == Kind::Properties => {
                 walk_properties("", table, lines, entries);
             }
+            (Some(setting), value) if setting.kind == Kind::Properties => {
+                findings.extend(&place, values::parse(setting, &raw(value)).err());
+            }
             (Some(setting), value) => {
-                entries.settings.insert((section, setting.key), Entry { raw: raw(value), place });
+                entries.insert(section, setting.key, Entry { raw: raw(value), place });
             }
         }
     }
@@ -188,7 +196,7 @@ fn walk_properties(prefix: &str, table: &DeTable<'_>, lines: &Lines<'_>, entries
             DeValue::Table(table) => walk_properties(&format!("{name}."), table, lines, entries),
             value => {
                 let place = lines.place(key.span().start);
-                entries.properties.insert(name, Entry { raw: raw(value), place });
+                entries.insert(PROPERTIES, &name, Entry { raw: raw(value), place });
             }
         }
     }
@@ -218,16 +226,20 @@ pub(super) fn from_environment(
     findings: &mut Findings,
 ) -> Entries {
     let mut entries = Entries::default();
+    let named: Vec<(String, &Setting)> = SETTINGS
+        .iter()
+        .filter(|setting| setting.kind != Kind::Properties)
+        .map(|setting| (setting.variable(), setting))
+        .collect();
     for (variable, value) in variables {
         let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) else { continue };
         let entry = Entry { raw: Raw::Variable(value), place: Place::Variable(variable.clone()) };
         if let Some(property) = name.strip_prefix("KAFKA__PROPERTIES__") {
-            entries.properties.insert(property_name(property), entry);
-        } else if let Some(setting) = SETTINGS.iter().find(|setting| setting.variable() == variable) {
-            entries.settings.insert((setting.section, setting.key), entry);
+            entries.insert(PROPERTIES, &property_name(property), entry);
+        } else if let Some((_, setting)) = named.iter().find(|(name, _)| *name == variable) {
+            entries.insert(setting.section, setting.key, entry);
         } else {
-            let names: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
-            let help = match nearest(&variable, names.iter().map(String::as_str)) {
+            let help = match nearest(&variable, named.iter().map(|(name, _)| name.as_str())) {
                 Some(name) => format!("did you mean {name}?"),
                 None => format!("names are {VARIABLE_PREFIX}SECTION__KEY, in upper case"),
             };

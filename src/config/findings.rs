@@ -128,24 +128,10 @@ impl<'a> IntoIterator for &'a Findings {
     }
 }
 
-impl IntoIterator for Findings {
-    type Item = Finding;
-    type IntoIter = std::vec::IntoIter<Finding>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
 impl fmt::Display for Findings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, finding) in self.iter().enumerate() {
-            if index > 0 {
-                writeln!(formatter)?;
-            }
-            write!(formatter, "{finding}")?;
-        }
-        Ok(())
+        let findings: Vec<String> = self.iter().map(ToString::to_string).collect();
+        formatter.write_str(&findings.join("\n"))
     }
 }
 

@@ -1,52 +1,46 @@
 //! What the user wrote, and what the program uses of it.
 //!
-//! [`load`] reads the file and the environment against the one table in [`catalogue`], and reports everything that
-//! it finds, not only the first. It opens no connection and starts nothing.
+//! [`catalogue`] defines every setting once. [`load`] reads the file and the environment, and reports everything that it
+//! finds, not only the first. It opens no connection and starts nothing.
 
 pub mod catalogue;
-mod conninfo;
+mod choices;
 mod entries;
 mod example;
 mod findings;
 mod kafka;
 mod lines;
-mod manual;
 mod nearest;
-mod oauth;
 mod postgres;
-pub mod properties;
 mod reader;
 mod reload;
 mod rules;
 mod secret;
-mod sections;
+mod setting;
 mod size;
 mod table;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod values;
 
 use std::path::{Path, PathBuf};
 
+pub use catalogue::{Admin, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
+pub use choices::{ClientAuthentication, LogFormat, OnRejected, OnSent, OptionalHeader};
 pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
 pub(crate) use kafka::OAUTHBEARER;
-pub use kafka::{Kafka, Property};
-pub use manual::manual;
-pub use oauth::{ClientAuthentication, OAuth};
-pub use postgres::{Connection, ConnectionError, Postgres};
-pub use reload::{Change, Effect, changes};
+pub use kafka::{Property, properties};
+pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
+pub use reload::{Change, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
-pub use sections::{Admin, Log, LogFormat, OnRejected, OnSent, OptionalHeader, Outbox, Reaper, Relay};
 pub use size::{BadSize, ByteSize};
-
 pub use table::{TableName, TableNameError, quote_identifier};
-pub use tls::{Tls, TlsMode, TlsVersion};
 
 use properties::PropertyCheck;
 use reader::Reader;
 use secret::Lookup;
+use setting::Section;
 
 /// All settings, valid and complete.
 #[derive(Clone, Debug)]
@@ -132,22 +126,35 @@ fn load_for(
         None => (entries::Entries::default(), true),
     };
     entries.override_with(entries::from_environment(variables, &mut findings));
-    let mut reader =
-        Reader { entries, findings, lookup, file: path.map(Path::to_path_buf), whole, servers, check };
+    let file = path.map(Path::to_path_buf);
+    let mut reader = Reader { entries, findings, lookup, file, whole, servers, check };
     reader.note_missing();
-    let postgres = Postgres::from(&mut reader);
-    let kafka = Kafka::from(&mut reader);
-    let outbox = Outbox::from(&mut reader);
-    let relay = Relay::from(&mut reader);
-    let reaper = Reaper::from(&mut reader);
-    let admin = Admin::from(&mut reader);
-    let log = Log::from(&mut reader);
+    let config = read(&mut reader);
     let mut findings = reader.findings;
     findings.sort();
-    match postgres {
-        Some(postgres) if !findings.has_errors() => {
-            Ok(Config { postgres, kafka, outbox, relay, reaper, admin, log, warnings: findings })
-        }
+    match config {
+        Some(config) if !findings.has_errors() => Ok(Config { warnings: findings, ..config }),
         _ => Err(findings),
     }
+}
+
+/// Every section is read, also after one that has no value, so that all findings are made.
+fn read(reader: &mut Reader) -> Option<Config> {
+    let postgres = Postgres::from(reader);
+    let kafka = Kafka::from(reader);
+    let outbox = Outbox::read(reader);
+    let relay = Relay::read(reader).inspect(|relay| relay.warn(reader));
+    let reaper = Reaper::read(reader);
+    let admin = Admin::read(reader).inspect(|admin| admin.warn(reader));
+    let log = Log::read(reader);
+    Some(Config {
+        postgres: postgres?,
+        kafka: kafka?,
+        outbox: outbox?,
+        relay: relay?,
+        reaper: reaper?,
+        admin: admin?,
+        log: log?,
+        warnings: Findings::default(),
+    })
 }

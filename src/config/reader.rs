@@ -1,36 +1,33 @@
 //! Takes settings one by one, and notes what is wrong with each instead of stopping.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use super::Servers;
-use super::catalogue::{self, Fallback, Kind, SETTINGS, Setting};
+use super::catalogue::{Postgres, SETTINGS};
 use super::entries::Entries;
 use super::findings::{Findings, Place, Problem};
 use super::properties::PropertyCheck;
 use super::secret::{Lookup, Secret, SecretSource};
-use super::size::ByteSize;
-use super::values::{self, Raw, Value};
+use super::setting::{Fallback, Setting};
+use super::values::{self, FromText};
 
 pub(super) struct Reader {
     pub(super) entries: Entries,
     pub(super) findings: Findings,
     pub(super) lookup: Lookup,
     pub(super) file: Option<PathBuf>,
-    /// Whether the file could be read to its end; if not, what seems to be missing may stand in it.
+    /// Whether the file could be read to its end; if not, a setting that seems to be missing may be in it.
     pub(super) whole: bool,
-    /// Files for others are not opened.
+    /// Files for other servers are not opened.
     pub(super) servers: Servers,
     pub(super) check: PropertyCheck,
 }
 
-/// Names in the code must be names of the catalogue.
-const IN_CATALOGUE: &str = "the setting and its kind stand in the catalogue";
-
 impl Reader {
     /// Where the setting was given; `None` when the default holds.
-    pub(super) fn place(&self, section: &'static str, key: &'static str) -> Option<Place> {
-        self.entries.settings.get(&(section, key)).map(|entry| entry.place.clone())
+    pub(super) fn place(&self, setting: &Setting) -> Option<Place> {
+        self.entries.get(setting).map(|entry| entry.place.clone())
     }
 
     /// The place of what concerns several settings.
@@ -38,138 +35,91 @@ impl Reader {
         self.file.clone().map_or(Place::Nowhere, Place::File)
     }
 
-    /// The value that was given, or else the default. A faulty value is noted, and the default taken to go on.
-    fn value(&mut self, section: &'static str, key: &'static str) -> Option<Value> {
-        let setting = catalogue::find(section, key).expect(IN_CATALOGUE);
-        if let Some(entry) = self.entries.settings.get(&(section, key)) {
-            match values::parse(setting, &entry.raw) {
+    pub(super) fn warn(&mut self, setting: &Setting, problem: Problem) {
+        let place = self.place(setting).unwrap_or_else(|| self.default_place());
+        self.findings.warn(&place, problem);
+    }
+
+    /// The value that was given, or else the default. A faulty value is noted, and the default taken to continue.
+    pub(super) fn take<T: FromText>(
+        &mut self,
+        setting: &Setting,
+        read: fn(&str, &Setting, &Reader) -> Result<T, Problem>,
+    ) -> Option<T> {
+        if let Some(entry) = self.entries.get(setting) {
+            match values::parse(setting, &entry.raw).and_then(|text| read(&text, setting, self)) {
                 Ok(value) => return Some(value),
-                Err(problem) => self.findings.error(&entry.place, problem),
+                Err(problem) => self.findings.error(&entry.place.clone(), problem),
             }
         }
-        default(setting)
-    }
-
-    pub(super) fn text(&mut self, section: &'static str, key: &'static str) -> Option<String> {
-        self.value(section, key).map(|value| match value {
-            Value::Text(text) => text,
-            _ => unreachable!("{IN_CATALOGUE}"),
-        })
-    }
-
-    pub(super) fn words(&mut self, section: &'static str, key: &'static str) -> Vec<String> {
-        let Some(Value::Words(words)) = self.value(section, key) else { unreachable!("{IN_CATALOGUE}") };
-        words
-    }
-
-    pub(super) fn flag(&mut self, section: &'static str, key: &'static str) -> bool {
-        let Some(Value::Flag(flag)) = self.value(section, key) else { unreachable!("{IN_CATALOGUE}") };
-        flag
-    }
-
-    pub(super) fn count(&mut self, section: &'static str, key: &'static str) -> usize {
-        let Some(Value::Count(count)) = self.value(section, key) else { unreachable!("{IN_CATALOGUE}") };
-        usize::try_from(count).expect("the ranges of the catalogue fit into memory")
-    }
-
-    pub(super) fn size(&mut self, section: &'static str, key: &'static str) -> ByteSize {
-        let Some(Value::Size(size)) = self.value(section, key) else { unreachable!("{IN_CATALOGUE}") };
-        size
-    }
-
-    pub(super) fn span(&mut self, section: &'static str, key: &'static str) -> Duration {
-        let Some(Value::Span(span)) = self.value(section, key) else { unreachable!("{IN_CATALOGUE}") };
-        span
-    }
-
-    /// A text that is parsed further; what is wrong with it is noted, and the default taken to go on.
-    pub(super) fn parsed<T>(
-        &mut self,
-        section: &'static str,
-        key: &'static str,
-        parse: impl Fn(&str) -> Result<T, Problem>,
-    ) -> T {
-        let text = self.text(section, key).expect(IN_CATALOGUE);
-        parse(&text).unwrap_or_else(|problem| {
-            let place = self.place(section, key).unwrap_or_else(|| self.default_place());
-            self.findings.error(&place, problem);
-            let Some(Value::Text(text)) = catalogue::find(section, key).and_then(default) else {
-                unreachable!("{IN_CATALOGUE}")
-            };
-            parse(&text).unwrap_or_else(|_| unreachable!("a test parses all defaults"))
-        })
+        let Fallback::Default(text) = setting.fallback else { return T::unset() };
+        read(text, setting, self).map_err(|problem| self.findings.error(&Place::Nowhere, problem)).ok()
     }
 
     /// A secret or its `_file` twin, read once to see that it can be read.
-    pub(super) fn secret(
+    pub(super) fn secret<T: FromText + From<SecretSource>>(
         &mut self,
-        section: &'static str,
-        key: &'static str,
-    ) -> Option<(SecretSource, Secret, Place)> {
-        let setting = catalogue::find(section, key).expect(IN_CATALOGUE);
-        let twin = setting.twin().expect(IN_CATALOGUE);
-        let file_place = self.place(section, twin.key);
-        if let (Some(place), true) = (&file_place, self.place(section, key).is_some()) {
-            let message = format!("both {key} and {} are given in [{section}]", twin.key);
-            self.findings.error(place, Problem::new(message, "keep one of the two"));
+        setting: &Setting,
+        file: &Setting,
+    ) -> Option<T> {
+        if let (Some(place), true) = (self.place(file), self.place(setting).is_some()) {
+            let message = format!("both {} and {} are given in [{}]", setting.key, file.key, setting.section);
+            self.findings.error(&place, Problem::new(message, "keep one of the two"));
         }
-        if let (Some(text), Some(place)) = (self.text(section, key), self.place(section, key)) {
-            return Some((SecretSource::Inline(Secret::new(&text)), Secret::new(text), place));
+        let mut source: Option<SecretSource> = self.take(setting, FromText::from_text)?;
+        if source.is_none() {
+            source = self.take(file, |name, file, reader| {
+                reader.secret_file(file.section, &file.to_string(), name).map(|(source, _)| Some(source))
+            })?;
         }
-        let (name, place) = (self.text(section, twin.key)?, file_place?);
-        if !self.opens_files_of(section) {
-            return Some((SecretSource::File(self.lookup.resolve(&name)), Secret::new(""), place));
-        }
-        match self.secret_file(&format!("[{section}] {}", twin.key), &name) {
-            Ok((source, secret)) => Some((source, secret, place)),
-            Err(problem) => {
-                self.findings.error(&place, problem);
-                None
-            }
-        }
+        source.map_or_else(T::unset, |source| Some(source.into()))
     }
 
     /// Whether files that this section names are opened.
-    pub(super) fn opens_files_of(&self, section: &str) -> bool {
-        self.servers == Servers::Both || section == "postgres"
+    fn opens_files_of(&self, section: &str) -> bool {
+        self.servers == Servers::Both || section == Postgres::url.section
     }
 
-    /// The secret in a file, and the source to read it from again.
-    pub(super) fn secret_file(&self, setting: &str, name: &str) -> Result<(SecretSource, Secret), Problem> {
+    /// Where to read the secret in a file, and the secret if it had to be read.
+    pub(super) fn secret_file(
+        &self,
+        section: &str,
+        setting: &str,
+        name: &str,
+    ) -> Result<(SecretSource, Option<Secret>), Problem> {
         let path = self.lookup.resolve(name);
         let source = SecretSource::File(path.clone());
+        if !self.opens_files_of(section) {
+            return Ok((source, None));
+        }
         let secret = source.read().map_err(|error| self.unreadable(setting, &path, name, &error))?;
         if secret.expose().is_empty() {
             let message = format!("{setting}: {} is empty", path.display());
             return Err(Problem::new(message, self.lookup.help_with_empty(&path)));
         }
-        Ok((source, secret))
+        Ok((source, Some(secret)))
     }
 
     /// The path of a file that the program, or a library of it, opens later.
-    pub(super) fn readable_file(&self, setting: &str, name: &str) -> Result<PathBuf, Problem> {
+    pub(super) fn readable_file(&self, section: &str, setting: &str, name: &str) -> Result<PathBuf, Problem> {
         let path = self.lookup.resolve(name);
-        match std::fs::File::open(&path) {
-            Ok(_) => Ok(path),
-            Err(error) => Err(self.unreadable(setting, &path, name, &error)),
+        if self.opens_files_of(section)
+            && let Err(error) = std::fs::File::open(&path)
+        {
+            return Err(self.unreadable(setting, &path, name, &error));
         }
+        Ok(path)
     }
 
-    fn unreadable(
-        &self,
-        setting: &str,
-        path: &std::path::Path,
-        name: &str,
-        error: &std::io::Error,
-    ) -> Problem {
-        let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+    fn unreadable(&self, setting: &str, path: &Path, name: &str, error: &io::Error) -> Problem {
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
         let help = if denied && setting.starts_with("[postgres]") {
-            let url = catalogue::find("postgres", "url").expect(IN_CATALOGUE).variable();
             format!(
-                "the user that runs the relay must be able to read it; for other commands, use sudo, or set {url} to a \
-                 login of your own"
+                "the user that runs the relay must be able to read it; for other commands, use sudo, or set {} to a \
+                 login of your own",
+                Postgres::url.variable()
             )
-        } else if std::path::Path::new(name).is_absolute() {
+        } else if Path::new(name).is_absolute() {
             "the user that runs the relay must be able to read it".to_owned()
         } else {
             format!("it is looked up in {}", self.lookup.places())
@@ -179,33 +129,16 @@ impl Reader {
 
     /// Notes each required setting that neither the file nor the environment gives.
     pub(super) fn note_missing(&mut self) {
-        if !self.whole {
-            return;
-        }
         let place = self.default_place();
         for setting in SETTINGS {
             let Fallback::Required(example) = setting.fallback else { continue };
             let twin = setting.twin();
-            let given = |key| self.entries.settings.contains_key(&(setting.section, key));
-            if given(setting.key) || twin.is_some_and(|twin| given(twin.key)) {
+            if !self.whole || self.place(setting).or_else(|| self.place(twin?)).is_some() {
                 continue;
             }
             let other = twin.map(|twin| format!(" or {}", twin.key)).unwrap_or_default();
-            let message = format!("[{}] {}{other} is missing", setting.section, setting.key);
             let help = format!("for instance {} = \"{example}\", or set {}", setting.key, setting.variable());
-            self.findings.error(&place, Problem::new(message, help));
+            self.findings.error(&place, Problem::new(format!("{setting}{other} is missing"), help));
         }
-    }
-}
-
-/// The value that holds when the setting is not given.
-pub(super) fn default(setting: &Setting) -> Option<Value> {
-    match (setting.fallback, setting.kind) {
-        (Fallback::Default(text), _) => {
-            let value = values::parse(setting, &Raw::Variable(text.to_owned()));
-            Some(value.unwrap_or_else(|problem| unreachable!("a test parses all defaults: {problem:?}")))
-        }
-        (_, Kind::Words(_)) => Some(Value::Words(Vec::new())),
-        _ => None,
     }
 }

@@ -4,6 +4,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::findings::Problem;
+use super::reader::Reader;
+use super::setting::Setting;
+use super::values::FromText;
+
 /// A text that must not be shown: `Debug` hides it and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -52,6 +57,12 @@ impl SecretSource {
     }
 }
 
+impl FromText for SecretSource {
+    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<SecretSource, Problem> {
+        Ok(SecretSource::Inline(Secret::new(text)))
+    }
+}
+
 /// Whether systemd made this folder of credentials. Its files are copies, made when the service started; elsewhere, as on
 /// Kubernetes, they may change.
 pub fn are_of_systemd(folder: &Path) -> bool {
@@ -60,7 +71,7 @@ pub fn are_of_systemd(folder: &Path) -> bool {
 
 /// Where relative file names are looked up: the folder of systemd's credentials, then the folder of the
 /// configuration file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lookup {
     pub(super) credentials: Option<PathBuf>,
     pub(super) beside_config: Option<PathBuf>,

@@ -1,12 +1,18 @@
-//! From what was written to a value of the right kind and in range.
+//! From what was written to a value of the right type and in range.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::catalogue::{Kind, Setting};
+use humantime::format_duration;
+use pg_outbox::topic::TopicTemplate;
+
 use super::findings::Problem;
 use super::nearest::nearest;
+use super::reader::Reader;
+use super::setting::{Fallback, Kind, Setting};
 use super::size::ByteSize;
+use super::table::TableName;
 
 /// A value as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,17 +28,6 @@ pub(super) enum Raw {
     Other(&'static str),
 }
 
-/// A value of the kind that its setting asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
-    Text(String),
-    Flag(bool),
-    Words(Vec<String>),
-    Count(u64),
-    Size(ByteSize),
-    Span(Duration),
-}
-
 impl Raw {
     fn type_name(&self) -> &'static str {
         match self {
@@ -45,99 +40,178 @@ impl Raw {
     }
 }
 
-pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<Value, Problem> {
-    let name = format!("[{}] {}", setting.section, setting.key);
-    let wrong_type = |wanted: &str, example: &str| {
-        let message = match raw {
-            Raw::Variable(_) => format!("{name} must be {wanted}"),
-            _ => format!("{name} must be {wanted}, not {}", raw.type_name()),
-        };
-        Problem::new(message, format!("for instance {} = {example}", setting.key))
+/// Checks a value against the kind of its setting. Returns it as the environment would give it.
+pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
+    let wrong = || wrong_type(setting, raw);
+    let text = match (setting.kind, raw) {
+        (_, Raw::Variable(text)) => text.clone(),
+        (Kind::Count(..) | Kind::Flag | Kind::Words(_), Raw::String(_)) => return Err(wrong()),
+        (_, Raw::String(text)) => text.clone(),
+        (Kind::Flag, Raw::Boolean(flag)) => flag.to_string(),
+        (Kind::Count(..) | Kind::Size(..), Raw::Integer(number)) => number.to_string(),
+        (Kind::Words(words), Raw::List(list)) => {
+            list.iter().try_for_each(|word| one_of(setting, words, word))?;
+            list.join(",")
+        }
+        (Kind::Span(..), Raw::Integer(number)) => {
+            let help = format!(
+                "write {0} = \"{number}s\" for seconds, \"{number}ms\" for milliseconds",
+                setting.key
+            );
+            return Err(Problem::new(format!("{setting} has no unit"), help));
+        }
+        _ => return Err(wrong()),
     };
-    match (setting.kind, raw) {
-        (Kind::Text | Kind::File, Raw::Variable(text) | Raw::String(text)) => Ok(Value::Text(text.clone())),
-        (Kind::Text | Kind::File, _) => Err(wrong_type("a string", "\"...\"")),
-        (Kind::Flag, Raw::Boolean(flag)) => Ok(Value::Flag(*flag)),
-        (Kind::Flag, Raw::Variable(text)) if text == "true" || text == "false" => {
-            Ok(Value::Flag(text == "true"))
+    match setting.kind {
+        Kind::Text | Kind::File => {}
+        Kind::Flag => {
+            text.parse::<bool>().map_err(|_| wrong())?;
         }
-        (Kind::Flag, _) => Err(wrong_type("true or false", "true")),
-        (Kind::Choice(words), Raw::Variable(text) | Raw::String(text)) => {
-            one_of(&name, words, text).map(Value::Text)
+        Kind::Choice(words) => one_of(setting, words, &text)?,
+        Kind::Words(words) => split(&text).try_for_each(|word| one_of(setting, words, word))?,
+        Kind::Count(min, max) => {
+            let number: i128 = text.trim().parse().map_err(|_| wrong())?;
+            in_range(setting, number, min.into(), max.into(), |number| number)?;
         }
-        (Kind::Choice(words), _) => Err(wrong_type("a string", &format!("{:?}", words[0]))),
-        (Kind::Words(words), Raw::Variable(text)) => {
-            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-            parts.map(|part| one_of(&name, words, part)).collect::<Result<_, _>>().map(Value::Words)
-        }
-        (Kind::Words(words), Raw::List(parts)) => {
-            parts.iter().map(|part| one_of(&name, words, part)).collect::<Result<_, _>>().map(Value::Words)
-        }
-        (Kind::Words(words), _) => Err(wrong_type("a list of strings", &format!("[{:?}]", words[0]))),
-        (Kind::Count(min, max), raw) => {
-            let number = match raw {
-                Raw::Integer(number) => i128::from(*number),
-                Raw::Variable(text) => {
-                    text.trim().parse().map_err(|_| wrong_type("a whole number", "100"))?
-                }
-                _ => return Err(wrong_type("a whole number", "100")),
-            };
-            let in_range = u64::try_from(number).ok().filter(|number| (min..=max).contains(number));
-            in_range.map(Value::Count).ok_or_else(|| out_of_range(&name, number, min, max))
-        }
-        (Kind::Size(min, max), raw) => {
-            let size = match raw {
-                Raw::Integer(number) if *number < 0 => Err(*number),
-                Raw::Integer(number) => Ok(ByteSize::bytes(number.unsigned_abs())),
-                Raw::Variable(text) | Raw::String(text) => {
-                    let malformed =
-                        |problem| Problem::new(format!("{name} is {problem}"), "for instance \"8MiB\"");
-                    Ok(text.parse().map_err(malformed)?)
-                }
-                _ => return Err(wrong_type("a size", "\"8MiB\"")),
-            };
-            let (min, max) = (ByteSize::bytes(min), ByteSize::bytes(max));
-            match size {
-                Ok(size) if (min..=max).contains(&size) => Ok(Value::Size(size)),
-                Ok(size) => Err(out_of_range(&name, size, min, max)),
-                Err(negative) => Err(out_of_range(&name, negative, min, max)),
+        Kind::Size(min, max) => match text.parse::<ByteSize>() {
+            Ok(size) => in_range(setting, size.as_u64(), min, max, ByteSize::bytes)?,
+            Err(_) if text.parse::<i64>().is_ok() => {
+                let (min, max) = (ByteSize::bytes(min), ByteSize::bytes(max));
+                return Err(out_of_range(setting, text, min, max));
             }
+            Err(bad) => return Err(Problem::new(format!("{setting} is {bad}"), "for instance \"8MiB\"")),
+        },
+        Kind::Span(min, max) => {
+            in_range(setting, duration(&text, setting)?, min, max, format_duration)?;
         }
-        (Kind::Span(min, max), Raw::Variable(text) | Raw::String(text)) => {
-            let span = humantime::parse_duration(text.trim()).map_err(|problem| {
-                let message = format!("{name} is not a duration: {problem}");
-                Problem::new(
-                    message,
-                    "a number and a unit, for instance \"50ms\", \"10s\", \"1h 30m\" or \"7d\"",
-                )
-            })?;
-            let show = humantime::format_duration;
-            if (min..=max).contains(&span) {
-                Ok(Value::Span(span))
-            } else {
-                Err(out_of_range(&name, show(span), show(min), show(max)))
-            }
-        }
-        (Kind::Span(..), Raw::Integer(number)) => Err(Problem::new(
-            format!("{name} has no unit"),
-            format!("write {} = \"{number}s\" for seconds, \"{number}ms\" for milliseconds", setting.key),
-        )),
-        (Kind::Span(..), _) => Err(wrong_type("a duration", "\"10s\"")),
-        (Kind::Properties, _) => Err(wrong_type("a table", "{ \"client.id\" = \"relay\" }")),
+        Kind::Properties => return Err(wrong()),
+    }
+    Ok(text)
+}
+
+fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
+    let (wanted, example) = match setting.kind {
+        Kind::Text | Kind::File => ("a string", "\"...\"".to_owned()),
+        Kind::Flag => ("true or false", "true".to_owned()),
+        Kind::Choice(words) => ("a string", format!("{:?}", words[0])),
+        Kind::Words(words) => ("a list of strings", format!("[{:?}]", words[0])),
+        Kind::Count(..) => ("a whole number", "100".to_owned()),
+        Kind::Size(..) => ("a size", "\"8MiB\"".to_owned()),
+        Kind::Span(..) => ("a duration", "\"10s\"".to_owned()),
+        Kind::Properties => ("a table", "{ \"client.id\" = \"relay\" }".to_owned()),
+    };
+    let message = match raw {
+        Raw::Variable(_) => format!("{setting} must be {wanted}"),
+        _ => format!("{setting} must be {wanted}, not {}", raw.type_name()),
+    };
+    Problem::new(message, format!("for instance {} = {example}", setting.key))
+}
+
+fn one_of(setting: &Setting, words: &[&str], text: &str) -> Result<(), Problem> {
+    if words.contains(&text) { Ok(()) } else { Err(unknown_word(setting, words, text)) }
+}
+
+pub(super) fn unknown_word(setting: &Setting, words: &[&str], text: &str) -> Problem {
+    let near = nearest(text, words.iter().copied());
+    let help = near.map(|word| format!("did you mean \"{word}\"?")).unwrap_or_default();
+    Problem::new(format!("{setting} is {text:?}, and must be one of {}", words.join(", ")), help)
+}
+
+fn in_range<T: PartialOrd + Copy, S: Display>(
+    setting: &Setting,
+    value: T,
+    min: T,
+    max: T,
+    show: fn(T) -> S,
+) -> Result<(), Problem> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(out_of_range(setting, show(value), show(min), show(max)))
+}
+
+fn out_of_range(setting: &Setting, value: impl Display, min: impl Display, max: impl Display) -> Problem {
+    Problem::new(format!("{setting} is {value}, and must be from {min} to {max}"), "")
+}
+
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
+/// A type that a field of a section has.
+pub(super) trait FromText: Sized {
+    /// The value of a text that [`parse`] has accepted.
+    fn from_text(text: &str, setting: &Setting, reader: &Reader) -> Result<Self, Problem>;
+
+    /// The value of a setting that is not given and has no default.
+    fn unset() -> Option<Self> {
+        None
     }
 }
 
-fn one_of(name: &str, words: &[&str], text: &str) -> Result<String, Problem> {
-    if words.contains(&text) {
-        return Ok(text.to_owned());
+impl<T: FromText> FromText for Option<T> {
+    fn from_text(text: &str, setting: &Setting, reader: &Reader) -> Result<Self, Problem> {
+        T::from_text(text, setting, reader).map(Some)
     }
-    let help = match nearest(text, words.iter().copied()) {
-        Some(word) => format!("did you mean \"{word}\"?"),
-        None => String::new(),
-    };
-    Err(Problem::new(format!("{name} is {text:?}, and must be one of {}", words.join(", ")), help))
+
+    fn unset() -> Option<Self> {
+        Some(None)
+    }
 }
 
-fn out_of_range(name: &str, value: impl Display, min: impl Display, max: impl Display) -> Problem {
-    Problem::new(format!("{name} is {value}, and must be from {min} to {max}"), "")
+impl<T: FromText + PartialEq> FromText for Vec<T> {
+    fn from_text(text: &str, setting: &Setting, reader: &Reader) -> Result<Self, Problem> {
+        let mut values = Vec::new();
+        for word in split(text) {
+            let value = T::from_text(word, setting, reader)?;
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        Ok(values)
+    }
+}
+
+impl FromText for PathBuf {
+    fn from_text(text: &str, setting: &Setting, reader: &Reader) -> Result<PathBuf, Problem> {
+        reader.readable_file(setting.section, &setting.to_string(), text)
+    }
+}
+
+impl FromText for Duration {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<Duration, Problem> {
+        duration(text, setting)
+    }
+}
+
+fn duration(text: &str, setting: &Setting) -> Result<Duration, Problem> {
+    humantime::parse_duration(text.trim()).map_err(|problem| {
+        let help = "a number and a unit, for instance \"50ms\", \"10s\", \"1h 30m\" or \"7d\"";
+        Problem::new(format!("{setting} is not a duration: {problem}"), help)
+    })
+}
+
+macro_rules! from_str {
+    ($($type:ty),*) => {$(
+        impl FromText for $type {
+            fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<$type, Problem> {
+                text.parse().map_err(|error| refused(setting, &error))
+            }
+        }
+    )*};
+}
+from_str!(bool, u32, usize, String, ByteSize, TableName);
+
+impl FromText for TopicTemplate {
+    fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicTemplate, Problem> {
+        TopicTemplate::parse(text).map_err(|error| refused(setting, &error))
+    }
+}
+
+fn refused(setting: &Setting, error: &dyn Display) -> Problem {
+    let help = match setting.fallback {
+        Fallback::Default(default) => format!("for instance \"{default}\""),
+        _ => String::new(),
+    };
+    Problem::new(format!("{setting}: {error}"), help)
 }

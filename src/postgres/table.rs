@@ -124,7 +124,7 @@ impl TableName {
 
     /// Something else in the same schema, quoted.
     pub(crate) fn sibling(&self, name: &str) -> String {
-        format!("{}.{}", quote_identifier(&self.schema()), quote_identifier(name))
+        format!("{}.{}", quote_identifier(self.schema()), quote_identifier(name))
     }
 
     /// `template` with every `{placeholder}` replaced by the name it stands for.
@@ -139,8 +139,8 @@ impl TableName {
     pub(crate) fn value_of(&self, placeholder: &str) -> Option<String> {
         match placeholder {
             "pending_index" => Some(self.pending_index()),
-            "schema" => Some(quote_identifier(&self.schema())),
-            "schema_literal" => Some(quote_literal(&self.schema())),
+            "schema" => Some(quote_identifier(self.schema())),
+            "schema_literal" => Some(quote_literal(self.schema())),
             "outbox_literal" => Some(quote_literal(&self.quoted())),
             name if OF_MODULES.contains(&name) => Some(self.sibling(name)),
             _ => DERIVED

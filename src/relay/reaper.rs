@@ -1,8 +1,8 @@
 //! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
 
-use crate::relay::cycle::worker::POSTGRES_ADVICE;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
+use crate::relay::health::outage::POSTGRES_ADVICE;
 use crate::relay::health::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;

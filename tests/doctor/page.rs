@@ -1,4 +1,4 @@
-//! `docs/doctor.md` shows the table that the code goes by. `UPDATE_DOCS=1` writes it anew.
+//! `docs/doctor.md` shows the table that the code goes by. `make docs` writes it.
 
 use outbox_relay::doctor::codes::CODES;
 
@@ -26,10 +26,7 @@ fn the_page_shows_the_codes() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(
-        page == wanted,
-        "docs/doctor.md is not what the code says; UPDATE_DOCS=1 renders it: {differs:#?}"
-    );
+    assert!(page == wanted, "docs/doctor.md is not what the code says; run `make docs`: {differs:#?}");
 }
 
 /// A code that no test names was never seen.

@@ -1,10 +1,10 @@
-//! `docs/metrics.md` shows the catalogue. `UPDATE_DOCS=1` writes it anew.
+//! `docs/metrics.md` shows the catalogue. `make docs` writes it.
 
 use super::{ROOT, read};
 use outbox_relay::admin::metrics::{CATALOGUE, Kind, Metric, Question};
 
 const PAGE: &str = "docs/metrics.md";
-const BEGIN: &str = "<!-- rendered from src/admin/metrics/catalogue.rs: UPDATE_DOCS=1 cargo test --test integration metrics_page -->\n";
+const BEGIN: &str = "<!-- rendered from src/admin/metrics/catalogue.rs by `make docs` -->\n";
 const END: &str = "<!-- end -->";
 
 fn render() -> String {
@@ -48,7 +48,7 @@ fn the_page_shows_the_catalogue() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(page == wanted, "{PAGE} is not what the catalogue says; UPDATE_DOCS=1 renders it: {differs:#?}");
+    assert!(page == wanted, "{PAGE} is not what the catalogue says; run `make docs`: {differs:#?}");
 }
 
 #[test]

@@ -7,9 +7,8 @@ use super::postgres::server::{Server, TAKEOVER};
 use super::postgres::wrong_marks::WrongMarks;
 use super::process::Process;
 use super::world::{World, add};
-use outbox_relay::relay::Limits;
+use outbox_relay::config::OnRejected;
 use outbox_relay::relay::Relay;
-use outbox_relay::relay::cycle::batch::OnRejected;
 use outbox_relay::relay::cycle::worker;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::holds::prober;
@@ -17,6 +16,7 @@ use outbox_relay::relay::lanes::marks::Marks;
 use outbox_relay::relay::lanes::scout::Scout;
 use outbox_relay::relay::reaper;
 use outbox_relay::relay::reaper::Pace;
+use outbox_relay::relay::settings::Limits;
 use pg_outbox::topic::TopicTemplate;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -72,17 +72,17 @@ impl Slot {
             batch_bytes: some(plan.batch_bytes),
             poll_interval: self.world.up_to(1_000) + Duration::from_millis(1),
             publish_timeout: PUBLISH_TIMEOUT / some(2) as u32,
-            ..life.relay.limits()
+            ..life.relay.settings.limits()
         };
         self.world.note("has other limits: relay", (self.number, limits.batch_rows, limits.batch_bytes));
-        life.relay.set_limits(limits);
+        life.relay.settings.set_limits(limits);
     }
 
     /// What a relay keeps in memory is bounded.
     pub fn check_memory(&self) {
         let life = self.life.borrow();
         let Some(life) = life.as_ref() else { return };
-        let acknowledged = life.relay.acknowledged.borrow();
+        let acknowledged = life.relay.rows.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
         // A batch for each lane, and a row that each held topic was probed with. Of what was acknowledged just before a pause
         // begins or ends, nobody knows whether it is settled or waits, until nothing waits any more.

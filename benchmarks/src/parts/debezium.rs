@@ -54,7 +54,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         }
         connect.stop().await?;
     }
-    outcome.notes.push(format!("Each JVM drained the rows {WARM_UPS} times before."));
+    outcome.notes.push(format!("Before the measurement, each JVM drained the rows {WARM_UPS} times."));
     place.remove().await?;
     Ok(())
 }

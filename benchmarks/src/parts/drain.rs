@@ -53,8 +53,8 @@ async fn best_batches(
         }
     }
     outcome.notes.push(format!(
-        "Debezium ran with {}, the best of those tried; before that it had drained the same number of rows four times in the same JVM, \
-         of which the first does not appear here.",
+        "Debezium ran with {}, the fastest of the settings that were tried. Before the measurement, the same JVM \
+         drained the same number of rows four times. The first of these drains is not shown.",
         best.1
     ));
     Ok(best.1)

@@ -42,7 +42,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
             &beside_debezium(&mut connect, world, &place, &work, tuning).await?,
         )?;
     }
-    outcome.notes.push(format!("{WRITERS} connections, {ROWS_PER_TRANSACTION} rows in a transaction."));
+    outcome.notes.push(format!("{WRITERS} connections with {ROWS_PER_TRANSACTION} rows per transaction."));
     connect.stop().await?;
     place.remove().await?;
     Ok(())

@@ -40,8 +40,8 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         note_rate(&mut outcome.figures, "behind", &behind);
     }
     outcome.notes.push(format!(
-        "{} rows of a topic that does not exist lie in front of {} others, by their ids; the hold stood when the relay started \
-         that is measured.",
+        "{} rows of a missing topic have lower ids than the {} other rows. The hold existed before the measured relay \
+         started.",
         thousands(held as f64),
         thousands(shape.rows as f64)
     ));

@@ -27,8 +27,8 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         outcome.figures.push(format!("{name}: rate"), Unit::RowsPerSecond, drain.rows_per_second);
     }
     outcome.notes.push(format!(
-        "The rows of 1 MiB have payloads of 1 MiB less 1 KiB, since a topic takes records of 1 MiB by default; for them `\"message.max.bytes\" = \
-         {RECORD_BYTES_MAX}` was set."
+        "The payload of the rows of 1 MiB is 1 KiB smaller than that, because a topic accepts records of up to 1 MiB \
+         by default. For these rows, `\"message.max.bytes\" = {RECORD_BYTES_MAX}` was set."
     ));
     place.remove().await?;
     Ok(())

@@ -68,19 +68,19 @@ impl Part {
     /// Bars and contents, for whoever waits.
     pub fn about(self) -> &'static str {
         match self {
-            Part::Debezium => "what makes Debezium fast",
-            Part::Drain => "bars 1 to 3: a backlog, marked, deleted, and by Debezium",
-            Part::Memory => "bar 4: memory while larger rows are drained",
-            Part::Steady => "bar 5: latency at a steady pace, and what idling costs",
-            Part::Flow => "bar 6: writers at full speed, alone, beside the relay, and beside Debezium",
-            Part::HeldSnapshot => "bar 7: a backlog while a snapshot is held",
-            Part::HotKey => "bar 8: one key has all rows, or half of them",
-            Part::HeldTopic => "bar 9: rows of a missing topic in front of others",
-            Part::Retained => "bar 10: rows that were sent before, and the reaper",
+            Part::Debezium => "the fastest settings of Debezium",
+            Part::Drain => "bars 1 to 3: drain a backlog with mark, with delete, and with Debezium",
+            Part::Memory => "bar 4: memory during drains of larger rows",
+            Part::Steady => "bar 5: latency at a steady rate, and the cost of idling",
+            Part::Flow => "bar 6: writers at full speed alone, with the relay, and with Debezium",
+            Part::HeldSnapshot => "bar 7: drain a backlog while a snapshot is held open",
+            Part::HotKey => "bar 8: one key has all rows, or half of the rows",
+            Part::HeldTopic => "bar 9: rows of a missing topic before the others",
+            Part::Retained => "bar 10: sent rows in the table, and the reaper",
             Part::Outage => "bar 11: half an hour without Kafka",
             Part::Replicas => "bar 12: several relays on one table",
             Part::Shapes => "bar 13: many topics, many keys, small and large payloads",
-            Part::Network => "bar 14: Postgres and Kafka far away",
+            Part::Network => "bar 14: long round trips to Postgres and Kafka",
         }
     }
 

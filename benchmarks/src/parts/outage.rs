@@ -47,8 +47,8 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         outcome.figures.push("out of order", Unit::Rows, 0.0);
     }
     outcome.notes.push(format!(
-        "The backlog of {} rows was inserted, not waited for. The rate counts the rows that were written meanwhile, until no more was \
-         left than what is written in {FRESH:?}.",
+        "The backlog of {} rows was inserted at once. The rate includes the rows that were written during the drain. \
+         The drain ends when no more rows wait than are written in {FRESH:?}.",
         thousands(shape.rows as f64)
     ));
     place.remove().await?;

@@ -43,8 +43,8 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         outcome.figures.push("rows reaped meanwhile", Unit::Rows, (before - after) as f64);
     }
     outcome.notes.push(format!(
-        "{} rows had been sent an hour before, and {} of them became old enough for the reaper before each run. What a run has \
-         marked stays for the next one.",
+        "{} rows were sent an hour earlier. Before each run, {} of them became old enough for the reaper. The rows \
+         that a run marked stay for the next run.",
         thousands(retained as f64),
         thousands(old as f64)
     ));

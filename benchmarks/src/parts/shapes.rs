@@ -28,7 +28,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         }
     }
     outcome.notes.push(format!(
-        "Of 10,000,000 possible keys, each of {} rows has any; the 1,000 topics have one partition each.",
+        "Each of the {} rows has one of 10,000,000 possible keys. Each of the 1,000 topics has one partition.",
         thousands(shapes[2].1.rows as f64)
     ));
     place.remove().await?;

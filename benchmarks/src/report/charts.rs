@@ -8,7 +8,7 @@ use crate::results::Results;
 /// The charts whose parts were measured, with the names of their files.
 pub fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
     let charts =
-        [("drain.svg", drain(results)), ("latency.svg", latency(results)), ("shares.svg", shares(results))];
+        [("drain.svg", drain(results)), ("latency.svg", latency(results)), (SHARES_FILE, shares(results))];
     charts.into_iter().filter(|(_, chart)| !chart.rows.is_empty()).collect()
 }
 
@@ -30,7 +30,7 @@ fn drain(results: &Results) -> Chart {
         ("Debezium, tuned", "Debezium: rate"),
     ];
     Chart {
-        title: "Drain of a backlog: rows a second".to_owned(),
+        title: "Drain of a backlog, rows per second".to_owned(),
         rows: rows(results, "drain", Unit::RowsPerSecond, &figures),
     }
 }
@@ -45,20 +45,22 @@ fn latency(results: &Results) -> Chart {
         ("Debezium, p99.9", "Debezium: p99.9"),
     ];
     Chart {
-        title: "From the commit to the consumer at 1,000 rows/s: milliseconds".to_owned(),
+        title: "Latency from commit to consumer at 1,000 rows/s, in milliseconds".to_owned(),
         rows: rows(results, "steady", Unit::Milliseconds, &figures),
     }
 }
 
-/// The bars that ask for a share of the rate that the relay has when nothing stands in its way: number, check, and how the
-/// chart calls it.
+/// The chart of shares has targets, so it belongs to the page of the targets.
+pub const SHARES_FILE: &str = "shares.svg";
+
+/// The bars whose target is a share of the undisturbed rate: number, check, and the label in the chart.
 const SHARES: [(u8, &str, &str); 9] = [
-    (7, "of the free rate", "a snapshot is held open"),
-    (9, "the others, of the free rate", "rows of a held topic in front"),
-    (10, "of the rate without", "10,000,000 sent rows retained"),
-    (11, "of the drain rate", "writers go on meanwhile"),
-    (12, "2 relays, of one's rate", "two relays"),
-    (12, "4 relays, of one's rate", "four relays"),
+    (7, "rate, relative to no held snapshot", "a snapshot is held open"),
+    (9, "rate of the others, relative to no held topic", "rows of a held topic come first"),
+    (10, "rate, relative to no retained rows", "10,000,000 sent rows retained"),
+    (11, "rate, relative to no writers", "writers are active"),
+    (12, "rate of 2 relays, relative to 1", "two relays"),
+    (12, "rate of 4 relays, relative to 1", "four relays"),
     (13, "1,000 topics", "1,000 topics"),
     (13, "10,000,000 keys", "10,000,000 keys"),
     (13, "payload of 10 B", "payloads of 10 B"),
@@ -74,7 +76,9 @@ fn shares(results: &Results) -> Chart {
         Some(Row { label: (*label).to_owned(), value, text, target: Some(target), ours: true })
     };
     Chart {
-        title: "What is left of the drain's rate, in percent; the red mark is what is asked".to_owned(),
+        title:
+            "Rate under adverse conditions, in percent of the undisturbed rate; the red line is the target"
+                .to_owned(),
         rows: SHARES.iter().filter_map(row).collect(),
     }
 }

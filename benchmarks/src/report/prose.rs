@@ -1,78 +1,102 @@
-//! The words of the page around its tables.
+//! The words of the pages around their tables.
 
 pub const BEGINNING: &str = "# Benchmarks
 
-`make bench` measures everything on this page and writes it, from a clean clone: it starts a PostgreSQL and a Kafka of its own, and
-fetches Debezium, the fastest alternative that we know. It takes about two hours. `make bench ONLY=drain,flow` measures some
-parts again and leaves the others as they are; `make bench QUICK=1` shows in a quarter of an hour that all of it works.
+This page shows the performance of the relay on one machine, compared with Debezium, the fastest alternative that we know. Results come
+first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
 
-What is asked was written down before anything was measured. A figure is the median of the runs, with the best one in brackets, and
-it is the median that is judged. Where a rate is asked for that is as high as another one, what is less by under 5 % counts as
-within noise: so much do two runs of the same differ.
+`make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
+takes about two hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. `make bench QUICK=1`
+takes a quarter of an hour and only shows that everything works.
 
-Rows have a JSON payload of 246 bytes and one of 10,000 keys, and go to 12 partitions, if nothing else is said. Whoever publishes
-does so with `acks=all` and an idempotent producer. Settings are the defaults, if nothing else is said.
+## Results
+
+A result is the median of the runs, with the best run in parentheses. Unless stated otherwise:
+
+- Rows have a JSON payload of 246 bytes and one of 10,000 keys, and go to 12 partitions.
+- The relay and Debezium publish with `acks=all` and an idempotent producer.
+- Settings are the defaults.
 ";
 
 pub const QUICK: &str = "
-**Some of these figures come from `make bench QUICK=1` or the like: from far fewer rows than the bars speak of, or from fewer runs. They
-show that everything works; do not quote them.**
+**Some of these results come from a shortened run such as `make bench QUICK=1`, with far fewer rows or fewer runs. They show that
+everything works. Do not quote them.**
 ";
 
 pub const METHOD: &str = "
-## How it was measured
+## Method
 
-**One machine for everything.** PostgreSQL, Kafka, what is measured, and what measures share the cores below; so do writers and
-consumers, where there are any. PostgreSQL and Kafka are real ones, one broker, with the settings below. Files are on the disk of
-the machine, and PostgreSQL flushes its log at each commit of an application.
+**One machine runs everything.** PostgreSQL, Kafka, the measured program, the measuring program, writers and consumers share the cores below.
+PostgreSQL is a real server and Kafka is a single real broker, with the settings below. Files are on the machine's disk. PostgreSQL
+flushes its log at each commit of the application.
 
-**Every record is checked.** After a measurement all topics are consumed and compared with what was committed: a run in which one
-event is lost, arrives twice, or stands behind a later one of its key is a failure, and no figure.
+**Every record is checked.** After each measurement, all topics are consumed and compared with what was committed. If an event is lost,
+duplicated or out of order within its key, the run fails and yields no result.
 
-**A drain** begins with a filled outbox that has been vacuumed and analysed, and a checkpoint. The ends of the partitions are asked for
-every 20 ms, which is all that is done beside; the rate is that of all rows, from the last look that saw no record to the first one
-that saw all of them. Half of a payload is random, the rest repeats, as field names do.
+**Drain.** The outbox is filled, vacuumed and analyzed, and a checkpoint is taken. During the drain, the only other activity is a request for
+the end offsets of the partitions every 20 ms. The rate covers all rows, from the last poll without any record to the first poll with all
+records. Half of each payload is random. The rest repeats, as field names do.
 
-**The limit set by CPU** is the rate at which all cores would do nothing but what relay, PostgreSQL and Kafka do for each row: cores
-divided by the CPU time that the three of them took for a row in that same run, as the kernel counts it. Memory is the most that the process
-ever had resident (`VmHWM`).
+**CPU limit.** The rate at which all cores would do nothing but the work of the relay, PostgreSQL and Kafka. It is the number of cores divided
+by the CPU time that the three used per row in the same run, as the kernel counts it. Memory is the peak resident memory of the process
+(`VmHWM`).
 
 **Latency** is the time from the answer to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for
-what is late, and the figures below tell how late they were themselves.
+late transactions. The figures below include how late the writers themselves were.
 
-**Writers at full speed** are 8 connections that insert 50 rows in a transaction, for a minute: alone, beside the relay, and beside
-Debezium.
+**Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 
-**Debezium** is Kafka Connect, standalone, with the Postgres connector and its outbox event router, on the same table, rows and topics,
-in turn with the relay in the same session. It is tuned: Java's parallel collector and a heap of its full size from the start; a
-publication of inserts only, with the six columns that are needed; `poll.interval.ms=5`, a queue of four batches,
-`statistics.metrics.enabled=false`, `extended.headers.enabled=false`; keys, payloads and headers as plain strings; a producer with
-lz4 and batches of 256 KiB; large transactions are decoded in memory (`logical_decoding_work_mem`). Other settings
-and several sizes of batches are tried first, and the fastest are compared with. A backlog forms while the connector is paused, which lets it fill its
-queue beforehand; the JVM goes on from drain to drain, and the first one does not count. All settings are in
-[connector.rs](../benchmarks/src/debezium/connector.rs) and [connect.rs](../benchmarks/src/debezium/connect.rs). It records no row as
-sent and deletes none: what an application does to that end is not in its figures, and is in the relay's.
+**Debezium** is a standalone Kafka Connect with the Postgres connector and its outbox event router. It uses the same table, rows and topics,
+alternating with the relay in the same session. It is tuned:
 
-**The others.** A held snapshot is a `REPEATABLE READ` transaction, begun before the drain and open to its end. The rows of a held topic
-have lower ids than the others, and the hold stands when the relay starts. Of the rows that had been sent before, as many are old
-enough for the reaper, which runs at its defaults, as a minute at 2,000 rows/s brings. The half hour without Kafka is a backlog of as many rows, inserted at once; a writer goes on
-in its keys, at its pace, and the time counts from the start of the relay until no more rows wait than are written in 0.1 s. Several
-relays start at the same moment. Delays are made by a proxy that passes every byte on later and limits nothing else; its own work
-is done by the same cores.
+- Java runs with the parallel collector and a heap of full size from the start.
+- The publication contains only inserts, and only the six columns that are needed.
+- `poll.interval.ms=5`, a queue of four batches, `statistics.metrics.enabled=false`, `extended.headers.enabled=false`.
+- Keys, payloads and headers are plain strings. The producer uses lz4 and batches of 256 KiB.
+- Large transactions are decoded in memory (`logical_decoding_work_mem`).
 
-### Machine, versions, settings
+Other settings and several batch sizes are tried first, and the relay is compared with the fastest. The backlog forms while the connector is
+paused, so Debezium can fill its queue in advance. The JVM keeps running between drains, and its first drain does not count. All settings are
+in [connector.rs](../benchmarks/src/debezium/connector.rs) and [connect.rs](../benchmarks/src/debezium/connect.rs). Debezium neither
+marks nor deletes rows. Its results do not include what an application must do for that. The relay's results do.
+
+**Held snapshot.** A `REPEATABLE READ` transaction starts before the drain and stays open until its end.
+
+**Held topic.** The rows of the held topic have lower ids than the others, and the hold exists when the relay starts.
+
+**Retained rows.** Before each run, the sent rows of one minute at 2,000 rows/s become old enough for the reaper. The reaper runs with
+default settings.
+
+**Outage.** The backlog of half an hour without Kafka is inserted at once. One writer continues to insert rows of the same keys at its pace.
+The time counts from the start of the relay until at most as many rows wait as are written in 0.1 s.
+
+**Several relays** start at the same moment.
+
+**Network.** A proxy delays every byte and limits nothing else. It uses the same cores.
+
+### Machine, versions and settings
 ";
 
-/// Written by hand: what limits where a bar is missed, and what was tried.
+/// The beginning of the page of the targets.
+pub const TARGETS: &str = "# Benchmark targets
+
+This page is for contributors. `make bench` writes it together with [docs/benchmarks.md](../docs/benchmarks.md), which has the method and
+every run.
+
+The targets were set before anything was measured. The median of the runs decides, and the best run is in parentheses. If the target is a
+rate as high as another one, up to 5 % less counts as *met, within noise*, because two runs of the same program differ that much.
+";
+
+/// Written by hand: what limits where a target is missed, and what was tried.
 pub const TRIED: &str = include_str!("../../tried.md");
 
 pub const NOT_MEASURED: &str = "
-## What was not measured
+## Not measured
 
-- A cluster of several brokers, and replication: `acks=all` waits for one.
-- More cores. Which of the three parties is the limit may change with them.
-- TLS, SASL, PgBouncer, and PostgreSQL versions other than this one.
-- Runs of hours. What happens under faults is the subject of [reliability.md](reliability.md), and no figure of speed.
-- Debezium under the conditions of bars 7 to 14, and its behaviour after a crash.
+- Several brokers and replication: `acks=all` waits for a single broker.
+- More cores. They may change which of the three programs is the limit.
+- TLS, SASL, PgBouncer, and other versions of PostgreSQL.
+- Runs of several hours. For behavior under faults, see [Reliability](reliability.md).
+- Debezium in the scenarios that follow *writers at full speed*, and after a crash.
 - Other relays.
 ";

@@ -1,16 +1,29 @@
-//! The tables of the page.
+//! The tables of the pages.
 
 use crate::bars::{Check, Target, Verdict, bars};
 use crate::results::{Outcome, Results};
 
-/// Every bar with its target beside the result.
-pub fn bars_table(results: &Results) -> String {
-    let mut text = "\n| # | | asked | median of the runs | |\n|---|---|---|---|---|\n".to_owned();
+/// Every result, without targets.
+pub fn results_table(results: &Results) -> String {
+    let mut text = "\n| Scenario | Measurement | Result |\n|---|---|---|\n".to_owned();
     for bar in bars() {
-        for (at, check) in bar.checks.iter().enumerate() {
-            let what = if at == 0 { format!("{}: {}", bar.what, check.what) } else { check.what.to_owned() };
+        for check in &bar.checks {
+            let (result, _) = judged(check, results);
+            text += &format!("| {} | {} | {result} |\n", bar.what, check.what);
+        }
+    }
+    text
+}
+
+/// Every bar with its target next to the result.
+pub fn bars_table(results: &Results) -> String {
+    let mut text =
+        "\n| # | Scenario: measurement | Target | Result | Verdict |\n|---|---|---|---|---|\n".to_owned();
+    for bar in bars() {
+        for check in &bar.checks {
             let (result, verdict) = judged(check, results);
-            text += &format!("| {} | {what} | {} | {result} | {verdict} |\n", bar.number, asked(check));
+            let (number, what) = (bar.number, format!("{}: {}", bar.what, check.what));
+            text += &format!("| {number} | {what} | {} | {result} | {verdict} |\n", asked(check));
         }
     }
     text
@@ -47,20 +60,20 @@ fn judged(check: &Check, results: &Results) -> (String, &'static str) {
 
 /// What it was measured on and with.
 pub fn setting(results: &Results) -> String {
-    let mut text = "\n| | |\n|---|---|\n".to_owned();
+    let mut text = "\n| Name | Value |\n|---|---|\n".to_owned();
     for (name, value) in &results.setting {
         text += &format!("| {} | {} |\n", cell(name), cell(value));
     }
     text
 }
 
-/// One part: each figure of each run, and what has to be known beside them.
+/// One part: each figure of each run, and the notes on them.
 pub fn part(name: &str, part: &Outcome) -> String {
     let mut text = format!("\n### {name}\n\nMeasured {}.", part.at);
     for note in &part.notes {
         text += &format!(" {note}");
     }
-    text += "\n\n| | best | median | runs |\n|---|---|---|---|\n";
+    text += "\n\n| Figure | Best | Median | Runs |\n|---|---|---|---|\n";
     for (name, figure) in &part.figures.0 {
         let show = |value: Option<f64>| value.map(|value| figure.unit.show(value)).unwrap_or_default();
         let runs: Vec<String> = figure.values.iter().map(|value| figure.unit.show(*value)).collect();

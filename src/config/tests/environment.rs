@@ -96,8 +96,8 @@ fn the_catalogue_agrees_with_itself() {
         assert!(SECTIONS.iter().any(|(section, _)| *section == setting.section), "{name}");
         assert_eq!(setting.twin().is_some(), setting.secret || setting.key.ends_with("_file"), "{name}");
         assert!(!setting.help.is_empty() && setting.help.lines().all(|line| line.len() <= 118), "{name}");
-        crate::config::reader::default(setting);
-        if let Fallback::Required(example) | Fallback::Unset(example) = setting.fallback
+        if let Fallback::Required(example) | Fallback::Unset(example) | Fallback::Default(example) =
+            setting.fallback
             && setting.kind != Kind::Properties
         {
             let raw = crate::config::values::Raw::Variable(example.to_owned());

@@ -8,11 +8,11 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
 
 #[test]
 fn config_example_is_up_to_date() {
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(FILE, example()).unwrap();
     }
     let written = std::fs::read_to_string(FILE).unwrap_or_default();
-    let refresh = "config.example.toml is out of date; refresh it with: UPDATE_EXPECT=1 cargo test --lib config_example";
+    let refresh = "config.example.toml is out of date; run `make docs`";
     assert!(written == example(), "{refresh}");
 }
 

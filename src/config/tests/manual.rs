@@ -1,18 +1,17 @@
 //! `docs/configuration.md` says what the code does.
 
+use super::page::manual;
 use crate::config::catalogue::SETTINGS;
-use crate::config::manual;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
 
 #[test]
 fn the_manual_is_up_to_date() {
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(PAGE, manual()).unwrap();
     }
     let written = std::fs::read_to_string(PAGE).unwrap_or_default();
-    let refresh =
-        "docs/configuration.md is out of date; refresh it with: UPDATE_EXPECT=1 cargo test --lib manual";
+    let refresh = "docs/configuration.md is out of date; run `make docs`";
     assert!(written == manual(), "{refresh}");
 }
 

@@ -7,9 +7,12 @@ mod findings;
 mod kafka;
 mod libpq;
 mod manual;
+mod nearest;
 mod oauth;
+mod page;
 mod reload;
 mod secrets;
+mod size;
 mod table;
 
 use std::path::PathBuf;

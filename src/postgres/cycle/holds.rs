@@ -3,6 +3,10 @@
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::cycle::statements::Statements;
+use crate::postgres::cycle::statements::probes::{
+    AGAIN, COUNT, DUE, HELD, HURRY, KEEP, LIFT, PAUSES, POSTPONE, RELEASED,
+};
+use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use crate::relay::health::stats::TOPICS_NAMED_MAX;
@@ -16,71 +20,6 @@ use std::rc::Rc;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-
-/// Gives each topic to one relay for a while: should it die while it probes, another one takes over then. A topic that is
-/// paused stays as it is: its rows may not be sent, and without a row nothing is found out.
-///
-/// No relay ever sets `probe_at` more than a minute ahead: such a time was set before the server's clock stepped back, or by
-/// a server whose clock was ahead, and nobody knows how long the wait would be.
-const DUE: &str = "
-UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond', probes = probes + 1
-WHERE topic IN (
-    SELECT h.topic
-    FROM {hold} h
-    WHERE (h.probe_at <= now() OR h.probe_at > now() + interval '1 minute')
-      AND NOT EXISTS (
-        SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = h.topic))
-    ORDER BY h.probe_at
-    LIMIT $1::bigint
-    FOR UPDATE SKIP LOCKED)
-RETURNING topic, reason";
-
-const LIFT: &str = "DELETE FROM {hold} WHERE topic = ANY($1::text[])";
-
-/// Exponential, from 1 s to 10 s, with full jitter on the upper half.
-const POSTPONE: &str = "
-UPDATE {hold} h
-SET probe_at = now() + least(power(2, least(h.probes, 10)), 10) * (0.5 + random() / 2) * interval '1 second',
-    reason = coalesce(f.reason, h.reason), error = f.error
-FROM unnest($1::text[], $2::text[], $3::text[]) AS f(topic, reason, error)
-WHERE h.topic = f.topic
-RETURNING h.topic, h.probe_at";
-
-const AGAIN: &str = "
-UPDATE {hold} SET probe_at = now() + interval '1 second', probes = greatest(probes - 1, 0)
-WHERE topic = ANY($1::text[])";
-
-const KEEP: &str = "
-UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHERE topic = ANY($1::text[])";
-
-/// Only topics whose time is still the one that this relay has set: any other was given to another relay since.
-const HURRY: &str = "
-UPDATE {hold} h SET probe_at = now()
-FROM unnest($1::text[], $2::timestamptz[]) AS p(topic, probe_at)
-WHERE h.topic = p.topic AND h.probe_at = p.probe_at AND h.probe_at > now()";
-
-/// Blocked keys may be many, so they are counted only if the set of holds is not the one that was counted last: $1 and $2 are
-/// its version and the start of its server.
-const COUNT: &str = "
-SELECT (SELECT count(*) FROM {hold}),
-       CASE WHEN v.version = $1::bigint AND pg_postmaster_start_time() = $2::timestamptz THEN NULL
-            ELSE (SELECT count(*) FROM {blocked_key}) END,
-       v.version, p.everything, p.topics, p.keys, pg_postmaster_start_time()
-FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
-     (SELECT count(*) - count(topic) - count(aggregate_id) AS everything, count(topic) AS topics,
-             count(aggregate_id) AS keys
-      FROM {pause}) AS p";
-
-/// Rows that are gone were deleted when they were sent, or reaped.
-const RELEASED: &str = "
-SELECT w.topic
-FROM unnest($1::text[], $2::bigint[]) AS w(topic, id)
-WHERE NOT EXISTS (SELECT FROM {hold} h WHERE h.topic = w.topic)
-  AND NOT EXISTS (SELECT FROM {outbox} o WHERE o.id = w.id AND o.sent_at IS NULL)";
-
-const HELD: &str = "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1";
-
-const PAUSES: &str = "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint";
 
 /// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
 pub struct PostgresHolds {
@@ -111,8 +50,8 @@ impl PostgresHolds {
         }
     }
 
-    async fn query(&self, doing: &'static str, sql: &str, params: Params<'_>) -> Result<Vec<Row>, Fault> {
-        self.transaction.query(doing, &self.table.render(sql), params).await
+    async fn query(&self, doing: &'static str, sql: Template, params: Params<'_>) -> Result<Vec<Row>, Fault> {
+        self.transaction.query(doing, &self.table.render(sql.sql), params).await
     }
 
     fn forget_postponed(&mut self, topics: &[&str]) {

@@ -7,6 +7,8 @@ use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 pub(crate) use crate::postgres::cycle::reap_round::PATROLS_PER_RETENTION;
 use crate::postgres::cycle::reap_round::{Looked, Rounds, range_pages};
+use crate::postgres::cycle::statements::query::Template;
+use crate::postgres::cycle::statements::reaper::{COUNT, EDGE, REAP, REAP_AROUND_LOCKS};
 use crate::postgres::table::TableName;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::reaper::{Pace, Reap, Reaped};
@@ -14,61 +16,6 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 
 const DELETING: &str = "deleting old rows";
-
-/// Deletes the old rows of a range of pages, in one transaction, one relay at a time. If a row of the range was changed
-/// meanwhile, the server compares its new `sent_at`, so a row that is unsent or was put back is never deleted.
-const REAP: &str = "
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended($4::text || ' reaper', 0)) AS ours
-), reaped AS (
-    DELETE FROM {outbox}
-    WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
-      AND (SELECT ours FROM turn)
-    RETURNING 1
-)
-SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped), {pages}, {file}";
-
-/// The same, without the rows that another session has locked.
-const REAP_AROUND_LOCKS: &str = "
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended($4::text || ' reaper', 0)) AS ours
-), locked AS MATERIALIZED (
-    SELECT ctid AS place
-    FROM {outbox}
-    WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
-      AND (SELECT ours FROM turn)
-    FOR UPDATE SKIP LOCKED
-), reaped AS (
-    DELETE FROM {outbox}
-    WHERE ctid = ANY (ARRAY(SELECT place FROM locked))
-      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
-    RETURNING 1
-)
-SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped), {pages}, {file}";
-
-/// The same look, without a turn and without deleting.
-const COUNT: &str = "
-SELECT true,
-       (SELECT count(*)
-        FROM {outbox}
-        WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-          AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')),
-       {pages}, {file}";
-
-/// How long the table is, and in which file it lies.
-const PAGES: &str = "pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint";
-const FILE: &str = "pg_relation_filenode($4::text::regclass)::bigint";
-
-/// The page of the first old row, by id: the oldest rows have the smallest ids, unless they were held. Looks at a bounded
-/// number of rows.
-const EDGE: &str = "
-SELECT (place::text::point)[0]::bigint
-FROM (SELECT ctid AS place, id, sent_at FROM {outbox} ORDER BY id LIMIT 10000) AS first
-WHERE sent_at < (SELECT clock_timestamp() - $1::float8 * interval '1 second')
-ORDER BY id
-LIMIT 1";
 
 /// The reaper's way to the outbox. Connects when it is first needed, and keeps no connection.
 pub struct PostgresReaper {
@@ -152,7 +99,7 @@ impl PostgresReaper {
     async fn run(
         &self,
         doing: &'static str,
-        sql: &str,
+        sql: Template,
         transaction: &ShortTransaction,
         at: u32,
         range: u32,
@@ -161,7 +108,7 @@ impl PostgresReaper {
         let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
         let params: [(&(dyn ToSql + Sync), Type); 4] =
             [(&from, Type::TEXT), (&to, Type::TEXT), (&retention, Type::FLOAT8), (&table, Type::TEXT)];
-        let sql = self.table.render(&sql.replace("{pages}", PAGES).replace("{file}", FILE));
+        let sql = self.table.render(sql.sql);
         let rows = transaction.query(doing, &sql, &params).await?;
         let Some(row) = rows.first() else { unreachable!("a SELECT without FROM is one row") };
         let (deleted, pages): (i64, i64) = (row.get(1), row.get(2));
@@ -175,7 +122,7 @@ impl PostgresReaper {
 
     async fn find_edge(&self) -> Result<u32, Fault> {
         let retention = self.retention.as_secs_f64();
-        let sql = self.table.render(EDGE);
+        let sql = self.table.render(EDGE.sql);
         let rows = self.transaction.query(DELETING, &sql, &[(&retention, Type::FLOAT8)]).await?;
         let page = rows.first().map_or(0, |row| row.get::<_, i64>(0));
         Ok(u32::try_from(page).unwrap_or(0))
@@ -204,5 +151,5 @@ impl Reap for PostgresReaper {
 
 /// The statement that deletes, whose plan a test looks at.
 pub fn reap_sql(table: &TableName) -> String {
-    table.render(&REAP.replace("{pages}", PAGES).replace("{file}", FILE))
+    table.render(REAP.sql)
 }

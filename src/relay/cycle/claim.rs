@@ -47,7 +47,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     let apart = relay.board.has_more(lanes)
         || relay.board.was_elsewhere(lanes)
         || relay.narrowing.claims_apart(lanes);
-    let rows_max = if apart { relay.limits().batch_rows } else { prompt_rows(relay) };
+    let rows_max = if apart { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
     let rows_max = relay.narrowing.rows_max(lanes, rows_max);
     let ahead = (!apart).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, ahead.as_ref().map(|planned| &planned.read)).await?;
@@ -63,14 +63,14 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         Some(ahead) if ahead.start.epoch() == relay.marks.borrow().epoch() => ahead.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
-    let deadline = Instant::now() + relay.limits().publish_timeout;
+    let deadline = Instant::now() + relay.settings.limits().publish_timeout;
     Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None }))
 }
 
 /// How many rows to read at once where no backlog is known.
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
-    let limits = relay.limits();
-    relay.expected_rows(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    let limits = relay.settings.limits();
+    relay.rows.expected(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
 impl PlannedRead {
@@ -104,7 +104,7 @@ impl<C: Claim> Claimed<C> {
         let mut work = pin!(work);
         while self.fault.is_none() {
             let beat = async {
-                sleep(relay.limits().takeover_timeout / 3).await;
+                sleep(relay.settings.limits().takeover_timeout / 3).await;
                 self.claim.keep_alive().await
             };
             let kept = tokio::select! {
@@ -115,7 +115,7 @@ impl<C: Claim> Claimed<C> {
             self.fault = kept.err();
         }
         loop {
-            if let Ok(done) = timeout(relay.limits().takeover_timeout / 3, work.as_mut()).await {
+            if let Ok(done) = timeout(relay.settings.limits().takeover_timeout / 3, work.as_mut()).await {
                 return done;
             }
         }

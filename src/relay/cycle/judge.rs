@@ -5,12 +5,13 @@
 //! stays open behind a row whose fate is open is claimed again.
 
 use crate::relay::Relay;
-use crate::relay::cycle::batch::{Batch, Fate};
 use crate::relay::cycle::session::{Place, Session};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher};
 use crate::relay::reason::{OTHER_RECORD_REFUSED, RECORD_TOO_LARGE, REJECTS_EVERYTHING};
+use crate::relay::rows::Fate;
+use crate::relay::rows::batch::Batch;
 use std::collections::HashMap;
 
 /// Judges the suspects of a batch, one partition after the other. Returns what stopped it before its end, if anything
@@ -35,7 +36,7 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
     for index in 0..batch.len() {
         let Some(place) = session.place(index) else { continue };
         match batch.fate(index) {
-            Fate::Open => _ = at.insert(place, None),
+            Fate::Open | Fate::InFlight => _ = at.insert(place, None),
             Fate::Suspect => {
                 let entry = at.entry(place).or_insert_with(|| {
                     found.push((place, Vec::new()));
@@ -75,7 +76,7 @@ async fn judge_place<E: Event, P: Publisher>(
         let Judged { acknowledged, failure } = relay.publisher.judge(&topic, place.partition, &rows).await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
-            relay.refusals.accepted(&topic, batch.rows()[index].size());
+            relay.rows.refusals.accepted(&topic, batch.rows()[index].size());
             batch.acknowledged(index);
         }
         let Some(failure) = failure else {
@@ -108,21 +109,21 @@ async fn judge_place<E: Event, P: Publisher>(
 /// How many rows are smaller than one that the topic has refused for its size. The next one goes alone at once: halving
 /// would find it in more steps.
 fn innocent<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
-    let is_large = |index: usize| relay.refusals.sizes.covers(topic, batch.rows()[index].size());
+    let is_large = |index: usize| relay.rows.refusals.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
 /// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.
 fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
-    let refused = relay.refusals.refused(topic, row.event_id(), too_large);
-    refused > relay.limits().rejections_before_hold as usize
+    let refused = relay.rows.refusals.refused(topic, row.event_id(), too_large);
+    refused > relay.settings.limits().rejections_before_hold as usize
 }
 
 fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
     let error = format!(
         "more than {} events in a row were rejected, each sent alone: {}",
-        relay.limits().rejections_before_hold,
+        relay.settings.limits().rejections_before_hold,
         failure.error
     );
     REJECTS_EVERYTHING.rejection(error)

@@ -2,39 +2,35 @@
 //!
 //! | Stage | File | What it does |
 //! |---|---|---|
-//! | claim | [`claim`] | locks lanes, and plans the read |
-//! | publish | [`publish`] | reads slice by slice, sends the rows, waits for the reports |
-//! | judge | [`judge`] | publishes rows that Kafka refused alone, in order |
-//! | settle | [`settle`] | records the outcome, and commits |
-//! | confirm | [`settle`] | raises the marks once the COMMIT is confirmed |
+//! | claim | `claim.rs` | locks lanes, and plans the read |
+//! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
+//! | judge | `judge.rs` | publishes rows that Kafka refused alone, in order |
+//! | settle | `settle.rs` | records the outcome, and commits |
+//! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
 //!
 //! While Kafka is waited for, `SELECT 1` every `takeover_timeout / 3` keeps the claim.
 //!
 //! Three rules keep the order through every crash: a claim is a contiguous prefix of each key's unsent rows, a session never
 //! leaves a gap, and only real acknowledgements are settled.
 
-pub mod backoff;
-pub mod batch;
 mod claim;
 pub mod judge;
 pub mod large_rows;
 pub mod narrow;
-pub mod partition;
 mod publish;
-pub mod refusals;
 pub mod session;
 mod settle;
-pub mod width;
 pub mod worker;
 
 use crate::relay::Relay;
-use crate::relay::cycle::batch::{Batch, Reach};
 use crate::relay::cycle::claim::Claimed;
 use crate::relay::cycle::session::Session;
 use crate::relay::failure::{Failure, Fault};
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{Claim, Outbox};
 use crate::relay::publisher::Publisher;
+use crate::relay::rows::batch::Batch;
+use crate::relay::rows::reach::Reach;
 use std::time::Duration;
 use tokio::time::timeout_at;
 
@@ -73,13 +69,13 @@ pub async fn run<O: Outbox, P: Publisher>(
     let Some(mut claimed) = claim::claim(relay, outbox, lanes).await? else {
         return Ok(Cycle::default());
     };
-    let mut batch = Batch::new(relay.narrowing.on_rejected(lanes, relay.limits().on_rejected));
-    session.begin(&relay.refusals);
+    let mut batch = Batch::new(relay.narrowing.on_rejected(lanes, relay.settings.limits().on_rejected));
+    session.begin(&relay.rows.refusals);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
     // Reports that arrived while other rows were judged.
     session.absorb(&mut batch);
-    relay.heard(session, &batch);
+    publish::reported(relay, session, &batch);
     let publishing = session.publishing();
 
     let Claimed { claim, planned, lanes: owned, fault, .. } = claimed;
@@ -117,3 +113,6 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     let judged = claimed.keep_during(relay, judging).await;
     judged.unwrap_or_else(|_| Some(publish::overdue(relay)))
 }
+
+#[cfg(test)]
+mod tests;

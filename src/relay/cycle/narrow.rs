@@ -9,17 +9,20 @@
 //! more, under the lock of its lane. If Postgres refuses, the row becomes a dead letter, or stays and blocks its key. A row
 //! that cannot be moved whole always stays.
 
+use crate::config::OnRejected;
 use crate::relay::Relay;
-use crate::relay::cycle::batch::{Batch, Fate, OnRejected, Reach};
 use crate::relay::cycle::claim::PlannedRead;
-use crate::relay::cycle::width::Width;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::board::{Again, Board};
+use crate::relay::lanes::width::Width;
 use crate::relay::outbox::{Claim, End, Head};
 use crate::relay::reason::UNREADABLE_ROW;
+use crate::relay::rows::Fate;
+use crate::relay::rows::batch::Batch;
+use crate::relay::rows::reach::Reach;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -244,8 +247,8 @@ pub(super) async fn look_at_first<C: Claim, P>(
             relay.marks.borrow_mut().saw_id(epoch, row.id());
             batch.rows_mut().push(row);
             let index = batch.grown(End::Cut);
-            relay.recognise(batch, index);
-            if *batch.fate(index) == Fate::Open {
+            relay.rows.recognise(batch, index);
+            if batch.fate(index) == Fate::Open {
                 let topic =
                     relay.template.topic(&String::from_utf8_lossy(batch.rows()[index].aggregate_type()));
                 batch.rejected(index, &topic, UNREADABLE_ROW.rejection(error));

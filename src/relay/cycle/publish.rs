@@ -3,15 +3,16 @@
 
 use crate::fail_point;
 use crate::relay::Relay;
-use crate::relay::cycle::batch::Batch;
 use crate::relay::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
 use crate::relay::cycle::narrow::look_at_first;
-use crate::relay::cycle::session::Session;
+use crate::relay::cycle::session::{Session, Tally};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::holds::elsewhere;
+use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, End};
 use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -81,7 +82,7 @@ async fn read<C: Claim, P>(
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
     // The same limits for the whole batch, even if a reload changes them meanwhile.
-    let limits = relay.limits();
+    let limits = relay.settings.limits();
     batch.ask(&planned.read.shares);
     let failed = |fault: &Fault| relay.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
     if !planned.sent {
@@ -91,19 +92,22 @@ async fn read<C: Claim, P>(
     loop {
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay
-            .expected_rows(bytes_left)
+            .rows
+            .expected(bytes_left)
             .min(limits.batch_rows.saturating_sub(batch.len()))
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
         let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|fault| {
-            relay.expect_larger_rows();
+            relay.rows.expect_larger(limits.batch_bytes);
             failed(fault);
         })?;
         batch.read_under(slice.hold_version, slice.basis);
-        relay.saw(planned.start.epoch(), &slice, &batch.rows()[from..]);
-        relay.recognise(batch, from);
-        if relay.probes_any_of(&batch.rows()[from..]) {
+        let rows = &batch.rows()[from..];
+        relay.rows.expect_like(rows);
+        saw(&mut relay.marks.borrow_mut(), planned.start.epoch(), slice.basis, rows);
+        relay.rows.recognise(batch, from);
+        if relay.rows.probes_any_of(&batch.rows()[from..]) {
             batch.cut();
             return Err(probed_just_now());
         }
@@ -116,6 +120,14 @@ async fn read<C: Claim, P>(
             return Ok(());
         }
         fail_point::reach("between-slices").await;
+    }
+}
+
+/// Tells the marks what a slice said.
+fn saw<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
+    marks.saw_basis(epoch, basis);
+    if let Some(highest) = rows.iter().map(Event::id).max() {
+        marks.saw_id(epoch, highest);
     }
 }
 
@@ -133,7 +145,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
     deadline: Instant,
 ) {
     let begun = Instant::now();
-    let patience = relay.limits().publish_timeout / STUCK_SHARE;
+    let patience = relay.settings.limits().publish_timeout / STUCK_SHARE;
     let mut look_at = begun + patience;
     while look_at < deadline {
         if timeout_at(look_at, session.finish(batch)).await.is_ok() {
@@ -154,7 +166,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
                 session.absorb(batch);
                 return session.close(failure);
             }
-            if session.hold_stuck(batch, relay.heard_since(begun), patience) {
+            if session.hold_stuck(batch, relay.health.acknowledged_since(begun), patience) {
                 return;
             }
         }
@@ -167,7 +179,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
 
 /// The deadline has passed: what is not acknowledged by now is unknown.
 pub(super) fn overdue<P>(relay: &Relay<P>) -> Failure {
-    let waited = relay.limits().publish_timeout;
+    let waited = relay.settings.limits().publish_timeout;
     Failure::unknown(format!("Kafka did not acknowledge all records within publish_timeout ({waited:?})"))
 }
 
@@ -176,4 +188,29 @@ async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Ba
     session.absorb(batch);
     let _ = timeout(HARVEST, session.harvest()).await;
     session.absorb(batch);
+}
+
+/// Every report that the batch will get is in: takes in what Kafka acknowledged.
+pub(super) fn reported<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &Session<P::Producer>,
+    batch: &Batch<E>,
+) {
+    if batch.sent().next().is_some() {
+        relay.health.kafka_acknowledged();
+    }
+    let mut acknowledged = false;
+    for (topic, Tally { rows, bytes }) in session.tally(batch) {
+        relay.stats.count_topic(topic, rows, bytes);
+        acknowledged = true;
+    }
+    let handed_over = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
+    if handed_over.is_some_and(|at| relay.gate.acknowledged(at)) {
+        relay.health.kafka_works();
+    }
+    if !relay.rows.refusals.is_empty() {
+        for topic in session.acknowledged(batch) {
+            relay.rows.refusals.accepted(topic, 0);
+        }
+    }
 }

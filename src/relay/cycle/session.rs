@@ -17,13 +17,14 @@
 //!   the first would be lost and yet reported as delivered.
 
 use crate::fail_point;
-use crate::relay::cycle::batch::{Batch, Fate};
 use crate::relay::cycle::large_rows::KeptBack;
-use crate::relay::cycle::partition;
-use crate::relay::cycle::refusals::Refusals;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
+use crate::relay::partition;
 use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::rows::Fate;
+use crate::relay::rows::batch::Batch;
+use crate::relay::rows::refusals::Refusals;
 use pg_outbox::topic::TopicTemplate;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -43,8 +44,6 @@ pub struct Session<P> {
     routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it was looked at.
     places: Vec<Option<Place>>,
-    /// Whether each row of the current batch was sent and its report is outstanding.
-    in_flight: Vec<bool>,
     deferred: Vec<u32>,
     kept_back: KeptBack,
     /// Rows handed over whose report has not been taken in.
@@ -97,7 +96,6 @@ impl<P: Producer> Session<P> {
             topics: Vec::new(),
             routes: HashMap::new(),
             places: Vec::new(),
-            in_flight: Vec::new(),
             deferred: Vec::new(),
             kept_back: KeptBack::default(),
             unheard: 0,
@@ -118,7 +116,6 @@ impl<P: Producer> Session<P> {
     pub fn begin(&mut self, refusals: &Refusals) {
         assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.places.clear();
-        self.in_flight.clear();
         self.publishing_since = None;
         self.kept_back.begin(&refusals.sizes);
         self.forget_topics();
@@ -148,7 +145,6 @@ impl<P: Producer> Session<P> {
     /// only to look up a topic that it has not seen.
     pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
         self.places.resize(batch.len(), None);
-        self.in_flight.resize(batch.len(), false);
         self.now = Instant::now();
         for index in from..batch.len() {
             if self.producer.has_failed() {
@@ -157,7 +153,7 @@ impl<P: Producer> Session<P> {
             if self.failure.is_some() {
                 return;
             }
-            if *batch.fate(index) != Fate::Open || batch.is_blocked(index) {
+            if batch.fate(index) != Fate::Open || batch.is_blocked(index) {
                 continue;
             }
             let topic = loop {
@@ -210,7 +206,6 @@ impl<P: Producer> Session<P> {
         for Report { index, outcome } in reports.drain(..) {
             let index = index as usize;
             self.unheard -= 1;
-            self.in_flight[index] = false;
             match outcome {
                 Ok(()) => {
                     batch.acknowledged(index);
@@ -234,6 +229,7 @@ impl<P: Producer> Session<P> {
     }
 
     fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: Failure) {
+        batch.unknown(index);
         match (failure.kind, self.places[index]) {
             (FailureKind::Row, _) => batch.suspect(index),
             (FailureKind::Topic, Some(place)) => self.hold(place, failure.clone().into()),
@@ -290,7 +286,7 @@ impl<P: Producer> Session<P> {
         match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
             Ok(()) => {
                 self.unheard += 1;
-                self.in_flight[index] = true;
+                batch.in_flight(index);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
                 }

@@ -3,7 +3,6 @@
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::Cycle;
-use crate::relay::cycle::batch::Batch;
 use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
@@ -11,6 +10,7 @@ use crate::relay::lane::Lane;
 use crate::relay::lanes::marks::Start;
 use crate::relay::outbox::{Claim, Settled, Settlement};
 use crate::relay::publisher::Publisher;
+use crate::relay::rows::batch::Batch;
 
 /// Settles and commits.
 pub(super) async fn settle<C: Claim, P: Publisher>(
@@ -27,17 +27,32 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
         held: session.held(batch),
         skip_locked,
     };
-    relay.leave_holds_out(&mut settlement);
+    relay.holds.leave_out(&mut settlement);
     if settlement.is_empty() {
         claim.release().await?;
         return Ok(Settled::All);
     }
     fail_point::reach("before-settlement").await;
     let settled =
-        claim.settle(&settlement).await.inspect_err(|fault| relay.not_settled(&settlement, fault))?;
+        claim.settle(&settlement).await.inspect_err(|fault| relay.holds.not_settled(&settlement, fault))?;
     fail_point::reach("committed").await;
-    relay.report(&settlement);
+    report(relay, &settlement);
     Ok(settled)
+}
+
+/// Counts what a settlement has recorded, and reports what a person should know.
+fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
+    relay.health.measure_latency(&settlement.sent);
+    for verdict in &settlement.rejected {
+        relay.stats.dead_letters.inc();
+        relay.health.rejected(verdict, "moved to the dead letters");
+    }
+    for verdict in &settlement.blocked {
+        relay.health.rejected(verdict, "key blocked");
+    }
+    for held in &settlement.held {
+        relay.holds.recorded(held, &relay.stats);
+    }
 }
 
 /// The COMMIT is confirmed. Only now the marks rise, and the acknowledged set forgets what the claim covered.
@@ -50,8 +65,8 @@ pub(super) fn confirm<E: Event, P: Publisher>(
 ) -> Cycle {
     let reach = batch.reach(owned);
     let hold_version = batch.hold_version();
-    let mut acknowledged = relay.acknowledged.borrow_mut();
-    acknowledged.forget(&reach, batch.rows(), relay.seen(hold_version));
+    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
+    acknowledged.forget(&reach, batch.rows(), relay.rows.seen(hold_version));
     match settled {
         Settled::All => relay.marks.borrow_mut().raise(start, batch.basis(), &reach),
         Settled::Only(recorded) => {
@@ -72,10 +87,10 @@ pub(super) fn confirm<E: Event, P: Publisher>(
 
 /// The batch was not settled: the acknowledged set keeps what Kafka has acknowledged.
 pub(super) fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
-    let mut acknowledged = relay.acknowledged.borrow_mut();
+    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
     // Another relay has settled the rows that the claim covered and did not read.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
-    let seen = relay.seen(batch.hold_version());
+    let seen = relay.rows.seen(batch.hold_version());
     acknowledged.forget(&batch.reach(owned), batch.rows(), seen);
     acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }

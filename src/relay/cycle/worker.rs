@@ -2,8 +2,7 @@
 
 use crate::fail_point;
 use crate::relay::Relay;
-use crate::relay::cycle::backoff::Backoff;
-use crate::relay::cycle::batch::Reach;
+use crate::relay::backoff::Backoff;
 use crate::relay::cycle::narrow::Before;
 use crate::relay::cycle::session::Session;
 use crate::relay::cycle::{self, Cycle};
@@ -13,6 +12,7 @@ use crate::relay::lane::Lane;
 use crate::relay::lanes::board::Again;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
+use crate::relay::rows::reach::Reach;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -31,7 +31,7 @@ pub async fn work<O: Outbox, P: Publisher>(
 ) {
     let mut worker = Worker {
         number,
-        renewals: relay.renewals.get(),
+        renewals: relay.settings.renewals(),
         backoff: Backoff::new(RETRY_FIRST, RETRY_MOST, random),
         relay: &relay,
     };
@@ -61,7 +61,7 @@ impl<P: Publisher> Worker<'_, P> {
                 wait_for_gate(relay).await;
                 continue;
             }
-            self.renewals = relay.renewals.get();
+            self.renewals = relay.settings.renewals();
             let opening = async {
                 tokio::select! {
                     biased;
@@ -84,9 +84,6 @@ impl<P: Publisher> Worker<'_, P> {
     /// little before it opens the next one.
     async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
         let waits = loop {
-            if !self.may_use_session().await {
-                break false;
-            }
             let Some(lanes) = self.relay.board.take().await else { break false };
             let waits = self.work_on(outbox, &mut session, lanes).await;
             if session.failure().is_some() {
@@ -94,6 +91,9 @@ impl<P: Publisher> Worker<'_, P> {
             }
             if waits {
                 sleep(self.backoff.next_wait()).await;
+            }
+            if !self.may_use_session().await {
+                break false;
             }
         };
         session.abandon();
@@ -113,7 +113,7 @@ impl<P: Publisher> Worker<'_, P> {
 
     /// The settings or secrets of its session are not those of now.
     fn is_outdated(&self) -> bool {
-        self.renewals != self.relay.renewals.get()
+        self.renewals != self.relay.settings.renewals()
     }
 
     /// Runs a cycle over some of these lanes, and gives back the others. True if the next cycle should wait a little.
@@ -152,25 +152,25 @@ impl<P: Publisher> Worker<'_, P> {
         let relay = self.relay;
         // A settlement of these lanes has failed, perhaps at a lock of another session. The next settlement skips locked rows
         // instead of waiting for them too.
-        let skip_locked = relay.acknowledged.borrow().has_any_of(lanes);
+        let skip_locked = relay.rows.acknowledged.borrow().has_any_of(lanes);
         relay.stats.workers_busy.inc();
         relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
         let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
         let done = relay.stats.progress.of(self.number, cycle).await;
         relay.stats.lanes_in_hand.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();
-        relay.stats.unsettled.set(relay.acknowledged.borrow().len() as i64);
+        relay.stats.unsettled.set(relay.rows.acknowledged.borrow().len() as i64);
         done
     }
 
     /// The COMMIT of a cycle is confirmed. True if the next cycle should wait a little.
     fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
         let (relay, number) = (self.relay, self.number);
-        relay.postgres_worked(number);
+        relay.health.postgres_worked(number);
         if cycle.locked_out {
-            relay.locks.failed(number, &"sent rows cannot be marked as sent", LOCKS_ADVICE);
+            relay.health.locks.failed(number, &"sent rows cannot be marked as sent", LOCKS_ADVICE);
         } else {
-            relay.locks.worked(number);
+            relay.health.locks.worked(number);
         }
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
@@ -195,9 +195,9 @@ impl<P: Publisher> Worker<'_, P> {
         }
         relay.board.give_back(lanes, &[]);
         match fault.kind {
-            FaultKind::Contended => relay.locks.failed(self.number, fault, LOCKS_ADVICE),
+            FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
             FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
-                relay.postgres_failed(self.number, fault);
+                relay.health.postgres_failed(self.number, fault);
             }
         }
         true
@@ -208,10 +208,6 @@ async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
     fail_point::reach("opening-session").await;
     relay.publisher.open().await
 }
-
-/// What to do about a Postgres that fails.
-pub const POSTGRES_ADVICE: &str =
-    "Publishing resumes by itself. For details, run `outbox-relay check-config --connect`";
 
 /// What to do about locks that do not go away.
 const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in pg_locks \

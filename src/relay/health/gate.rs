@@ -108,6 +108,3 @@ impl Default for Gate {
         Gate::new()
     }
 }
-
-#[cfg(test)]
-mod tests;

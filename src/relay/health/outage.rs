@@ -8,6 +8,10 @@ use std::time::Duration;
 /// Who has not been failed for so long, and has nothing to do, is not failed any more: longer than any backoff.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// What to do about a Postgres that fails.
+pub const POSTGRES_ADVICE: &str =
+    "Publishing resumes by itself. For details, run `outbox-relay check-config --connect`";
+
 /// Whether one thing, such as Postgres, works for everybody who needs it.
 pub struct Outage {
     what: &'static str,

@@ -4,7 +4,6 @@ pub mod client;
 pub mod labels;
 
 use crate::relay::health::progress::Progress;
-use crate::relay::holds::pauses::Counts;
 use client::ClientStats;
 use labels::{Named, PerLabel};
 use prometheus_client::metrics::counter::Counter;
@@ -157,13 +156,12 @@ impl Stats {
             measured_ms: AtomicI64::new(0),
             stopping: AtomicBool::new(false),
         };
-        stats.count_pauses(Counts::default());
+        stats.count_pauses(0, 0, 0);
         stats
     }
 
     /// There are so many pauses.
-    pub fn count_pauses(&self, counts: Counts) {
-        let Counts { everything, topics, keys } = counts;
+    pub fn count_pauses(&self, everything: i64, topics: i64, keys: i64) {
         for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
             self.paused.get_or_create(&vec![("scope", scope.to_owned())]).set(pauses);
         }

@@ -114,10 +114,10 @@ enum Answer {
 /// Some partitions are silent, though the cluster answers. If another relay publishes to one of them, and its leader does
 /// not answer this relay, then this relay is cut off from it.
 pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String, u32)>) -> Option<Failure> {
-    let silent = silent.into_iter().filter(|(topic, _)| relay.elsewhere.works(topic));
+    let silent = silent.into_iter().filter(|(topic, _)| relay.holds.elsewhere.works(topic));
     for place in silent.take(LEADERS_MAX) {
         if let Answer::Unreachable(failure) = ask_leader(relay, &place).await {
-            relay.elsewhere.cut_off.replace(Some(place));
+            relay.holds.elsewhere.cut_off.replace(Some(place));
             return Some(failure);
         }
     }
@@ -127,14 +127,14 @@ pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String,
 /// Whether this relay is still cut off from the leader because of which it has closed its gate. Only an answer ends that: a
 /// question that nobody answers must not open the gate for a moment.
 pub(crate) async fn is_still_cut_off<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
-    let place = relay.elsewhere.cut_off.borrow().clone();
+    let place = relay.holds.elsewhere.cut_off.borrow().clone();
     let Some(place) = place else { return Ok(()) };
     match ask_leader(relay, &place).await {
-        Answer::Unreachable(failure) | Answer::Unclear(failure) if relay.elsewhere.is_cut_off() => {
+        Answer::Unreachable(failure) | Answer::Unclear(failure) if relay.holds.elsewhere.is_cut_off() => {
             Err(failure)
         }
         _ => {
-            relay.elsewhere.reached();
+            relay.holds.elsewhere.reached();
             Ok(())
         }
     }

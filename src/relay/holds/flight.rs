@@ -1,22 +1,21 @@
 //! Rows that probe held topics, on their producer: sent under the locks of their lanes, settled under them as well.
 
 use crate::relay::Relay;
-use crate::relay::cycle::partition;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Fault};
+use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::Candidate;
-use crate::relay::holds::probe::Found;
 use crate::relay::holds::prober::Due;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::marks::LOWEST;
 use crate::relay::outbox::{Claim, Outbox, Read, Settled, Settlement};
+use crate::relay::partition;
 use crate::relay::publisher::{Producer, Refusal, Report};
 use crate::relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
-use uuid::Uuid;
 
 /// How long lanes stay locked while Kafka is waited for. Healthy brokers answer within a few milliseconds.
 const LOCKED_FOR: Duration = Duration::from_millis(250);
@@ -45,10 +44,6 @@ struct Slot<E> {
 }
 
 impl<E: Event> Slot<E> {
-    fn identity(&self) -> (i64, Uuid) {
-        (self.row.id(), self.row.event_id())
-    }
-
     fn is_acknowledged(&self) -> bool {
         matches!(self.outcome, Some(Ok(())))
     }
@@ -96,16 +91,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
 
     /// Its rows wait for late answers: claims that read them have to wait as well.
     pub(crate) fn is_late<Q>(&self, relay: &Relay<Q>) {
-        relay.probing.borrow_mut().extend(self.slots.iter().map(Slot::identity));
+        self.slots.iter().for_each(|slot| relay.rows.begin_probing(&slot.row));
     }
 
     /// Nothing more is expected of it. What is on its way may still be stored.
     pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
-        let mut probing = relay.probing.borrow_mut();
-        for slot in &self.slots {
-            probing.remove(&slot.identity());
-        }
-        drop(probing);
+        self.slots.iter().for_each(|slot| relay.rows.end_probing(&slot.row));
         self.producer.abandon();
     }
 
@@ -156,7 +147,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 found.unknown.push(due.topic);
                 continue;
             };
-            if relay.acknowledged.borrow().contains(&row) {
+            if relay.rows.acknowledged.borrow().contains(&row) {
                 // Of an earlier probe: it does not tell whether the topic works now.
                 recovered.push(row);
                 found.unknown.push(due.topic);
@@ -173,7 +164,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let sent: Vec<&E> = acknowledged.iter().map(|slot| &slot.row).chain(&recovered).collect();
         settle(relay, claim, &sent).await?;
         for Slot { due, row, .. } in acknowledged {
-            relay.refusals.accepted(&due.topic, row.size());
+            relay.rows.refusals.accepted(&due.topic, row.size());
             found.works.push(due.topic);
         }
         Ok(())
@@ -231,9 +222,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
     /// Acts on the failures that have come in.
     pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut Found) {
         self.absorb();
-        let mut probing = relay.probing.borrow_mut();
         for slot in self.slots.extract_if(.., |slot| matches!(slot.outcome, Some(Err(_)))) {
-            probing.remove(&slot.identity());
+            relay.rows.end_probing(&slot.row);
             if let Some(Err(failure)) = slot.outcome {
                 judge(slot.due, failure, found);
             }
@@ -243,11 +233,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
     /// Rows whose acknowledgements came late, each with its topic. From here on the acknowledged set knows them.
     pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
         self.absorb();
-        let mut probing = relay.probing.borrow_mut();
         let mut acknowledged = Vec::new();
         for slot in self.slots.extract_if(.., |slot| slot.is_acknowledged()) {
-            relay.acknowledged.borrow_mut().keep(std::iter::once(&slot.row), -1);
-            probing.remove(&slot.identity());
+            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&slot.row), -1);
+            relay.rows.end_probing(&slot.row);
             acknowledged.push((slot.due.topic, slot.row));
         }
         acknowledged
@@ -285,7 +274,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
         waiting = others;
         let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
         let rows = read(relay, &mut claim, witnesses).await?;
-        let is_known = |row: &&O::Event| relay.acknowledged.borrow().contains(*row);
+        let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
         let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
         settle(relay, claim, &known).await?;
         turns.done(&owned);
@@ -316,7 +305,7 @@ async fn read<Q, C: Claim>(
     claim.read(&read).await?;
     let mut rows = Vec::new();
     // What lies beyond the budget is probed another time.
-    claim.next_slice(count, relay.limits().batch_bytes, &mut rows).await?;
+    claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
     let topic = |row: &C::Event| relay.template.topic(&String::from_utf8_lossy(row.aggregate_type()));
     Ok(rows.into_iter().map(|row| (topic(&row), row)).collect())
 }
@@ -334,7 +323,7 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
         skip_locked: true,
     };
     let settled = claim.settle(&settlement).await;
-    let mut acknowledged = relay.acknowledged.borrow_mut();
+    let mut acknowledged = relay.rows.acknowledged.borrow_mut();
     if matches!(settled, Ok(Settled::All)) {
         acknowledged.settled(sent.iter().copied());
     } else {

@@ -1,9 +1,9 @@
 //! What can be asked about held topics without a write, before any lane is locked: do they exist, and do their leaders answer?
 
-use crate::relay::cycle::partition;
 use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::holds::probe::Found;
+use crate::relay::holds::found::Found;
 use crate::relay::holds::prober::{Due, Witness};
+use crate::relay::partition;
 use crate::relay::publisher::Producer;
 use crate::relay::reason::LEADER_MOVING;
 use futures_util::stream::{FuturesUnordered, StreamExt, iter};

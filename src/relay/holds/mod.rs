@@ -2,7 +2,9 @@
 
 pub mod elsewhere;
 pub(crate) mod flight;
+pub(crate) mod found;
 pub mod holding;
+pub mod known;
 pub(crate) mod leaders;
 pub mod pauses;
 pub mod probe;

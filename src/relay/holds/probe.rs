@@ -16,9 +16,9 @@
 //! has settled it. If the hold disappears before (an operator deletes it), a claim that reads the row waits for the probe.
 
 use crate::relay::Relay;
-use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::holds::flight::{Flight, settle_late};
+use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::{Candidate, leaders, reachable};
 use crate::relay::holds::prober::{Due, Failed, Holds, say_lifted};
 use crate::relay::lane::LANES;
@@ -41,13 +41,16 @@ const KEEP_EVERY: Duration = Duration::from_secs(2);
 const HURRY_EVERY: Duration = Duration::from_secs(2);
 
 /// The probes of one relay.
-pub struct Probes<P, E> {
+pub struct Probes<'a, P: Publisher, H, O: Outbox> {
+    relay: &'a Relay<P>,
+    holds: H,
+    outbox: O,
     /// Asks and sends. Kept as long as every row that it was handed was acknowledged.
-    producer: Option<P>,
+    producer: Option<P::Producer>,
     /// The version of the settings that it was made with.
     renewals: u64,
     /// Rows whose answers are late.
-    late: Vec<Flight<P, E>>,
+    late: Vec<Flight<P::Producer, O::Event>>,
     /// Topics whose probes came to nothing: the others relays need not wait for the end of the lease.
     unfinished: Vec<String>,
     lane_rests: [Option<Instant>; LANES],
@@ -57,29 +60,13 @@ pub struct Probes<P, E> {
     alone: usize,
 }
 
-/// What probes found out, topic by topic.
-#[derive(Default)]
-pub(crate) struct Found {
-    /// Their rows may be published.
-    pub(crate) works: Vec<String>,
-    /// They may not.
-    pub(crate) fails: Vec<(String, Failure)>,
-    /// Another claim has the row, or it was not sent.
-    pub(crate) unknown: Vec<String>,
-}
-
-impl Found {
-    fn knows(&self, topic: &String) -> bool {
-        self.works.contains(topic)
-            || self.unknown.contains(topic)
-            || self.fails.iter().any(|(failed, _)| failed == topic)
-    }
-}
-
-impl<P: Producer, E: Event> Probes<P, E> {
+impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     /// Nothing is in flight.
-    pub fn new() -> Probes<P, E> {
+    pub fn new(relay: &'a Relay<P>, holds: H, outbox: O) -> Probes<'a, P, H, O> {
         Probes {
+            relay,
+            holds,
+            outbox,
             producer: None,
             renewals: 0,
             late: Vec::new(),
@@ -97,10 +84,10 @@ impl<P: Producer, E: Event> Probes<P, E> {
     }
 
     /// Kafka is away: nothing is waited for.
-    pub fn give_up<Q>(&mut self, relay: &Relay<Q>) {
+    pub fn give_up(&mut self) {
         for flight in self.late.drain(..) {
             self.unfinished.extend(flight.topics().map(str::to_owned));
-            flight.abandon(relay);
+            flight.abandon(self.relay);
         }
         if let Some(producer) = self.producer.take() {
             producer.abandon();
@@ -108,23 +95,14 @@ impl<P: Producer, E: Event> Probes<P, E> {
     }
 
     /// Takes in late answers, then probes every topic that is due, once.
-    pub async fn round<Q, H, O>(
-        &mut self,
-        relay: &Relay<Q>,
-        holds: &mut H,
-        outbox: &mut O,
-    ) -> Result<(), Fault>
-    where
-        Q: Publisher<Producer = P>,
-        H: Holds,
-        O: Outbox<Event = E>,
-    {
+    pub async fn round(&mut self) -> Result<(), Fault> {
+        let relay = self.relay;
         if !self.unfinished.is_empty() {
-            holds.again(&named(&self.unfinished)).await?;
+            self.holds.again(&named(&self.unfinished)).await?;
             self.unfinished.clear();
         }
         loop {
-            self.take_in_late(relay, holds, outbox).await?;
+            self.take_in_late().await?;
             if relay.stats.held_topics.get() == 0 {
                 if let Some(producer) = self.producer.take() {
                     producer.abandon();
@@ -132,39 +110,35 @@ impl<P: Producer, E: Event> Probes<P, E> {
                 return Ok(());
             }
             if std::mem::take(&mut self.hurries) {
-                holds.hurry().await?;
+                self.holds.hurry().await?;
             }
             let topics_max = if self.alone > 0 { 1 } else { TOPICS_MAX };
             self.alone = self.alone.saturating_sub(1);
             if self.late.len() >= LATE_MAX {
                 return Ok(());
             }
-            let due = holds.due(topics_max).await?;
+            let due = self.holds.due(topics_max).await?;
             if due.is_empty() || !relay.gate.is_open() {
                 self.unfinished.extend(due.into_iter().map(|due| due.topic));
                 return Ok(());
             }
             self.unfinished = due.iter().map(|due| due.topic.clone()).collect();
             let mut found = Found::default();
-            let probed = self.probe(relay, holds, outbox, due, &mut found).await;
-            self.conclude(relay, holds, found).await?;
+            let probed = self.probe(due, &mut found).await;
+            self.conclude(found).await?;
             probed?;
         }
     }
 
     /// Records what a round found out.
-    async fn conclude<Q, H: Holds>(
-        &mut self,
-        relay: &Relay<Q>,
-        holds: &mut H,
-        found: Found,
-    ) -> Result<(), Fault> {
+    async fn conclude(&mut self, found: Found) -> Result<(), Fault> {
+        let relay = self.relay;
         if !found.works.is_empty() {
-            holds.lift(&named(&found.works)).await?;
+            self.holds.lift(&named(&found.works)).await?;
             self.finished(&found.works);
             for topic in &found.works {
-                relay.elsewhere.forget(topic);
-                say_lifted(topic, relay.holding.ends(topic));
+                relay.holds.elsewhere.forget(topic);
+                say_lifted(topic, relay.holds.reported.ends(topic));
             }
             // What made it work may have made others work.
             if self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY) {
@@ -182,12 +156,12 @@ impl<P: Producer, E: Event> Probes<P, E> {
                 .iter()
                 .map(|(topic, reason, error)| Failed { topic, reason: *reason, error })
                 .collect();
-            holds.postpone(&failed).await?;
+            self.holds.postpone(&failed).await?;
             let topics: Vec<String> = found.fails.into_iter().map(|(topic, _)| topic).collect();
             self.finished(&topics);
         }
         if !found.unknown.is_empty() {
-            holds.again(&named(&found.unknown)).await?;
+            self.holds.again(&named(&found.unknown)).await?;
             self.finished(&found.unknown);
         }
         Ok(())
@@ -197,24 +171,12 @@ impl<P: Producer, E: Event> Probes<P, E> {
         self.unfinished.retain(|topic| !topics.contains(topic));
     }
 
-    async fn probe<Q, H, O>(
-        &mut self,
-        relay: &Relay<Q>,
-        holds: &mut H,
-        outbox: &mut O,
-        mut due: Vec<Due>,
-        found: &mut Found,
-    ) -> Result<(), Fault>
-    where
-        Q: Publisher<Producer = P>,
-        H: Holds,
-        O: Outbox<Event = E>,
-    {
+    async fn probe(&mut self, mut due: Vec<Due>, found: &mut Found) -> Result<(), Fault> {
         // The lease may have run out while an answer was late.
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
         self.unfinished.retain(|topic| !in_flight.contains(topic.as_str()));
-        let producer = match self.producer(relay).await {
+        let producer = match self.producer().await {
             Ok(producer) => producer,
             Err(failure) => {
                 found.fails.extend(due.into_iter().map(|due| (due.topic, failure.clone())));
@@ -223,7 +185,7 @@ impl<P: Producer, E: Event> Probes<P, E> {
         };
         let known = leaders(&producer, due, found).await;
         let asked: Vec<Due> = known.iter().map(|(due, _)| due.clone()).collect();
-        let witnesses = if asked.is_empty() { Vec::new() } else { holds.witnesses(&asked).await? };
+        let witnesses = if asked.is_empty() { Vec::new() } else { self.holds.witnesses(&asked).await? };
         let mut candidates = Vec::new();
         for ((due, leaders), witness) in known.into_iter().zip(witnesses) {
             match witness {
@@ -239,20 +201,27 @@ impl<P: Producer, E: Event> Probes<P, E> {
         let candidates = reachable(&producer, candidates, found).await;
         let topics: Vec<String> = candidates.iter().map(|candidate| candidate.due.topic.clone()).collect();
         let mut flight = Flight::new(producer);
-        let done = match flight.publish(relay, outbox, candidates, found, &mut self.lane_rests).await {
-            Err(fault) if fault.kind == FaultKind::Data => {
-                self.cannot_read(topics, &flight, found);
-                Ok(())
-            }
-            done => done,
-        };
-        let kept = self.keep_late(relay, holds, flight, found).await;
+        let done =
+            match flight.publish(self.relay, &mut self.outbox, candidates, found, &mut self.lane_rests).await
+            {
+                Err(fault) if fault.kind == FaultKind::Data => {
+                    self.cannot_read(topics, &flight, found);
+                    Ok(())
+                }
+                done => done,
+            };
+        let kept = self.keep_late(flight, found).await;
         done.and(kept)
     }
 
     /// Postgres cannot read a row of these topics. A single one cannot be tried: a worker's claim has to decide about its
     /// row, and reads it only if the topic is not held. Several are tried one at a time.
-    fn cannot_read(&mut self, topics: Vec<String>, flight: &Flight<P, E>, found: &mut Found) {
+    fn cannot_read(
+        &mut self,
+        topics: Vec<String>,
+        flight: &Flight<P::Producer, O::Event>,
+        found: &mut Found,
+    ) {
         match <[String; 1]>::try_from(topics) {
             Ok([topic]) => found.works.push(topic),
             Err(topics) => {
@@ -267,8 +236,9 @@ impl<P: Producer, E: Event> Probes<P, E> {
     }
 
     /// The producer of the last round, if nothing failed on it.
-    async fn producer<Q: Publisher<Producer = P>>(&mut self, relay: &Relay<Q>) -> Result<P, Failure> {
-        let renewals = relay.renewals.get();
+    async fn producer(&mut self) -> Result<P::Producer, Failure> {
+        let relay = self.relay;
+        let renewals = relay.settings.renewals();
         let renewed = std::mem::replace(&mut self.renewals, renewals) != renewals;
         match self.producer.take() {
             Some(producer) if !renewed && !producer.has_failed() => Ok(producer),
@@ -281,13 +251,12 @@ impl<P: Producer, E: Event> Probes<P, E> {
     }
 
     /// After the lanes were released: keeps the producer, or waits on for answers that are late.
-    async fn keep_late<Q, H: Holds>(
+    async fn keep_late(
         &mut self,
-        relay: &Relay<Q>,
-        holds: &mut H,
-        mut flight: Flight<P, E>,
+        mut flight: Flight<P::Producer, O::Event>,
         found: &mut Found,
     ) -> Result<(), Fault> {
+        let relay = self.relay;
         flight.take_failed(relay, found);
         if flight.is_done() && !flight.has_failed() {
             self.producer = Some(flight.into_producer());
@@ -301,23 +270,15 @@ impl<P: Producer, E: Event> Probes<P, E> {
         flight.is_late(relay);
         self.finished(&topics);
         self.late.push(flight);
-        holds.keep(&named(&topics)).await
+        self.holds.keep(&named(&topics)).await
     }
 
     /// Answers that have come since the lanes were released, or that do not come any more.
-    async fn take_in_late<Q, H, O>(
-        &mut self,
-        relay: &Relay<Q>,
-        holds: &mut H,
-        outbox: &mut O,
-    ) -> Result<(), Fault>
-    where
-        Q: Publisher<Producer = P>,
-        H: Holds,
-        O: Outbox<Event = E>,
-    {
+    async fn take_in_late(&mut self) -> Result<(), Fault> {
+        let relay = self.relay;
         let mut flights = std::mem::take(&mut self.late);
-        let within = if flights.len() < LATE_MAX { relay.limits().publish_timeout } else { ANSWER_WITHIN };
+        let within =
+            if flights.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
         let mut found = Found::default();
         let (mut settled, mut kept) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
@@ -328,7 +289,7 @@ impl<P: Producer, E: Event> Probes<P, E> {
                 self.lane_rests = [None; LANES];
             }
             if !acknowledged.is_empty() && settled.is_ok() {
-                settled = settle_late(relay, outbox, acknowledged, &mut found).await;
+                settled = settle_late(relay, &mut self.outbox, acknowledged, &mut found).await;
             }
             flight.take_failed(relay, &mut found);
             if flight.is_done() {
@@ -339,19 +300,13 @@ impl<P: Producer, E: Event> Probes<P, E> {
             } else {
                 if flight.renewal_is_due(KEEP_EVERY) {
                     let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
-                    kept = kept.and(holds.keep(&named(&topics)).await);
+                    kept = kept.and(self.holds.keep(&named(&topics)).await);
                 }
                 self.late.push(flight);
             }
         }
-        self.conclude(relay, holds, found).await?;
+        self.conclude(found).await?;
         settled.and(kept)
-    }
-}
-
-impl<P: Producer, E: Event> Default for Probes<P, E> {
-    fn default() -> Self {
-        Probes::new()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::fail_point;
 use crate::relay::Relay;
-use crate::relay::cycle::backoff::Backoff;
-use crate::relay::cycle::worker::POSTGRES_ADVICE;
+use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::health::outage::Outage;
+use crate::relay::health::outage::POSTGRES_ADVICE;
 use crate::relay::holds::elsewhere;
 use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
@@ -121,13 +121,13 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
             () = relay.gate.closed() => {}
             () = quiet(&relay) => {
                 relay.gate.trust();
-                relay.kafka_works();
+                relay.health.kafka_works();
                 continue;
             }
         }
         if let Some(reason) = relay.gate.reason() {
             relay.stats.kafka.fails(&reason);
-            relay.kafka.failed(0, &reason, &advice(&reason));
+            relay.health.kafka.failed(0, &reason, &advice(&reason));
         }
         if relay.gate.opened_in_vain() {
             sleep(backoff.next_wait()).await;
@@ -136,7 +136,7 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
         }
         probe_until_answered(&relay, &mut backoff).await;
         if relay.gate.doubted_for().is_none() {
-            relay.kafka_works();
+            relay.health.kafka_works();
         }
         relay.gate.open();
     }
@@ -166,7 +166,7 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
                 Ok(()) => return,
                 Err(failure) => {
                     relay.stats.kafka.fails(&failure);
-                    relay.kafka.failed(0, &failure, &advice(&failure));
+                    relay.health.kafka.failed(0, &failure, &advice(&failure));
                 }
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
@@ -202,23 +202,24 @@ async fn look<P, H: Holds>(
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
     relay.stats.blocked_keys.set(waiting.keys);
-    relay.stats.count_pauses(waiting.paused);
-    relay.nothing_held_at.set(waiting.is_empty().then_some(waiting.hold_version));
+    let Counts { everything, topics, keys } = waiting.paused;
+    relay.stats.count_pauses(everything, topics, keys);
+    relay.rows.saw_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
-        for (topic, lasted) in relay.holding.left(asked, &held) {
+        for (topic, lasted) in relay.holds.reported.left(asked, &held) {
             say_lifted(&topic, Some(lasted));
         }
     }
-    if relay.elsewhere.is_cut_off() {
-        relay.elsewhere.first_waiting(holds.first_waiting().await?);
+    if relay.holds.elsewhere.is_cut_off() {
+        relay.holds.elsewhere.first_waiting(holds.first_waiting().await?);
     }
-    let stuck = relay.elsewhere.stuck();
+    let stuck = relay.holds.elsewhere.stuck();
     if stuck.len() as i64 > waiting.topics
         || (!stuck.is_empty() && reported.is_older_than(waiting.hold_version))
     {
-        relay.elsewhere.released(holds.released(&stuck).await?);
+        relay.holds.elsewhere.released(holds.released(&stuck).await?);
     }
     if reported.is_older_than(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
@@ -237,17 +238,17 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
 }
 
 /// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
-pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, mut holds: H, mut outbox: O) {
+pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
     let outage = Outage::new("probes of held topics");
-    let mut probes = Probes::new();
+    let mut probes = Probes::new(&relay, holds, outbox);
     loop {
         if !relay.gate.is_open() {
-            probes.give_up(&relay);
+            probes.give_up();
             relay.gate.opened().await;
             probes.hurry();
         }
         fail_point::reach("probing-holds").await;
-        note(&outage, probes.round(&relay, &mut holds, &mut outbox).await);
+        note(&outage, probes.round().await);
         sleep(HOLDS_EVERY).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Which lanes the scout asks about next. One statement covers all of them, unless that takes too long.
 
-use crate::relay::cycle::width::Width;
 use crate::relay::lane::{LANES, Lane};
+use crate::relay::lanes::width::Width;
 use std::time::Duration;
 
 /// The scout's way through the lanes.

@@ -9,10 +9,10 @@
 //! 3. only then a read is sent ([`Marks::start`]);
 //! 4. its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
 
-use crate::relay::cycle::batch::Reach;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Fence;
 use crate::relay::outbox::ServerId;
+use crate::relay::rows::reach::Reach;
 use std::collections::HashSet;
 
 /// Where a lane without a mark is read from.

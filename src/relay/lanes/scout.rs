@@ -5,13 +5,13 @@
 
 use crate::fail_point;
 use crate::relay::Relay;
-use crate::relay::cycle::backoff::Backoff;
-use crate::relay::cycle::width::Width;
+use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::looking::Looking;
 use crate::relay::lanes::marks::{LOWEST, Swept};
+use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
 use std::rc::Rc;
@@ -110,12 +110,12 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn scout(mut self) {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            self.relay.rejections.report_over();
+            self.relay.health.rejections.report_over();
             fail_point::reach("scouting").await;
             let measured = self.measure().await;
             let done = match measured {
                 Ok(()) if !self.relay.gate.is_open() => {
-                    self.relay.postgres.needed_only_by(SCOUT);
+                    self.relay.health.postgres.needed_only_by(SCOUT);
                     self.wait_for_gate().await;
                     continue;
                 }
@@ -125,15 +125,15 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             match done {
                 Ok(seen) => {
                     if seen == Seen::NothingAnywhere {
-                        self.relay.postgres.needed_only_by(SCOUT);
-                        self.relay.locks.needed_only_by(SCOUT);
+                        self.relay.health.postgres.needed_only_by(SCOUT);
+                        self.relay.health.locks.needed_only_by(SCOUT);
                     }
-                    self.relay.postgres_worked(SCOUT);
+                    self.relay.health.postgres_worked(SCOUT);
                     self.backoff.reset();
                     self.wait().await;
                 }
                 Err(fault) => {
-                    self.relay.postgres_failed(SCOUT, &fault);
+                    self.relay.health.postgres_failed(SCOUT, &fault);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -144,14 +144,14 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
-            let patience = self.relay.limits().publish_timeout;
+            let patience = self.relay.settings.limits().publish_timeout;
             tokio::select! {
                 biased;
                 () = self.relay.gate.opened() => {}
                 () = self.relay.board.stopped() => break,
                 () = sleep(patience) => self.relay.board.stop(),
             }
-            if self.relay.postgres.lasts().is_some_and(|time| time > patience) {
+            if self.relay.health.postgres.lasts().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
             }
             if self.round().await? == Seen::NothingAnywhere {
@@ -184,7 +184,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.oldest_at = later(begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
-                self.relay.clock.set(Some((clock_us, Instant::now())));
+                self.relay.health.saw_clock(clock_us);
                 if self.measuring.lasts().is_none() {
                     self.relay.stats.measured();
                 }
@@ -203,7 +203,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             }
             Ok(value) => {
                 self.measuring.worked(what as usize);
-                self.relay.postgres_worked(SCOUT);
+                self.relay.health.postgres_worked(SCOUT);
                 Ok(Some(value))
             }
         }
@@ -256,7 +256,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
         // rows would be taken for a repetition.
-        self.relay.board.put_up(self.relay.acknowledged.borrow().lanes());
+        self.relay.board.put_up(self.relay.rows.acknowledged.borrow().lanes());
         let same_server = start.epoch() == self.relay.marks.borrow().epoch();
         if !(all_free && same_server && sighting.first_unsent.is_empty()) {
             self.looking.saw_something();
@@ -322,7 +322,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.interval = if self.relay.board.take_progress() {
             POLL_FIRST
         } else {
-            (self.interval * 2).min(self.relay.limits().poll_interval)
+            (self.interval * 2).min(self.relay.settings.limits().poll_interval)
         };
         let begun = Instant::now();
         // While every worker is busy there is nothing to ask, but the fence goes on.

@@ -1,12 +1,13 @@
 //! The model of the server: transactions, locks, commits, and what is left of them after a crash or a failover.
 
+mod commits;
+mod losses;
+
 use super::tables::{Change, Row, Scope, Tables};
-use crate::event::{SimEvent, TOPICS};
 use crate::plan::Sabotage;
 use crate::promises::Promises;
 use crate::relays::PUBLISH_TIMEOUT;
-use crate::world::{World, add};
-use outbox_relay::relay::event::Event;
+use crate::world::World;
 use outbox_relay::relay::lane::{LANES, Lane};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -296,180 +297,6 @@ impl Server {
     pub fn change(&self, name: u64, change: Change) {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
             transaction.changes.push(change);
-        }
-    }
-
-    /// PREPARE TRANSACTION. The lock goes on under another name.
-    pub fn prepare(&self, name: u64) -> bool {
-        let mut state = self.state.borrow_mut();
-        let Some(transaction) = state.transactions.get_mut(&name) else { return false };
-        for change in &mut transaction.changes {
-            if let Change::Insert(event) = *change {
-                *change = Change::Prepared(name, event);
-            }
-        }
-        drop(state);
-        self.commit(name, true)
-    }
-
-    /// COMMIT PREPARED, or ROLLBACK PREPARED.
-    pub fn end_prepared(&self, name: u64, commits: bool) {
-        let Some(events) = self.state.borrow().tables.prepared.get(&name).cloned() else { return };
-        let end = self.begin(None);
-        self.change(end, Change::EndPrepared(name));
-        for event in events.into_iter().filter(|_| commits) {
-            self.change(end, Change::Insert(event));
-        }
-        self.commit(end, true);
-    }
-
-    /// COMMIT. False if the transaction had ended before.
-    pub fn commit(&self, name: u64, flushed: bool) -> bool {
-        let mut state = self.state.borrow_mut();
-        let lanes: Vec<usize> = (0..LANES).filter(|lane| state.lanes[*lane] == name).collect();
-        let Some(transaction) = state.end(name) else { return false };
-        for change in &transaction.changes {
-            self.check_claim(change, &lanes);
-            self.tell(change, &state.tables);
-            state.tables.apply(change);
-        }
-        if !transaction.changes.is_empty() {
-            state.commits.push(Commit { changes: transaction.changes, flushed });
-        }
-        drop(state);
-        self.unlocked.notify_waiters();
-        self.world.progress.notify_waiters();
-        true
-    }
-
-    /// Changes that are committed at once.
-    pub fn commit_at_once(&self, changes: &[Change], flushed: bool) {
-        let name = self.begin(None);
-        for change in changes {
-            self.change(name, *change);
-        }
-        self.commit(name, flushed);
-    }
-
-    /// Only who has locked a lane settles its rows.
-    fn check_claim(&self, change: &Change, lanes: &[usize]) {
-        if let Change::Sent(event, _) | Change::SentAndDeleted(event) | Change::DeadLetter(event) = change
-            && !lanes.contains(&event.lane().index())
-            && !self.world.breaks(Sabotage::NoLaneLock)
-        {
-            self.world.violate(|| format!("{event:?} was settled without the lock of its lane"));
-        }
-    }
-
-    fn tell(&self, change: &Change, tables: &Tables) {
-        let note = |what, event: &SimEvent| {
-            self.world.note(what, (event.id, event.identity, event.topic, event.key));
-        };
-        match change {
-            Change::Insert(event) => {
-                note("commits (id, event, topic, key)", event);
-                self.promises.committed(event);
-            }
-            Change::Sent(event, _) | Change::SentAndDeleted(event) => {
-                note("is settled (id, event, topic, key)", event);
-                self.promises.settled(event);
-            }
-            Change::PutBack(event) => {
-                note("is put back (id, event, topic, key)", event);
-                self.promises.put_back(event);
-            }
-            Change::Reaped(event) => {
-                note("is reaped (id, event, topic, key)", event);
-                let row = tables.rows.get(&event.id);
-                self.promises.reaped(event, row.is_some_and(|row| row.sent_at.is_none()));
-            }
-            Change::DeadLetter(event) => {
-                note("is a dead letter (id, event, topic, key)", event);
-                self.promises.died(event);
-            }
-            Change::Hold(topic, reason, key) => {
-                self.world.note("topic is held", (TOPICS[*topic as usize], reason, key));
-            }
-            Change::Block(event) => {
-                note("blocks its key (id, event, topic, key)", event);
-                self.promises.condemned(event);
-            }
-            Change::Unblock(event) => note("blocks its key no more (id, event, topic, key)", event),
-            Change::Pause(scope) => {
-                self.world.note("is paused:", scope);
-                self.promises.paused(*scope);
-            }
-            Change::Resume(scope) => {
-                self.world.note("is resumed:", scope);
-                self.promises.resumed(*scope);
-            }
-            Change::Lift(topic) => self.world.note("topic is held no more", TOPICS[*topic as usize]),
-            Change::Truncate => self.world.note("the outbox is truncated, and ids restart at", 1),
-            Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
-        }
-    }
-
-    /// Every backend ends, and with it every transaction that is not prepared.
-    pub fn end_all_backends(&self, postmaster_too: bool) {
-        self.world.note("every backend of Postgres ends; the postmaster, too:", postmaster_too);
-        let mut state = self.state.borrow_mut();
-        state.generation += 1;
-        state.started += i64::from(postmaster_too);
-        state.transactions.clear();
-        state.lanes = [0; LANES];
-        state.row_locks.clear();
-        drop(state);
-        self.unlocked.notify_waiters();
-    }
-
-    /// A backend crashes: of what was committed at the end, what was not flushed may be lost.
-    pub fn crash(&self, lost_at_most: usize) {
-        self.end_all_backends(false);
-        let state = self.state.borrow();
-        let unflushed = state.commits.iter().rev().take_while(|commit| !commit.flushed).count();
-        let lost = unflushed.min(lost_at_most);
-        drop(state);
-        self.lose(lost, false);
-    }
-
-    /// A standby takes over that lacks the last commits. Their ids are issued again.
-    pub fn fail_over(&self, lost: usize) {
-        self.end_all_backends(true);
-        self.lose(lost, true);
-    }
-
-    fn lose(&self, lost: usize, ids_too: bool) {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let keep = state.commits.len().saturating_sub(lost);
-        let settled = |change: &&Change| {
-            matches!(change, Change::Sent(..) | Change::SentAndDeleted(_) | Change::DeadLetter(_))
-        };
-        let lost = state.commits.split_off(keep);
-        let settlements = lost.iter().flat_map(|commit| &commit.changes).filter(settled).count();
-        self.world.note("commits and settlements are lost:", (lost.len(), settlements));
-        add(&self.world.count.settlements_lost, settlements as u32);
-        let holds = std::mem::take(&mut state.tables.holds);
-        state.tables = Tables::default();
-        self.promises.failed_over();
-        for change in state.commits.iter().flat_map(|commit| &commit.changes) {
-            match change {
-                Change::Insert(event) => self.promises.committed(event),
-                Change::DeadLetter(event) => self.promises.stays_dead(event),
-                Change::Pause(scope) => self.promises.paused(*scope),
-                Change::Resume(scope) => self.promises.resumed(*scope),
-                _ => {}
-            }
-            state.tables.apply(change);
-        }
-        // When they are probed does not matter enough to be kept.
-        for (topic, hold) in &mut state.tables.holds {
-            if let Some(before) = holds.get(topic) {
-                (hold.probe_at, hold.is_leased) = (before.probe_at, before.is_leased);
-            }
-        }
-        if ids_too {
-            state.next_id = state.tables.highest_id + 1;
         }
     }
 }

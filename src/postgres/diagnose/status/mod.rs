@@ -17,7 +17,7 @@ pub use waiting::{
 use crate::config;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
-use crate::postgres::cycle::statements::{BACKLOG, OLDEST};
+use crate::postgres::cycle::statements::scout::{BACKLOG, OLDEST};
 use crate::postgres::diagnose::holders::{HOLDERS, holder};
 use crate::postgres::operate::pauses::{self, PausedScope};
 use crate::postgres::table::TableName;
@@ -75,7 +75,7 @@ impl PostgresStatus {
         PostgresStatus {
             transaction: ShortTransaction::reading(database),
             table: outbox.table.clone(),
-            first: waiting::first(&outbox.topic),
+            first: waiting::first(&outbox.table, &outbox.topic),
             on_sent: outbox.on_sent,
         }
     }
@@ -84,10 +84,10 @@ impl PostgresStatus {
     pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
-        let backlog = self.one(BACKLOG, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
-        let oldest = self.one(OLDEST, &[(&lanes, Type::INT2_ARRAY)]).await?;
+        let backlog = self.one(BACKLOG.sql, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
+        let oldest = self.one(OLDEST.sql, &[(&lanes, Type::INT2_ARRAY)]).await?;
         let rows = waiting::FIRST_ROWS_A_LANE;
-        let first = self.one(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
+        let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
         let first = First::from(&first);
         let held = self.all(waiting::HELD, &[]).await?;
         let dead = self.all(waiting::DEAD_LETTERS, &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
@@ -140,7 +140,13 @@ impl PostgresStatus {
     }
 
     async fn one(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
-        let Some(row) = self.all(sql, params).await?.into_iter().next() else {
+        self.only(&self.table.render(sql), params).await
+    }
+
+    /// The only row of a statement without placeholders.
+    async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
+        let rows = self.transaction.query("reading the status", sql, params).await?;
+        let Some(row) = rows.into_iter().next() else {
             unreachable!("each of these statements gives one row")
         };
         Ok(row)

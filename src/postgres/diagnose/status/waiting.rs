@@ -2,6 +2,7 @@
 
 use super::seconds;
 use crate::postgres::cycle::statements::Waits;
+use crate::postgres::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
@@ -34,7 +35,10 @@ LIMIT 5";
 
 /// What the first unsent rows of each lane wait for: an operator, or, if nobody has paused them, their topic, or else their
 /// key. Behind so many of them, others may wait that nobody looks at here: that is the price of a bound.
-const FIRST: &str = "
+pub(super) fn first(table: &TableName, template: &TopicTemplate) -> String {
+    let (outbox, Waits { held, blocked, paused }) = (table.quoted(), Waits::new(table, template));
+    format!(
+        "
 SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
        min(id) FILTER (WHERE NOT held AND NOT blocked AND NOT paused),
        max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM created_at), 0))
@@ -50,12 +54,8 @@ FROM (
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT $2::bigint
     ) AS p
-) AS first";
-
-/// [`FIRST`] for this template, with the names of the tables still to be filled in.
-pub(super) fn first(template: &TopicTemplate) -> String {
-    let Waits { held, blocked, paused } = Waits::new(template);
-    FIRST.replace("{held}", &held).replace("{blocked}", &blocked).replace("{paused}", &paused)
+) AS first"
+    )
 }
 
 /// What the first unsent rows of each lane wait for, at most 100 a lane.

@@ -1,5 +1,8 @@
 //! The columns of the outbox, and the type of the payload.
 
+use std::fmt;
+use std::str::FromStr;
+
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -20,14 +23,32 @@ pub enum PayloadType {
 }
 
 impl PayloadType {
-    fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "json" => Some(Self::Json),
-            "jsonb" => Some(Self::Jsonb),
-            "bytea" => Some(Self::Bytea),
-            "text" => Some(Self::Text),
-            _ => None,
+    /// The name of the type in SQL.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Jsonb => "jsonb",
+            Self::Bytea => "bytea",
+            Self::Text => "text",
         }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Json, Self::Jsonb, Self::Bytea, Self::Text].into_iter().find(|known| known.name() == name)
+    }
+}
+
+impl fmt::Display for PayloadType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PayloadType {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::from_name(name).ok_or("use json, jsonb, text or bytea")
     }
 }
 

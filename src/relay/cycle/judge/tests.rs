@@ -1,14 +1,14 @@
 //! Judging with a cluster that always gives the same verdict.
 
 use super::*;
-use crate::relay::Limits;
-use crate::relay::cycle::batch::OnRejected;
+use crate::config::OnRejected;
 use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::fixture::Row;
 use crate::relay::health::stats::Stats;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::End;
 use crate::relay::reason::{INVALID_RECORD, Reason};
+use crate::relay::settings::Limits;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -49,12 +49,12 @@ async fn judged(reason: &'static Reason) -> Fate {
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
     batch.grown(End::Complete);
-    session.begin(&relay.refusals);
+    session.begin(&relay.rows.refusals);
     session.send(&relay.template, &mut batch, 0).await;
     batch.suspect(0);
     batch.suspect(1);
     judge(&relay, &mut session, &mut batch).await;
-    batch.fate(0).clone()
+    batch.fate(0)
 }
 
 #[tokio::test]

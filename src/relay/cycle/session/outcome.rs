@@ -1,11 +1,12 @@
 //! What came of a batch, topic by topic.
 
 use super::{Place, Session, State};
-use crate::relay::cycle::batch::{Batch, Fate};
 use crate::relay::event::Event;
 use crate::relay::outbox::Held;
 use crate::relay::publisher::Producer;
 use crate::relay::reason::STUCK;
+use crate::relay::rows::Fate;
+use crate::relay::rows::batch::Batch;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ impl<P: Producer> Session<P> {
             let Some(place) = place else { continue };
             let topic = &self.topics[place.topic as usize];
             let State::Held(why) = &topic.state else { continue };
-            let waits = matches!(batch.fate(index), Fate::Open | Fate::Suspect);
+            let waits = batch.fate(index).is_undecided() || batch.fate(index) == Fate::Suspect;
             if waits && !std::mem::replace(&mut seen[place.topic as usize], true) {
                 held.push(Held { topic: &topic.name, why, witness: &batch.rows()[index] });
             }
@@ -48,7 +49,7 @@ impl<P: Producer> Session<P> {
             let Some(place) = *place else { continue };
             let open = matches!(self.topics[place.topic as usize].state, State::Open(_));
             match batch.fate(index) {
-                Fate::Open if open && self.in_flight[index] => _ = silent.insert(place),
+                Fate::InFlight if open => _ = silent.insert(place),
                 Fate::Acknowledged => _ = acknowledged.insert(place),
                 _ => {}
             }
@@ -71,7 +72,7 @@ impl<P: Producer> Session<P> {
 
     /// The partitions whose rows wait for their reports, by topic.
     pub fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
-        let waits = |index: &usize| *batch.fate(*index) == Fate::Open;
+        let waits = |index: &usize| batch.fate(*index).is_undecided();
         let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
         let places: HashSet<Place> = places.filter_map(|(_, place)| *place).collect();
         places.into_iter().map(|place| (self.topic(place).to_owned(), place.partition)).collect()
@@ -82,8 +83,7 @@ impl<P: Producer> Session<P> {
         let mut seen = vec![false; self.topics.len()];
         self.places.iter().enumerate().filter_map(move |(index, place)| {
             let topic = (*place)?.topic as usize;
-            let first =
-                *batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
+            let first = batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
             first.then(|| self.topics[topic].name.as_str())
         })
     }

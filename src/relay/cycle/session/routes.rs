@@ -1,11 +1,11 @@
 //! From a row's aggregate type to its topic.
 
 use super::{Priming, Session, State, TOPICS_KEPT, Topic};
-use crate::relay::cycle::batch::Batch;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
 use crate::relay::reason::INVALID_TOPIC_NAME;
+use crate::relay::rows::batch::Batch;
 use futures_util::{StreamExt, stream};
 use pg_outbox::topic::TopicTemplate;
 use std::cmp::Reverse;

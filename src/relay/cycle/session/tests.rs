@@ -1,7 +1,7 @@
 //! A session on a producer that reports when a test says so.
 
 use super::*;
-use crate::relay::cycle::batch::OnRejected;
+use crate::config::OnRejected;
 use crate::relay::event::fixture::{LARGE, Row};
 use crate::relay::outbox::End;
 use crate::relay::publisher::Report;
@@ -77,7 +77,7 @@ async fn a_report_that_comes_at_the_last_moment_counts_for_its_own_batch() {
     session.send(&template, &mut batch, 0).await;
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
-    assert_eq!(*batch.fate(0), Fate::Acknowledged);
+    assert_eq!(batch.fate(0), Fate::Acknowledged);
     session.begin(&refusals); // Which asserts that nothing is left of the last batch.
 }
 
@@ -167,9 +167,9 @@ async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged()
     session.producer.refuses = Some(1);
     let mut batch = batch_of(vec![Row(2), Row(3), Row(4)]);
     publish(&mut session, &Refusals::new(), &mut batch).await;
-    assert_eq!(*batch.fate(0), Fate::Acknowledged);
+    assert_eq!(batch.fate(0), Fate::Acknowledged);
     assert_eq!(blocked(&batch), [3]);
-    assert_eq!(*batch.fate(2), Fate::Open, "it waits behind the refused row");
+    assert_eq!(batch.fate(2), Fate::Open, "it waits behind the refused row");
 }
 
 #[tokio::test]
@@ -196,8 +196,8 @@ async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
     let mut session = Session::new(LateReporter::default());
     let mut batch = batch_of(vec![Row(1), Row(2), Row(50), Row(3)]);
     publish(&mut session, &large_rows_refused(), &mut batch).await;
-    let fates: Vec<&Fate> = (0..4).map(|index| batch.fate(index)).collect();
-    assert_eq!(fates, [&Fate::Acknowledged, &Fate::Acknowledged, &Fate::Suspect, &Fate::Open]);
+    let fates: Vec<Fate> = (0..4).map(|index| batch.fate(index)).collect();
+    assert_eq!(fates, [Fate::Acknowledged, Fate::Acknowledged, Fate::Suspect, Fate::Open]);
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
 //! A worker with an outbox and a cluster that do as a test says.
 
 use super::*;
-use crate::relay::Limits;
-use crate::relay::cycle::batch::OnRejected;
+use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
 use crate::relay::publisher::{Judged, Producer, Refusal, Report};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
+use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -191,7 +191,7 @@ async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
     let world = Rc::new(World::default());
     let relay = relay(&world);
     world.opens.set(Some(Ok(())));
-    relay.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
+    relay.rows.refusals.refused("events.order", uuid::Uuid::from_u128(9), Some(1));
     work_for(Duration::from_secs(60), &relay, &world).await;
     let claims = world.claims.get();
     println!("{claims} claims within a minute");

@@ -1,34 +1,22 @@
 //! `[postgres]`: how to reach the database.
 
+mod conninfo;
+mod tls;
+
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::config::TargetSessionAttrs;
 
-use super::conninfo;
-use super::findings::{Place, Problem};
-use super::reader::Reader;
-use super::secret::{Lookup, Secret, SecretSource};
-use super::tls::{Tls, TlsKeys, TlsMode, TlsVersion, is_local, needs_tls};
-
-/// `[postgres]`: the database that holds the outbox. [`Postgres::connection`] puts it together.
-#[derive(Clone, Debug)]
-pub struct Postgres {
-    /// The URL, or libpq's `key=value` form.
-    pub url: SecretSource,
-    /// Comes before the password of the URL.
-    pub password: Option<SecretSource>,
-    /// How long one attempt to connect to one address may take; `None` leaves it to the URL.
-    pub connect_timeout: Option<Duration>,
-    /// Whether statements may be prepared; false behind poolers that cannot.
-    pub prepared_statements: bool,
-    /// The name in `pg_stat_activity`; `None` leaves it to the URL.
-    pub application_name: Option<String>,
-    /// What the keys of the file say about TLS; comes before the URL.
-    pub(super) tls: TlsKeys,
-    lookup: Lookup,
-}
+use crate::config::catalogue::Postgres;
+use crate::config::findings::Problem;
+use crate::config::reader::Reader;
+use crate::config::secret::{Secret, SecretSource};
+use crate::config::setting::Section;
+use tls::Asked;
+use tls::is_local;
+pub use tls::{Tls, TlsMode, TlsVersion};
 
 /// All that is needed for a connection.
 #[derive(Clone, Debug)]
@@ -78,11 +66,6 @@ impl Postgres {
         })
     }
 
-    /// These settings with the password of others, and with what their keys say about TLS.
-    pub(super) fn with_secrets_of(&self, other: &Postgres) -> Postgres {
-        Postgres { password: other.password.clone(), tls: other.tls.clone(), ..self.clone() }
-    }
-
     fn connect_to(&self, url: &Secret, password: Option<&Secret>) -> Result<Connection, Vec<Problem>> {
         let conninfo = conninfo::split(url.expose())?;
         // The parser's own message can quote the text.
@@ -103,18 +86,26 @@ impl Postgres {
         if let Some(password) = password {
             config.password(password.expose());
         }
-        let mut keys = TlsKeys::default();
-        for (key, value) in &conninfo.own {
-            if let Err(problem) = own_parameter(key, value, &mut config, &mut keys) {
-                problems.push(problem);
-            }
+        let mut asked = Asked::new(&self.lookup);
+        // The keys of the file come before the URL.
+        let keys = [
+            ("sslmode", self.sslmode.map(TlsMode::name)),
+            ("sslrootcert", self.sslrootcert.as_deref()),
+            ("sslcert", self.sslcert.as_deref()),
+            ("sslkey", self.sslkey.as_deref()),
+        ];
+        let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        for (key, value) in conninfo.own.iter().map(|(key, value)| (&**key, &**value)).chain(keys) {
+            let taken = match asked.take(key, value) {
+                Some(taken) => taken,
+                None => own_parameter(key, value, &mut config),
+            };
+            problems.extend(taken.err());
         }
         self.settle(&mut config);
-        let keys = self.tls.or(keys);
-        let tls = keys.resolve(&config, &self.lookup);
+        let (tls, faults) = asked.resolve(&config);
         config.ssl_mode(tls.mode.negotiation());
-        problems.extend(keys.check(&tls, &self.lookup));
-        problems.extend(needs_tls(&config, tls.mode));
+        problems.extend(faults);
         if problems.is_empty() { Ok(Connection { config, tls }) } else { Err(problems) }
     }
 
@@ -145,91 +136,45 @@ impl Postgres {
 impl Postgres {
     /// `None` when there is no URL.
     pub(super) fn from(reader: &mut Reader) -> Option<Postgres> {
-        let url = reader.secret("postgres", "url");
-        let password = reader.secret("postgres", "password");
-        let mode = reader.text("postgres", "sslmode");
-        let tls = TlsKeys {
-            mode: mode.and_then(|mode| TlsMode::named(&mode)),
-            root_cert: reader.text("postgres", "sslrootcert"),
-            client_cert: reader.text("postgres", "sslcert"),
-            client_key: reader.text("postgres", "sslkey"),
-            ..TlsKeys::default()
-        };
-        let connect_timeout = reader.span("postgres", "connect_timeout");
-        let prepared_statements = reader.flag("postgres", "prepared_statements");
-        let application_name = reader.text("postgres", "application_name");
-        let (source, url, place) = url?;
-        // A default comes after the URL, a key comes before it.
-        let written = |key| reader.place("postgres", key).is_some();
+        let mut postgres = Postgres { lookup: reader.lookup.clone(), ..Postgres::read(reader)? };
+        // At worst a finding: the file could be read a moment ago.
+        let url = postgres.url.read().unwrap_or_else(|_| Secret::new(""));
+        // A key comes before the URL, a default after it.
         let in_url = |key| conninfo::split(url.expose()).is_ok_and(|parts| parts.names(key));
-        let postgres = Postgres {
-            url: source,
-            password: password.as_ref().map(|(source, ..)| source.clone()),
-            connect_timeout: Some(connect_timeout)
-                .filter(|_| written("connect_timeout") || !in_url("connect_timeout")),
-            prepared_statements,
-            application_name: application_name
-                .filter(|_| written("application_name") || !in_url("application_name")),
-            tls,
-            lookup: reader.lookup.clone(),
-        };
-        postgres.note(&url, password.as_ref().map(|(_, secret, _)| secret), &place, reader);
+        if reader.place(&Postgres::connect_timeout).is_none() && in_url("connect_timeout") {
+            postgres.connect_timeout = None;
+        }
+        if reader.place(&Postgres::application_name).is_none() && in_url("application_name") {
+            postgres.application_name = None;
+        }
+        postgres.note(&url, reader);
         Some(postgres)
     }
 
-    fn note(&self, url: &Secret, password: Option<&Secret>, place: &Place, reader: &mut Reader) {
-        match self.connect_to(url, password) {
-            Err(problems) => reader.findings.extend(place, problems),
+    fn note(&self, url: &Secret, reader: &mut Reader) {
+        let place = reader.place(&Postgres::url).or_else(|| reader.place(&Postgres::url_file));
+        let place = place.unwrap_or_else(|| reader.default_place());
+        let password = self.password.as_ref().and_then(|password| password.read().ok());
+        match self.connect_to(url, password.as_ref()) {
+            Err(problems) => reader.findings.extend(&place, problems),
             Ok(Connection { config, tls }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
-                let message = format!(
-                    "sslmode {} to a host that is not local: {}",
-                    tls.mode.name(),
-                    match tls.mode {
-                        TlsMode::VerifyCa => "any server with a certificate of this authority can pose as it",
-                        _ => "others can read the events, or pose as the server",
-                    }
-                );
-                reader
-                    .findings
-                    .warn(place, Problem::new(message, "set sslmode to verify-full, and sslrootcert"));
+                let danger = match tls.mode {
+                    TlsMode::VerifyCa => "any server with a certificate of this authority can pose as it",
+                    _ => "others can read the events, or pose as the server",
+                };
+                let message = format!("sslmode {} to a host that is not local: {danger}", tls.mode.name());
+                let help = "set sslmode to verify-full, and sslrootcert";
+                reader.findings.warn(&place, Problem::new(message, help));
             }
             Ok(_) => {}
         }
     }
 }
 
-fn own_parameter(
-    key: &str,
-    value: &str,
-    config: &mut tokio_postgres::Config,
-    tls: &mut TlsKeys,
-) -> Result<(), Problem> {
-    let invalid =
-        |help: &str| Problem::new(format!("the connection parameter {key} has an invalid value"), help);
-    let versions = || invalid("TLSv1.2 or TLSv1.3: older versions are broken");
+/// A parameter of the URL that `tokio_postgres` lacks or reads differently from libpq.
+fn own_parameter(key: &str, value: &str, config: &mut tokio_postgres::Config) -> Result<(), Problem> {
+    let invalid = |help: &str| invalid(key, help);
     match key {
-        "sslmode" if value == "allow" => {
-            return Err(invalid(
-                "allow means no TLS unless the server insists; choose prefer or verify-full",
-            ));
-        }
-        "sslmode" => {
-            let words = TlsMode::ALL.map(|(_, name)| name).join(", ");
-            tls.mode = Some(TlsMode::named(value).ok_or_else(|| invalid(&format!("one of {words}")))?);
-        }
-        "sslrootcert" => tls.root_cert = Some(value.to_owned()),
-        "sslcert" => tls.client_cert = Some(value.to_owned()),
-        "sslkey" => tls.client_key = Some(value.to_owned()),
-        "sslpassword" => tls.key_password = Some(Secret::new(value)),
-        "sslcrl" => tls.crl = Some(value.to_owned()),
-        "sslcrldir" => tls.crl_dir = Some(value.to_owned()),
-        "sslsni" => match value {
-            "0" => tls.hides_host = true,
-            "1" => {}
-            _ => return Err(invalid("1, or 0 to hide the name of the host")),
-        },
-        "ssl_min_protocol_version" => tls.version_min = Some(TlsVersion::named(value).ok_or_else(versions)?),
-        "ssl_max_protocol_version" => tls.version_max = Some(TlsVersion::named(value).ok_or_else(versions)?),
         "connect_timeout" => {
             let seconds: i64 = value.parse().map_err(|_| invalid("a number of seconds"))?;
             if seconds > 0 {
@@ -250,14 +195,18 @@ fn own_parameter(
                 _ => return Err(invalid("the relay writes: any or read-write")),
             });
         }
-        _ => unreachable!("conninfo hands over only these"),
+        _ => return Err(invalid("remove it: the relay does not know it")),
     }
     Ok(())
+}
+
+pub(super) fn invalid(key: &str, help: &str) -> Problem {
+    Problem::new(format!("the connection parameter {key} has an invalid value"), help)
 }
 
 fn read(source: &SecretSource) -> Result<Secret, ConnectionError> {
     source.read().map_err(|error| match source {
         SecretSource::File(path) => ConnectionError::Unreadable { path: path.clone(), source: error },
-        SecretSource::Inline(_) => unreachable!("an inline secret is not read from anywhere"),
+        SecretSource::Inline(_) => ConnectionError::Invalid(error.to_string()),
     })
 }

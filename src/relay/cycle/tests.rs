@@ -1,8 +1,7 @@
 //! The gate and who opens it, with a cluster whose probes always succeed.
 
-use crate::relay::Limits;
+use crate::config::OnRejected;
 use crate::relay::Relay;
-use crate::relay::cycle::batch::OnRejected;
 use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::Event;
 use crate::relay::failure::Failure;
@@ -11,6 +10,7 @@ use crate::relay::holds::prober::keep_gate;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::publisher::{Judged, Publisher};
 use crate::relay::reason::TOO_FEW_REPLICAS;
+use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ async fn an_outage_that_no_probe_sees_lasts_until_a_row_is_acknowledged() {
             relay.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
             relay.gate.opened().await;
             assert!(not_ready(&relay).unwrap().contains("too-few-replicas"));
-            assert!(relay.kafka.lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
+            assert!(relay.health.kafka.lasts().is_some_and(|lasts| lasts >= begun.elapsed()));
             sleep(Duration::from_millis(10)).await;
         }
         let probes = relay.publisher.probes.get() - probes;
@@ -104,7 +104,7 @@ async fn an_outage_without_rows_to_prove_its_end_is_over_after_a_while() {
         relay.stats.workers_busy.dec();
         sleep(Duration::from_secs(20)).await;
         assert_eq!(not_ready(&relay), None);
-        assert!(relay.kafka.lasts().is_none());
+        assert!(relay.health.kafka.lasts().is_none());
     })
     .await;
 }

@@ -1,26 +1,13 @@
 //! One batch: the rows of a claim, and what became of each of them.
 
-pub use crate::config::OnRejected;
+use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::outbox::{End, Verdict};
+use crate::relay::rows::fate::Fate;
+use crate::relay::rows::reach::Reach;
 use std::collections::{HashMap, HashSet};
-
-/// What became of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Not acknowledged, or not known to be: it stays unsent, and is claimed again.
-    Open,
-    /// Acknowledged, in this batch or, if an earlier settlement was lost, in an earlier one.
-    Acknowledged,
-    /// It can never become a record and goes to the dead letters; the index is that of the reason.
-    Rejected(u32),
-    /// It can never become a record and stays, and blocks its key; the index is that of the reason.
-    Blocked(u32),
-    /// Kafka refused it or another row of the same request: to be judged alone.
-    Suspect,
-}
 
 /// The rows of one claim, lane by lane, by id inside a lane.
 pub struct Batch<E> {
@@ -37,28 +24,6 @@ pub struct Batch<E> {
     /// How many rows of each lane of the claim were asked for; of others, all.
     shares: Vec<usize>,
     end: End,
-}
-
-/// How far a batch went in one lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
-    /// The lane.
-    pub lane: Lane,
-    /// The last row that was read, if any was.
-    pub last_read: Option<i64>,
-    /// The first row that stays unsent.
-    pub first_open: Option<i64>,
-    /// There may be more behind `last_read`.
-    pub cut: bool,
-    /// It had more than its share, and the others had less than theirs.
-    pub hungry: bool,
-}
-
-impl Reach {
-    /// Every unsent row up to this id was read, beginning at the mark.
-    pub fn covers_to(&self) -> Option<i64> {
-        if self.cut { self.last_read } else { Some(i64::MAX) }
-    }
 }
 
 impl<E: Event> Batch<E> {
@@ -140,8 +105,18 @@ impl<E: Event> Batch<E> {
     }
 
     /// What became of a row.
-    pub fn fate(&self, index: usize) -> &Fate {
-        &self.fates[index]
+    pub fn fate(&self, index: usize) -> Fate {
+        self.fates[index]
+    }
+
+    /// Records that a row was sent.
+    pub fn in_flight(&mut self, index: usize) {
+        self.fates[index] = Fate::InFlight;
+    }
+
+    /// Records that a row was not acknowledged, and that nothing more is known.
+    pub fn unknown(&mut self, index: usize) {
+        self.fates[index] = Fate::Open;
     }
 
     /// Records that a row was acknowledged.
@@ -210,11 +185,7 @@ impl<E: Event> Batch<E> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
         self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {
-            let stays_unsent = match fate {
-                Fate::Acknowledged => skips_locked,
-                Fate::Rejected(_) => false,
-                Fate::Open | Fate::Suspect | Fate::Blocked(_) => true,
-            };
+            let stays_unsent = fate.stays_unsent() || (*fate == Fate::Acknowledged && skips_locked);
             let is_first = stays_unsent && unsent.insert(row.key());
             match fate {
                 Fate::Blocked(reason) if is_first => Some(self.verdict(row, *reason)),
@@ -237,7 +208,7 @@ impl<E: Event> Batch<E> {
             let lane = row.lane().index();
             last_read[lane] = Some(row.id());
             rows[lane] += 1;
-            if matches!(fate, Fate::Open | Fate::Suspect | Fate::Blocked(_)) && first_open[lane].is_none() {
+            if fate.stays_unsent() && first_open[lane].is_none() {
                 first_open[lane] = Some(row.id());
             }
         }

@@ -1,7 +1,7 @@
 //! Takes a libpq connection string apart, so that no parameter in it is ignored.
 
-use super::findings::Problem;
-use super::nearest::nearest;
+use crate::config::findings::Problem;
+use crate::config::nearest::nearest;
 
 /// A connection string, split into what `tokio_postgres` reads and what the relay reads itself.
 pub(super) struct Conninfo {
@@ -107,42 +107,43 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
         Some(prefix) => url_parameters(text, prefix.len()).map_err(|problem| vec![problem])?,
         None => (String::new(), key_values(text).map_err(|problem| vec![problem])?),
     };
-    let names = parameters.iter().map(|(key, _)| key.clone()).collect();
-    let (problems, sorted): (Vec<_>, Vec<_>) = parameters
-        .into_iter()
-        .map(|(key, value)| sort(&key, &value).map(|reader| (reader, key, value)))
-        .partition(Result::is_err);
-    let problems: Vec<_> = problems.into_iter().filter_map(Result::err).collect();
+    let (mut own, mut passed, mut names, mut problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (key, value) in parameters {
+        names.push(key.clone());
+        match reader(&key, &value) {
+            Ok(Reader::Relay) => own.push((key, value)),
+            Ok(Reader::TokioPostgres) if key == "keepalives_count" => {
+                passed.push(("keepalives_retries".to_owned(), value));
+            }
+            Ok(Reader::TokioPostgres) => passed.push((key, value)),
+            Ok(Reader::Nobody) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
     if !problems.is_empty() {
         return Err(problems);
     }
-    let sorted = sorted.into_iter().flatten().filter(|(reader, ..)| *reader != Reader::Nobody);
-    let (own, passed): (Vec<_>, Vec<_>) = sorted.partition(|(reader, ..)| *reader == Reader::Relay);
-    let passed = passed.into_iter().map(|(_, key, value)| match key.as_str() {
-        "keepalives_count" => ("keepalives_retries".to_owned(), value),
-        _ => (key, value),
-    });
+    let passed = passed.iter();
     let rest = if url.is_some() {
-        let query: Vec<_> = passed.map(|(key, value)| format!("{key}={}", percent_encode(&value))).collect();
+        let query: Vec<_> = passed.map(|(key, value)| format!("{key}={}", percent_encode(value))).collect();
         if query.is_empty() { base } else { format!("{base}?{}", query.join("&")) }
     } else {
-        let quote = |value: String| value.replace('\\', "\\\\").replace('\'', "\\'");
+        let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         passed.map(|(key, value)| format!("{key}='{}' ", quote(value))).collect()
     };
-    Ok(Conninfo { rest, own: own.into_iter().map(|(_, key, value)| (key, value)).collect(), names })
+    Ok(Conninfo { rest, own, names })
 }
 
-/// Who reads a parameter.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The reader of a parameter.
 enum Reader {
     Relay,
     TokioPostgres,
-    /// It says what holds anyway.
+    /// It asks for what holds anyway.
     Nobody,
 }
 
-/// Who reads this parameter; a problem if nobody does what it asks for.
-fn sort(key: &str, value: &str) -> Result<Reader, Problem> {
+/// The reader of this parameter; a problem if the relay cannot do what it asks for.
+fn reader(key: &str, value: &str) -> Result<Reader, Problem> {
     if OWN.contains(&key) {
         return Ok(Reader::Relay);
     }
@@ -196,37 +197,25 @@ fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
     };
     let mut pairs = Vec::new();
     let mut characters = text.chars().peekable();
-    loop {
-        while characters.next_if(|c| c.is_whitespace()).is_some() {}
-        if characters.peek().is_none() {
-            break;
-        }
-        let mut key = String::new();
-        while let Some(c) = characters.next_if(|c| *c != '=' && !c.is_whitespace()) {
-            key.push(c);
-        }
-        while characters.next_if(|c| c.is_whitespace()).is_some() {}
-        if key.is_empty() || characters.next() != Some('=') {
+    while let Some(first) = characters.by_ref().find(|c| !c.is_whitespace()) {
+        let mut key = String::from(first);
+        key.extend(std::iter::from_fn(|| characters.next_if(|c| *c != '=' && !c.is_whitespace())));
+        let sign = characters.by_ref().find(|c| !c.is_whitespace());
+        if first == '=' || sign != Some('=') {
             return Err(malformed());
         }
         while characters.next_if(|c| c.is_whitespace()).is_some() {}
         let quoted = characters.next_if_eq(&'\'').is_some();
         let mut value = String::new();
         loop {
-            match characters.peek() {
+            match characters.next() {
                 Some('\'') if quoted => break,
                 Some(c) if !quoted && c.is_whitespace() => break,
                 None if quoted => return Err(malformed()),
                 None => break,
-                Some(_) => {}
-            }
-            match characters.next() {
                 Some('\\') => value.extend(characters.next()),
-                next => value.extend(next),
+                Some(c) => value.push(c),
             }
-        }
-        if quoted {
-            characters.next();
         }
         pairs.push((key, value));
     }

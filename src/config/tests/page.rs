@@ -1,15 +1,15 @@
-//! `docs/configuration.md`, written from the catalogue.
+//! Writes `docs/configuration.md` from the catalogue.
 
 use std::time::Duration;
 
-use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
-use super::properties::{FILES, PROTECTED, SECRETS};
-use super::size::ByteSize;
+use crate::config::ByteSize;
+use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
+use crate::config::properties::{FILES, PROTECTED, SECRETS};
 
 const HEAD: &str = "\
 # Configuration
 
-<!-- Written from src/config/catalogue.rs: UPDATE_EXPECT=1 cargo test --lib manual -->
+<!-- Written from src/config/catalogue.rs by `make docs` -->
 
 `outbox-relay` reads one TOML file, named with `--config`. [config.example.toml](../config.example.toml) is such a file, with every setting
 and its default. `outbox-relay check-config` reports everything that is wrong with yours, each finding with its line, and an unknown key is

@@ -1,7 +1,7 @@
 //! The properties of librdkafka: which exist, which are secret, and which cannot be set.
 
 /// Checks a property and its value: `kafka::properties::check` asks librdkafka. This folder links no client of Kafka, so
-/// [`load`](super::load) takes the check as an argument.
+/// [`load`](crate::config::load) takes the check as an argument.
 pub type PropertyCheck = fn(&str, &str) -> Result<(), String>;
 
 /// Properties that the guarantees rest on, or that another setting decides, each with the reason.

@@ -9,9 +9,9 @@
 //! Bounded: a lane's rows are claimed again before anything behind them, so each lane holds at most one batch here, and one
 //! more for each change of the set of holds that a failed settlement fell together with, until nothing is held any more.
 
-use crate::relay::cycle::batch::Reach;
 use crate::relay::event::Event;
 use crate::relay::lane::{LANES, Lane};
+use crate::relay::rows::reach::Reach;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 

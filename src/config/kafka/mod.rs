@@ -1,0 +1,195 @@
+//! `[kafka]`: the cluster, and the properties of librdkafka.
+
+mod oauth;
+pub mod properties;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::config::catalogue::{Kafka, OAuth};
+use crate::config::entries::Entry;
+use crate::config::findings::{Place, Problem};
+use crate::config::nearest::nearest;
+use crate::config::reader::Reader;
+use crate::config::secret::{Secret, SecretSource};
+use crate::config::setting::{Section, Setting};
+use crate::config::values::Raw;
+
+/// The mechanism that logs in with a token.
+pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
+
+/// The value of a librdkafka property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// A value that can be shown.
+    Plain(String),
+    /// A password or a key.
+    Secret(SecretSource),
+}
+
+impl Kafka {
+    /// The user's properties with the secrets as they are now, for a new producer.
+    ///
+    /// # Errors
+    ///
+    /// When the file of a secret cannot be read; the error names the file.
+    pub fn read_properties(&self) -> io::Result<Vec<(&str, Secret)>> {
+        let read = |property: &Property| match property {
+            Property::Plain(text) => Ok(Secret::new(text)),
+            Property::Secret(source) => source.read(),
+        };
+        self.properties.iter().map(|(name, property)| Ok((name.as_str(), read(property)?))).collect()
+    }
+}
+
+impl Kafka {
+    pub(super) fn from(reader: &mut Reader) -> Option<Kafka> {
+        let kafka = Kafka::read(reader);
+        let oauth = OAuth::from(reader);
+        let entries = reader.entries.properties();
+        let mut properties = BTreeMap::new();
+        for (name, entry) in &entries {
+            match property(name, entry, reader) {
+                Ok((base, _)) if properties.contains_key(&base) => {
+                    let message = format!("both `{base}` and `{base}_file` are given");
+                    reader.findings.error(&entry.place, Problem::new(message, "keep one of the two"));
+                }
+                Ok((base, property)) => {
+                    properties.insert(base, property);
+                }
+                Err(problem) => reader.findings.error(&entry.place, problem),
+            }
+        }
+        if reader.whole {
+            check_together(&properties, &entries, reader);
+        }
+        Some(Kafka { properties, oauth, ..kafka? })
+    }
+}
+
+/// Notes properties that librdkafka accepts one by one, but not together, and those that are hardly meant.
+fn check_together(
+    properties: &BTreeMap<String, Property>,
+    entries: &BTreeMap<String, Entry>,
+    reader: &mut Reader,
+) {
+    let default = reader.default_place();
+    let place = |name: &str| entries.get(name).map_or(&default, |entry| &entry.place);
+    let plain = |name: &str| match properties.get(name) {
+        Some(Property::Plain(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let first = |names: [&'static str; 2]| names.into_iter().find(|name| entries.contains_key(*name));
+    let protocol = plain("security.protocol").unwrap_or("plaintext").to_lowercase();
+    let uses_sasl = protocol.starts_with("sasl");
+    let mechanism = first(["sasl.mechanism", "sasl.mechanisms"]);
+    let tokens = OAuth::place(reader);
+    let implied = if tokens.is_some() { OAUTHBEARER } else { "GSSAPI" };
+    let chosen = mechanism.and_then(plain).unwrap_or(implied);
+    let by_token = chosen.eq_ignore_ascii_case(OAUTHBEARER);
+    let login = place(mechanism.unwrap_or("security.protocol"));
+    let mut error = |place: &Place, message: String, help: &str| {
+        reader.findings.error(place, Problem::new(message, help));
+    };
+    match &tokens {
+        None if uses_sasl && by_token => error(
+            login,
+            "Kafka property `sasl.mechanism` is OAUTHBEARER, and nothing says where tokens come from"
+                .to_owned(),
+            "set token_url, client_id and client_secret_file in [kafka.oauth]",
+        ),
+        Some(tokens) if !uses_sasl => error(
+            tokens,
+            format!("[kafka.oauth] has no effect while security.protocol is {protocol}"),
+            "set \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]",
+        ),
+        Some(tokens) if !by_token => error(
+            tokens,
+            format!("[kafka.oauth] has no effect while `sasl.mechanism` is {chosen}"),
+            "set \"sasl.mechanism\" = \"OAUTHBEARER\", or remove [kafka.oauth]",
+        ),
+        _ => {}
+    }
+    if uses_sasl && chosen.eq_ignore_ascii_case("GSSAPI") {
+        let message =
+            "Kafka property `sasl.mechanism` is GSSAPI, librdkafka's default, which is not built in";
+        let help = "set \"sasl.mechanism\" to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
+        error(login, message.to_owned(), help);
+    }
+    let unused = mechanism.or_else(|| first(["sasl.username", "sasl.password"]));
+    if let (Some(name), false) = (unused, uses_sasl) {
+        let message = format!("Kafka property `{name}` has no effect while security.protocol is {protocol}");
+        error(place(name), message, "set \"security.protocol\" = \"sasl_ssl\"");
+    }
+    if protocol == "sasl_plaintext" {
+        let message = "security.protocol sasl_plaintext sends events, and with PLAIN the password or with OAUTHBEARER the token, unencrypted";
+        reader.findings.warn(place("security.protocol"), Problem::new(message, "prefer sasl_ssl"));
+    }
+    let verification = ("enable.ssl.certificate.verification", "false");
+    for (name, weak) in [verification, ("ssl.endpoint.identification.algorithm", "none")] {
+        if plain(name).is_some_and(|value| value.eq_ignore_ascii_case(weak)) {
+            let message = format!("with `{name}` = {weak}, anybody can pose as a broker");
+            reader.findings.warn(place(name), Problem::new(message, "set \"ssl.ca.location\" instead"));
+        }
+    }
+}
+
+/// Checks a list of brokers.
+pub(super) fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
+    for broker in list.split(',').map(str::trim) {
+        let (host, port) = broker.rsplit_once(':').unwrap_or((broker, "9092"));
+        let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
+        if host.is_empty() || host.contains([' ', '/', '@']) || port.parse::<u16>().is_err() {
+            // Not quoted: somebody may have put a URL with a password here.
+            let message = format!("{setting} is not a list of host:port");
+            return Err(Problem::new(message, "for instance \"kafka-1:9092,kafka-2:9092\""));
+        }
+    }
+    Ok(list.to_owned())
+}
+
+/// One property, by the name without `_file`.
+fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Property), Problem> {
+    let value = match &entry.raw {
+        Raw::Variable(text) | Raw::String(text) => text.clone(),
+        Raw::Integer(number) => number.to_string(),
+        Raw::Boolean(flag) => flag.to_string(),
+        Raw::List(_) | Raw::Other(_) => {
+            let message = format!("Kafka property `{name}` must be a string, an integer or a boolean");
+            return Err(Problem::new(message, "write lists as one string, separated by commas"));
+        }
+    };
+    let section = Kafka::bootstrap_servers.section;
+    if let Some(base) = name.strip_suffix("_file").filter(|base| properties::is_secret(base)) {
+        let (source, secret) = reader.secret_file(section, name, &value)?;
+        if let Some(secret) = secret {
+            accept(base, secret.expose(), reader)?;
+        }
+        return Ok((base.to_owned(), Property::Secret(source)));
+    }
+    accept(name, &value, reader)?;
+    if properties::is_secret(name) {
+        return Ok((name.to_owned(), Property::Secret(SecretSource::Inline(Secret::new(value)))));
+    }
+    if properties::FILES.contains(&name) && value != "probe" {
+        let path = reader.readable_file(section, name, &value)?;
+        return Ok((name.to_owned(), Property::Plain(path.to_string_lossy().into_owned())));
+    }
+    Ok((name.to_owned(), Property::Plain(value)))
+}
+
+fn accept(name: &str, value: &str, reader: &Reader) -> Result<(), Problem> {
+    (reader.check)(name, value).map_err(|reason| {
+        let help = match nearest(name, properties::names()) {
+            Some(near) if !properties::is_known(name) => format!("did you mean `{near}`?"),
+            None if !properties::is_known(name) => {
+                "see librdkafka's CONFIGURATION.md for the names".to_owned()
+            }
+            _ if properties::PROTECTED.iter().any(|(protected, _)| *protected == name) => {
+                "remove the line".to_owned()
+            }
+            _ => String::new(),
+        };
+        Problem::new(format!("Kafka property `{name}` {reason}"), help)
+    })
+}

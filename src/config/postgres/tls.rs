@@ -1,0 +1,228 @@
+//! How the connection to Postgres is encrypted, and how the server is verified.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use tokio_postgres::config::{ChannelBinding, Host, SslMode, SslNegotiation};
+
+use super::invalid;
+use crate::config::findings::Problem;
+use crate::config::reader::Reader;
+use crate::config::secret::{Lookup, Secret};
+use crate::config::setting::{Setting, choice};
+use crate::config::values::{FromText, unknown_word};
+
+/// How the connection is encrypted, and how the server is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// How far TLS is required and verified.
+    pub mode: TlsMode,
+    /// The certificate authorities to trust; `None` means those of the system.
+    pub root_cert: Option<PathBuf>,
+    /// The client's certificate chain.
+    pub client_cert: Option<PathBuf>,
+    /// The client's key; given exactly when the certificate is.
+    pub client_key: Option<PathBuf>,
+    /// What the client's key is encrypted with.
+    pub key_password: Option<Secret>,
+    /// A file of revocation lists.
+    pub crl: Option<PathBuf>,
+    /// A folder of revocation lists, named by hash as OpenSSL wants it.
+    pub crl_dir: Option<PathBuf>,
+    /// Whether the server is told which host is meant (SNI).
+    pub names_host: bool,
+    /// The oldest version of TLS.
+    pub version_min: TlsVersion,
+    /// The newest version of TLS; `None` is the newest that OpenSSL has.
+    pub version_max: Option<TlsVersion>,
+}
+
+impl Tls {
+    /// This mode, and nothing else out of the ordinary.
+    pub fn new(mode: TlsMode) -> Tls {
+        Tls {
+            mode,
+            root_cert: None,
+            client_cert: None,
+            client_key: None,
+            key_password: None,
+            crl: None,
+            crl_dir: None,
+            names_host: true,
+            version_min: TlsVersion::V1_2,
+            version_max: None,
+        }
+    }
+
+    fn unreadable_files(&self, lookup: &Lookup) -> Vec<Problem> {
+        let files = [
+            ("sslrootcert", &self.root_cert),
+            ("sslcert", &self.client_cert),
+            ("sslkey", &self.client_key),
+            ("sslcrl", &self.crl),
+            ("sslcrldir", &self.crl_dir),
+        ];
+        let unreadable = |(key, path): (&str, &Option<PathBuf>)| {
+            let path = path.as_ref()?;
+            let error = std::fs::File::open(path).err()?;
+            let message = format!("{key}: {} cannot be read: {error}", path.display());
+            Some(Problem::new(message, format!("it is looked up in {}", lookup.places())))
+        };
+        files.into_iter().filter_map(unreadable).collect()
+    }
+}
+
+choice! {
+    /// A version of TLS that is still to be trusted.
+    #[derive(PartialOrd, Ord)]
+    TlsVersion {
+        /// 1.2.
+        V1_2 = "TLSv1.2",
+        /// 1.3.
+        V1_3 = "TLSv1.3",
+    }
+}
+
+choice! {
+    /// How far TLS is required and verified: libpq's `sslmode`.
+    #[derive(PartialOrd, Ord)]
+    TlsMode {
+        /// No TLS.
+        Disable = "disable",
+        /// TLS if the server has it, without verification.
+        Prefer = "prefer",
+        /// TLS, without verification.
+        Require = "require",
+        /// TLS, with a certificate of a trusted authority.
+        VerifyCa = "verify-ca",
+        /// TLS, with a certificate of a trusted authority for this host.
+        VerifyFull = "verify-full",
+    }
+}
+
+impl TlsMode {
+    /// The mode of `tokio_postgres`; the connector does the verification.
+    pub(super) fn negotiation(self) -> SslMode {
+        match self {
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => SslMode::Require,
+        }
+    }
+}
+
+/// The parameters of TLS, one after the other; a later one replaces an earlier one.
+pub(super) struct Asked<'a> {
+    lookup: &'a Lookup,
+    mode: Option<TlsMode>,
+    trusts_system: bool,
+    tls: Tls,
+}
+
+impl Asked<'_> {
+    pub(super) fn new(lookup: &Lookup) -> Asked<'_> {
+        Asked { lookup, mode: None, trusts_system: false, tls: Tls::new(TlsMode::Prefer) }
+    }
+
+    /// Takes a parameter; `None` if it is not about TLS.
+    pub(super) fn take(&mut self, key: &str, value: &str) -> Option<Result<(), Problem>> {
+        let tls = &mut self.tls;
+        let path = Some(value).filter(|name| !name.is_empty()).map(|name| self.lookup.resolve(name));
+        let version = || {
+            let help = "TLSv1.2 or TLSv1.3: older versions are broken";
+            TlsVersion::named(value).ok_or_else(|| invalid(key, help))
+        };
+        match key {
+            "sslmode" => match TlsMode::named(value) {
+                Some(mode) => self.mode = Some(mode),
+                None if value == "allow" => {
+                    let help = "allow means no TLS unless the server insists; choose prefer or verify-full";
+                    return Some(Err(invalid(key, help)));
+                }
+                None => return Some(Err(invalid(key, &format!("one of {}", TlsMode::WORDS.join(", "))))),
+            },
+            "sslrootcert" => {
+                self.trusts_system = value == "system";
+                tls.root_cert = path.filter(|_| value != "system");
+            }
+            "sslcert" => tls.client_cert = path,
+            "sslkey" => tls.client_key = path,
+            "sslpassword" => tls.key_password = Some(Secret::new(value)),
+            "sslcrl" => tls.crl = path,
+            "sslcrldir" => tls.crl_dir = path,
+            "sslsni" if ["0", "1"].contains(&value) => tls.names_host = value == "1",
+            "sslsni" => return Some(Err(invalid(key, "1, or 0 to hide the name of the host"))),
+            "ssl_min_protocol_version" => return Some(version().map(|version| tls.version_min = version)),
+            "ssl_max_protocol_version" => {
+                return Some(version().map(|version| tls.version_max = Some(version)));
+            }
+            _ => return None,
+        }
+        Some(Ok(()))
+    }
+
+    /// What the parameters mean for this server, and what is wrong with them and with the files that they name.
+    pub(super) fn resolve(self, config: &tokio_postgres::Config) -> (Tls, Vec<Problem>) {
+        let Asked { lookup, mode, trusts_system, mut tls } = self;
+        tls.mode = match mode {
+            // As libpq does it.
+            Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
+            Some(mode) => mode,
+            None if is_local(config) => TlsMode::Prefer,
+            None => TlsMode::VerifyFull,
+        };
+        let mode = tls.mode.name();
+        let verify = "set sslmode to verify-full";
+        let rules = [
+            (
+                trusts_system && tls.mode < TlsMode::VerifyFull,
+                "sslrootcert is \"system\", which is safe only with sslmode verify-full".to_owned(),
+                verify,
+            ),
+            (
+                tls.client_cert.is_some() != tls.client_key.is_some(),
+                "of sslcert and sslkey, only one is given".to_owned(),
+                "give both, or neither",
+            ),
+            (
+                tls.version_max.is_some_and(|max| max < tls.version_min),
+                "ssl_max_protocol_version is below ssl_min_protocol_version".to_owned(),
+                "remove ssl_max_protocol_version",
+            ),
+            (
+                (tls.crl.is_some() || tls.crl_dir.is_some()) && tls.mode < TlsMode::VerifyCa,
+                format!("with sslmode {mode} no certificate is verified, nor revoked"),
+                "set sslmode to verify-full, or remove sslcrl and sslcrldir",
+            ),
+            (
+                config.get_channel_binding() == ChannelBinding::Require && tls.mode == TlsMode::Disable,
+                "channel_binding is require, which needs TLS, and sslmode is disable".to_owned(),
+                verify,
+            ),
+            (
+                config.get_ssl_negotiation() == SslNegotiation::Direct && tls.mode < TlsMode::Require,
+                format!("sslnegotiation is direct, which cannot do without TLS, and sslmode is {mode}"),
+                verify,
+            ),
+        ];
+        let broken = rules.into_iter().filter(|(broken, ..)| *broken);
+        let mut problems: Vec<_> = broken.map(|(_, message, help)| Problem::new(message, help)).collect();
+        problems.extend(tls.unreadable_files(lookup));
+        (tls, problems)
+    }
+}
+
+/// Whether every host is a socket or loopback. With an address and a name, the address is what is connected to.
+pub(super) fn is_local(config: &tokio_postgres::Config) -> bool {
+    let local_host = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name.eq_ignore_ascii_case("localhost")
+                || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+        }
+    };
+    match config.get_hostaddrs() {
+        [] => config.get_hosts().iter().all(local_host),
+        addresses => addresses.iter().all(IpAddr::is_loopback),
+    }
+}

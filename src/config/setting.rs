@@ -1,0 +1,255 @@
+//! What a setting is, and the macro that makes the configuration's types from one definition of each.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Config;
+use super::catalogue::SETTINGS;
+use super::reader::Reader;
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// The name of a file.
+    File,
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any of these words, in a list.
+    Words(&'static [&'static str]),
+    /// A whole number in this range.
+    Count(u64, u64),
+    /// A size in bytes in this range, such as `"8MiB"`.
+    Size(u64, u64),
+    /// A duration in this range, such as `"50ms"`.
+    Span(Duration, Duration),
+    /// A table of librdkafka properties.
+    Properties,
+}
+
+/// The value of a setting that is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// This value, as the environment would give it.
+    Default(&'static str),
+    /// Nothing; the text is an example.
+    Unset(&'static str),
+    /// The setting, or its `_file` twin, must be given; the text is an example.
+    Required(&'static str),
+}
+
+/// When a change of a setting takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// With the next batch, round or line.
+    Now,
+    /// With the next connection to Postgres; open connections stay.
+    NextConnection,
+    /// Not before a restart.
+    Restart,
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Its table in the file.
+    pub section: &'static str,
+    /// Its key there.
+    pub key: &'static str,
+    /// What its value must look like.
+    pub kind: Kind,
+    /// Its value when it is not given.
+    pub fallback: Fallback,
+    /// Whether its value must never be shown. A secret has a twin whose key ends in `_file`.
+    pub secret: bool,
+    /// When a change takes effect.
+    pub effect: Effect,
+    /// What it means, in a line or two.
+    pub help: &'static str,
+}
+
+/// The prefix of the environment variables that override settings.
+pub const VARIABLE_PREFIX: &str = "OUTBOX_RELAY__";
+
+impl Setting {
+    /// The environment variable that overrides this setting.
+    pub fn variable(&self) -> String {
+        let section = self.section.replace('.', "__");
+        format!("{VARIABLE_PREFIX}{section}__{}", self.key).to_uppercase()
+    }
+
+    /// The other way to give the same secret: `password` and `password_file` are twins.
+    pub fn twin(&self) -> Option<&'static Setting> {
+        let twin = find(self.section, &twin(self.key))?;
+        (self.secret || twin.secret).then_some(twin)
+    }
+}
+
+/// As messages name it: `[relay] batch_size`.
+impl fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "[{}] {}", self.section, self.key)
+    }
+}
+
+/// `password` for `password_file`, and the other way round.
+pub(super) fn twin(key: &str) -> String {
+    key.strip_suffix("_file").map_or_else(|| format!("{key}_file"), str::to_owned)
+}
+
+/// The setting with this name.
+pub fn find(section: &str, key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.section == section && setting.key == key)
+}
+
+/// A setting, when a change of it takes effect, and whether it differs between two configurations.
+pub(super) type Compared = (&'static str, &'static str, Effect, fn(&Config, &Config) -> bool);
+
+/// A table of the configuration file.
+pub(super) trait Section: Sized {
+    /// Reads each setting and notes what is wrong with it; `None` if one has no value.
+    fn read(reader: &mut Reader) -> Option<Self>;
+
+    /// These settings, with those of `new` that take effect without a restart.
+    fn reloaded(&self, new: &Self) -> Self;
+}
+
+/// Defines the sections of the configuration. Each becomes a struct with one field per setting, which reads itself and
+/// applies a reload, and entries in [`SETTINGS`], [`SECTIONS`](super::catalogue::SECTIONS) and
+/// [`COMPARED`](super::catalogue::COMPARED). `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
+///
+/// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin,
+/// `type => function` replaces [`FromText`](super::values::FromText), `[key] help;` is a table of properties, and `and`
+/// adds fields that are no settings.
+macro_rules! settings {
+    ($(
+        section $section:literal $name:ident at $at:expr, $about:literal {
+            $(
+                $key:ident $(/ $file:ident($file_example:literal, $file_help:literal))?: $type:ty $(=> $parse:path)?,
+                $kind:expr, $fallback:expr, $effect:ident, $help:literal;
+            )*
+            $([$table:ident] $table_help:literal;)?
+        } $(and { $($(#[$doc:meta])* $vis:vis $field:ident: $field_type:ty),* $(,)? })?
+    )*) => {
+        $(
+            #[doc = concat!("`[", $section, "]`: ", $about)]
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $name {
+                $(#[doc = $help] pub $key: $type,)*
+                $($($(#[$doc])* $vis $field: $field_type,)*)?
+            }
+
+            #[allow(non_upper_case_globals)] // named as the fields are
+            impl $name {
+                $(
+                    pub(super) const $key: Setting = Setting {
+                        section: $section,
+                        key: stringify!($key),
+                        kind: $kind,
+                        fallback: $fallback,
+                        secret: false $(|| !stringify!($file).is_empty())?,
+                        effect: Effect::$effect,
+                        help: $help,
+                    };
+                    $(pub(super) const $file: Setting = Setting {
+                        key: stringify!($file),
+                        kind: Kind::File,
+                        fallback: Fallback::Unset($file_example),
+                        secret: false,
+                        help: $file_help,
+                        ..$name::$key
+                    };)?
+                )*
+                $(pub(super) const $table: Setting = Setting {
+                    section: $section,
+                    key: stringify!($table),
+                    kind: Kind::Properties,
+                    fallback: Fallback::Unset(""),
+                    secret: false,
+                    effect: Effect::Restart,
+                    help: $table_help,
+                };)?
+
+            }
+
+            impl Section for $name {
+                fn read(reader: &mut Reader) -> Option<$name> {
+                    $(let $key = read_setting!(reader, $name, $key $(/ $file)? $(=> $parse)?);)*
+                    Some($name {
+                        $($key: $key?,)*
+                        $($($field: std::default::Default::default(),)*)?
+                    })
+                }
+
+                fn reloaded(&self, new: &$name) -> $name {
+                    let mut reloaded = self.clone();
+                    $(if $name::$key.effect != Effect::Restart {
+                        reloaded.$key.clone_from(&new.$key);
+                    })*
+                    reloaded
+                }
+            }
+        )*
+
+        /// The sections, in the order of the file, each with what it is about.
+        pub const SECTIONS: &[(&str, &str)] = &[$(($section, $about)),*];
+
+        /// All settings, in the order of the file.
+        pub const SETTINGS: &[Setting] = &[$($($name::$key, $($name::$file,)?)* $($name::$table,)?)*];
+
+        /// Every setting but the properties of librdkafka; twins with `_file` are one.
+        pub(super) const COMPARED: &[Compared] = &[$($(
+            ($section, stringify!($key), Effect::$effect, |a, b| {
+                let section: fn(&Config) -> Option<&$name> = $at;
+                section(a).map(|section| &section.$key) != section(b).map(|section| &section.$key)
+            }),
+        )*)*];
+    };
+}
+pub(super) use settings;
+
+/// How [`settings`] reads one of them.
+macro_rules! read_setting {
+    ($reader:ident, $name:ident, $key:ident) => {
+        $reader.take(&$name::$key, FromText::from_text)
+    };
+    ($reader:ident, $name:ident, $key:ident => $parse:path) => {
+        $reader.take(&$name::$key, $parse)
+    };
+    ($reader:ident, $name:ident, $key:ident / $file:ident) => {
+        $reader.secret(&$name::$key, &$name::$file)
+    };
+}
+pub(super) use read_setting;
+
+/// Defines an enum whose variants the configuration knows by a word each.
+macro_rules! choice {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $variant),+ }
+
+        impl $name {
+            pub(crate) const WORDS: &'static [&'static str] = &[$($word),+];
+
+            /// The word for it.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $word),+ }
+            }
+
+            pub(crate) fn named(word: &str) -> Option<$name> {
+                match word { $($word => Some($name::$variant),)+ _ => None }
+            }
+        }
+
+        impl FromText for $name {
+            fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<$name, Problem> {
+                $name::named(text).ok_or_else(|| unknown_word(setting, $name::WORDS, text))
+            }
+        }
+    };
+}
+pub(super) use choice;

@@ -1,0 +1,185 @@
+//! The statements that claim lanes and read their rows.
+
+use super::conditions::Target;
+use super::query::{Query, Template};
+use crate::config::OnSent;
+use crate::postgres::payload::PayloadType;
+
+/// Locks the lanes of a claim. The other columns identify the server.
+pub(crate) const LOCK: Template = Template {
+    name: "lock",
+    purpose: "locks the lanes of a claim",
+    params: &["the lanes to lock"],
+    sql: "
+SELECT lane,
+       (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       pg_backend_pid()
+FROM {lane}
+WHERE lane = ANY($1::smallint[])
+FOR UPDATE SKIP LOCKED",
+};
+
+const LANES: &str = "the lanes";
+const LOWS: &str = "the low-water mark of each lane";
+const BASIS: &str = "the basis for which the low-water marks were raised";
+const ROWS: &str = "the most rows to read";
+const BYTES: &str = "the size in bytes of the largest record";
+const SHARES: &str = "the most rows to read of each lane";
+const WITNESSES: &str = "the id of a row of each key";
+
+/// The reads of a claim, for one outbox.
+#[derive(Clone, Copy)]
+pub(super) struct Reads<'a> {
+    pub(super) target: Target<'a>,
+    pub(super) payload: PayloadType,
+    pub(super) on_sent: OnSent,
+}
+
+impl Reads<'_> {
+    /// Reads the claimed lanes one after the other, of each at most its share.
+    pub(super) fn pending(self) -> Query {
+        let sql = self.read(
+            "unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)",
+            &self.target.pending(),
+        );
+        let params = &[LANES, LOWS, BASIS, ROWS, BYTES, SHARES];
+        Query::new("read", "reads unsent rows of the claimed lanes, in order", params, sql)
+    }
+
+    /// Reads the first unsent row of each key, to probe held topics.
+    pub(super) fn first_of_keys(self) -> Query {
+        let sql = self.read(OF_KEYS, &self.target.of_key());
+        let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, WITNESSES];
+        Query::new("read_first", "reads the first unsent row of each key, to probe held topics", params, sql)
+    }
+
+    /// Reads one row whole, to find out whether the server can.
+    pub(super) fn row(self) -> Query {
+        let which = "(hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > l.low AND $3::bigint IS NOT NULL
+    AND o.id = l.witness";
+        let sql = self.read(OF_KEYS, which);
+        let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, "the id of the row, for each lane"];
+        Query::new("read_row", "reads one row, to find out whether it is readable", params, sql)
+    }
+
+    /// Reads those rows of `lanes` for which `which` holds. The LEFT JOIN returns the versions even if there is none.
+    ///
+    /// A row that no record can hold is read without its large values. Its type is cut to a length that still names its
+    /// topic, or is too long to name one; its key is cut only if it is too large by itself.
+    ///
+    /// `too_large` is the length of such a row in bytes, else NULL. It never counts more bytes than the record has, so
+    /// that no row is rejected that Kafka might accept:
+    ///
+    /// - The server knows the length of a text without reading it.
+    /// - It does not know the length of jsonb. Headers that are stored in few bytes and not compressed are small. Others
+    ///   are measured uncompressed (`#> '{}'` changes nothing else), because their text could exceed the server's limit
+    ///   of one gigabyte, which would fail the whole read. They take up to three times as many bytes as in a record;
+    ///   hence the division by 4.
+    ///
+    /// Large headers are returned only if they are an object of strings, because a number of a few bytes may have
+    /// 131,072 digits. Any others are no valid headers, and `[]` stands for them.
+    fn read(self, lanes: &str, which: &str) -> String {
+        let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
+        let (ctid, p_ctid) = match self.on_sent {
+            OnSent::Mark => ("", ""),
+            OnSent::Delete => (", o.ctid", ", p.ctid"),
+        };
+        let length = self.payload.length_sql("o.payload");
+        let texts = format!(
+            "(coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type))"
+        );
+        let headers_large =
+            "(pg_column_size(o.headers) > 2000 OR pg_column_compression(o.headers) IS NOT NULL)";
+        let headers_length =
+            "CASE WHEN pg_column_size(o.headers) / 4 > $5::integer THEN pg_column_size(o.headers)
+                       ELSE pg_column_size(o.headers #> '{}') END";
+        format!(
+            "
+SELECT v.version, v.basis, r.*
+FROM {versions}
+LEFT JOIN LATERAL (
+    SELECT p.id, p.lane, p.event_id,
+           CASE WHEN p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
+           CASE WHEN p.too_large IS NULL OR octet_length(p.aggregate_id) <= $5::integer THEN p.aggregate_id
+                ELSE left(p.aggregate_id, 300) END,
+           CASE WHEN p.too_large IS NULL THEN p.event_type END,
+           CASE WHEN p.too_large IS NULL THEN p.payload END,
+           p.too_large,
+           CASE WHEN p.too_large IS NULL THEN p.headers END,
+           p.created_at{p_ctid}
+    FROM {lanes}
+    CROSS JOIN LATERAL (
+        SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
+               CASE
+                   WHEN {texts} > $5::integer OR octet_length(o.aggregate_type) > $5::integer
+                       OR {headers_large} AND {headers_length} / 4 > $5::integer
+                   THEN {texts} + octet_length(o.aggregate_type) + coalesce({headers_length}, 0)
+               END AS too_large,
+               CASE
+                   WHEN {headers_large}
+                       AND (jsonb_typeof(o.headers) <> 'object' OR o.headers @? '$.* ? (@.type() <> \"string\")')
+                   THEN '[]'
+                   ELSE o.headers
+               END AS headers,
+               o.created_at{ctid}
+        FROM {outbox} o
+        WHERE {which}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT l.share
+    ) p
+    LIMIT $4::bigint
+) r ON true"
+        )
+    }
+
+    /// Reads the first row that the claim's read would return, without what may be large or damaged. It has the same
+    /// columns. Its payload is NULL and `too_large` is set, so it is never taken for a row without a payload.
+    pub(super) fn head(self) -> Query {
+        let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
+        let pending = self.target.pending();
+        let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
+        let sql = format!(
+            "
+SELECT v.version, v.basis, p.*
+FROM {versions}
+CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+LEFT JOIN LATERAL (
+    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
+           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
+    FROM {outbox} o
+    WHERE {pending}
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p ON true"
+        );
+        let purpose = "reads the first pending row of each lane, without its payload and headers";
+        Query::new("read_head", purpose, &[LANES, LOWS, BASIS], sql)
+    }
+}
+
+/// One entry for each key, in place of a lane's.
+const OF_KEYS: &str =
+    "unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, witness)";
+
+/// Finds the first pending row of each lane: one index probe a lane.
+pub(super) fn look(target: Target<'_>) -> Query {
+    let (outbox, versions, pending) = (target.table.quoted(), target.versions(), target.pending());
+    let sql = format!(
+        "
+SELECT l.lane, p.id,
+       (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       pg_backend_pid()
+FROM {versions}
+CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+LEFT JOIN LATERAL (
+    SELECT o.id
+    FROM {outbox} o
+    WHERE {pending}
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p ON true"
+    );
+    Query::new("look", "finds the lanes that have pending rows", &[LANES, LOWS, BASIS], sql)
+}

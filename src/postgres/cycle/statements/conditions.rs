@@ -1,0 +1,155 @@
+//! The conditions that several statements share, about an unsent row `o` of the outbox.
+
+use crate::postgres::table::{TableName, quote_literal};
+use pg_outbox::topic::TopicTemplate;
+
+/// An outbox, and the topics of its rows.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) table: &'a TableName,
+    pub(super) template: &'a TopicTemplate,
+}
+
+impl Target<'_> {
+    /// The topic of the row.
+    pub(super) fn topic(self) -> String {
+        let (prefix, suffix) = (quote_literal(self.template.prefix()), quote_literal(self.template.suffix()));
+        if self.template.is_constant() { prefix } else { format!("{prefix} || o.aggregate_type || {suffix}") }
+    }
+
+    /// The versions of the set of holds, blocked keys and pauses. A mark is valid for one basis, which changes when a
+    /// hold, a block or a pause ends, and when the table gets another file: TRUNCATE, a rewrite, another table of that
+    /// name. OFFSET 0 makes the server compute it once.
+    pub(super) fn versions(self) -> String {
+        let (outbox, hold_version) = (quote_literal(&self.table.quoted()), self.table.hold_version());
+        format!(
+            "(
+    SELECT version, (removals << 32) | pg_relation_filenode({outbox}::regclass)::bigint AS basis FROM {hold_version} OFFSET 0
+) v"
+        )
+    }
+
+    /// The unsent rows of a lane that may be published: above the mark, and not held, blocked or paused. The mark counts
+    /// only under the basis `$3` for which it was raised, so the same snapshot decides.
+    ///
+    /// If everything is paused, the lower bound is above every row. The server then reads nothing of the index, and
+    /// checks no pause for each row.
+    pub(super) fn pending(self) -> String {
+        let pause = self.table.pause();
+        let (not_held, not_blocked) = (self.not_held(), self.not_blocked());
+        format!(
+            "(hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > CASE WHEN EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL) THEN 9223372036854775807
+                    WHEN v.basis = $3::bigint THEN l.low
+                    ELSE -9223372036854775808 END
+    AND {not_held}
+    AND {not_blocked}"
+        )
+    }
+
+    /// The unsent rows of the key of a row `l.witness`, unless they are paused or blocked. A hold does not exclude them,
+    /// because they probe it.
+    pub(super) fn of_key(self) -> String {
+        let outbox = self.table.quoted();
+        let (not_paused, not_blocked) = (self.not_paused(), self.not_blocked());
+        let same_key = if self.template.is_constant() {
+            format!("o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)")
+        } else {
+            format!(
+                "(o.aggregate_id, o.aggregate_type)
+        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = l.witness)"
+            )
+        };
+        format!(
+            "(hashtext(o.aggregate_id) & 63) = l.lane
+    AND o.sent_at IS NULL
+    AND o.id > l.low AND $3::bigint IS NOT NULL
+    AND {same_key}
+    AND {not_paused}
+    AND {not_blocked}"
+        )
+    }
+
+    /// The key is neither blocked nor paused. The first part, that no key is, is evaluated once.
+    pub(super) fn not_blocked(self) -> String {
+        let (blocked_key, pause) = (self.table.blocked_key(), self.table.pause());
+        let (not_blocked, not_paused) = (self.key_not_in(&blocked_key), self.key_not_in(&pause));
+        format!(
+            "(NOT EXISTS (
+        SELECT 1 FROM {blocked_key} UNION ALL SELECT 1 FROM {pause} WHERE aggregate_id IS NOT NULL)
+    OR {not_blocked}
+    AND {not_paused})"
+        )
+    }
+
+    /// The table has no row for the key. If all types share one topic, the type does not belong to the key.
+    fn key_not_in(self, table: &str) -> String {
+        let same_type =
+            if self.template.is_constant() { "" } else { " AND b.aggregate_type = o.aggregate_type" };
+        format!(
+            "NOT EXISTS (
+        SELECT FROM {table} b
+        WHERE hashtext(b.aggregate_id) = hashtext(o.aggregate_id) AND b.aggregate_id = o.aggregate_id{same_type})"
+        )
+    }
+
+    /// Neither the topic nor everything is paused.
+    fn not_paused(self) -> String {
+        let (pause, topic) = (self.table.pause(), self.topic());
+        format!(
+            "NOT EXISTS (
+        SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = {topic}))"
+        )
+    }
+
+    /// The topic is neither held nor paused. Holds and pauses name topics; the template is inverted to aggregate types,
+    /// as an array that is computed once. NOT EXISTS for each row costs five times as much.
+    fn not_held(self) -> String {
+        let (hold, pause) = (self.table.hold(), self.table.pause());
+        let (prefix, suffix) = (self.template.prefix(), self.template.suffix());
+        let topics = format!(
+            "(
+            SELECT topic FROM {hold} UNION ALL SELECT topic FROM {pause} WHERE topic IS NOT NULL AND aggregate_id IS NULL
+        ) AS waiting"
+        );
+        if self.template.is_constant() {
+            let topic = self.topic();
+            return format!("NOT EXISTS (SELECT 1 FROM {topics} WHERE topic = {topic})");
+        }
+        let suffix_length = suffix.chars().count();
+        let around = prefix.chars().count() + suffix_length;
+        let from = prefix.chars().count() + 1;
+        let (prefix, suffix) = (quote_literal(prefix), quote_literal(suffix));
+        format!(
+            "o.aggregate_type <> ALL (ARRAY(
+        SELECT substr(topic, {from}, greatest(length(topic) - {around}, 0))
+        FROM {topics}
+        WHERE length(topic) >= {around} AND starts_with(topic, {prefix}) AND right(topic, {suffix_length}) = {suffix}))"
+        )
+    }
+}
+
+/// What an unsent row `o` waits for, as conditions of SQL.
+pub(crate) struct Waits {
+    /// Its topic is held.
+    pub(crate) held: String,
+    /// Its key is blocked.
+    pub(crate) blocked: String,
+    /// Everything, its topic or its key is paused.
+    pub(crate) paused: String,
+}
+
+impl Waits {
+    pub(crate) fn new(table: &TableName, template: &TopicTemplate) -> Waits {
+        let target = Target { table, template };
+        let (hold, topic) = (table.hold(), target.topic());
+        let (not_blocked, not_paused) =
+            (target.key_not_in(&table.blocked_key()), target.key_not_in(&table.pause()));
+        Waits {
+            held: format!("EXISTS (SELECT FROM {hold} b WHERE b.topic = {topic})"),
+            blocked: format!("NOT ({not_blocked})"),
+            paused: format!("NOT ({} AND {not_paused})", target.not_paused()),
+        }
+    }
+}

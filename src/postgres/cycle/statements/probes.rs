@@ -1,0 +1,166 @@
+//! The statements about holds and pauses, and those that probe held topics.
+
+use super::conditions::Target;
+use super::query::{Query, Template};
+
+const TOPICS: &str = "the topics";
+
+/// Finds a row of each held topic to probe it with: of the key that met the failure, as long as it has unsent rows. If a
+/// topic rejects every row, another row may succeed, so any of its rows is taken, at random.
+///
+/// The second branch runs only if the first found nothing. A key that is too long for an index entry is not returned.
+pub(super) fn witnesses(target: Target<'_>) -> Query {
+    let (outbox, hold) = (target.table.quoted(), target.table.hold());
+    let (topic, not_blocked) = (target.topic(), target.not_blocked());
+    let sql = format!(
+        "
+SELECT d.topic, w.lane, w.id, CASE WHEN octet_length(w.aggregate_id) <= 8192 THEN w.aggregate_id END
+FROM unnest($1::text[], $2::boolean[]) AS d(topic, any_row)
+CROSS JOIN LATERAL (
+    SELECT (hashtext(h.aggregate_id) & 63)::smallint AS lane, p.id, p.aggregate_id
+    FROM {hold} h
+    CROSS JOIN LATERAL (
+        SELECT o.id, o.aggregate_id
+        FROM {outbox} o
+        WHERE (hashtext(o.aggregate_id) & 63) = (hashtext(h.aggregate_id) & 63) AND o.sent_at IS NULL
+          AND o.aggregate_id = h.aggregate_id AND {topic} = d.topic AND {not_blocked}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT 1
+    ) p
+    WHERE h.topic = d.topic AND NOT d.any_row
+    UNION ALL
+    (SELECT l.lane, p.id, p.aggregate_id
+    FROM (SELECT lane FROM unnest($3::smallint[]) AS lanes(lane) ORDER BY random()) AS l
+    CROSS JOIN LATERAL (
+        SELECT o.id, o.aggregate_id
+        FROM {outbox} o
+        WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND {topic} = d.topic AND {not_blocked}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT 1
+    ) p
+    LIMIT 1)
+    LIMIT 1
+) AS w"
+    );
+    let params = &[TOPICS, "whether any row of the topic will do", "all lanes"];
+    Query::new("witnesses", "finds a row to probe each held topic with", params, sql)
+}
+
+/// The statements about holds that depend on nothing but the names of the tables.
+pub(super) const HOLDS: [Template; 10] =
+    [COUNT, HELD, PAUSES, DUE, LIFT, POSTPONE, AGAIN, KEEP, HURRY, RELEASED];
+
+/// Assigns due topics to this relay for the lease. If it dies while it probes them, another relay takes over after that.
+/// A paused topic is skipped: its rows may not be sent, and a probe needs a row.
+///
+/// No relay sets `probe_at` more than a minute ahead. A later time was set before the server's clock stepped back, or by
+/// a server whose clock was ahead, so such a topic counts as due.
+pub(crate) const DUE: Template = Template {
+    name: "due",
+    purpose: "assigns due topics to this relay",
+    params: &["the most topics", "the lease in ms"],
+    sql: "
+UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond', probes = probes + 1
+WHERE topic IN (
+    SELECT h.topic
+    FROM {hold} h
+    WHERE (h.probe_at <= now() OR h.probe_at > now() + interval '1 minute')
+      AND NOT EXISTS (
+        SELECT FROM {pause} b WHERE b.aggregate_id IS NULL AND (b.topic IS NULL OR b.topic = h.topic))
+    ORDER BY h.probe_at
+    LIMIT $1::bigint
+    FOR UPDATE SKIP LOCKED)
+RETURNING topic, reason",
+};
+
+pub(crate) const LIFT: Template = Template {
+    name: "lift",
+    purpose: "releases held topics",
+    params: &[TOPICS],
+    sql: "DELETE FROM {hold} WHERE topic = ANY($1::text[])",
+};
+
+/// The backoff is exponential, from 1 s to 10 s, with full jitter on the upper half.
+pub(crate) const POSTPONE: Template = Template {
+    name: "postpone",
+    purpose: "sets the next probe of topics whose probe has failed",
+    params: &[TOPICS, "the reasons, NULL if unchanged", "the errors"],
+    sql: "
+UPDATE {hold} h
+SET probe_at = now() + least(power(2, least(h.probes, 10)), 10) * (0.5 + random() / 2) * interval '1 second',
+    reason = coalesce(f.reason, h.reason), error = f.error
+FROM unnest($1::text[], $2::text[], $3::text[]) AS f(topic, reason, error)
+WHERE h.topic = f.topic
+RETURNING h.topic, h.probe_at",
+};
+
+pub(crate) const AGAIN: Template = Template {
+    name: "again",
+    purpose: "sets the next probe of topics that were not probed",
+    params: &[TOPICS],
+    sql: "
+UPDATE {hold} SET probe_at = now() + interval '1 second', probes = greatest(probes - 1, 0)
+WHERE topic = ANY($1::text[])",
+};
+
+pub(crate) const KEEP: Template = Template {
+    name: "keep",
+    purpose: "extends the lease of topics whose probe is in flight",
+    params: &[TOPICS, "the lease in ms"],
+    sql: "
+UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHERE topic = ANY($1::text[])",
+};
+
+/// Only topics whose time is still the one that this relay has set. Any other was assigned to another relay since.
+pub(crate) const HURRY: Template = Template {
+    name: "hurry",
+    purpose: "makes topics due that this relay has postponed",
+    params: &[TOPICS, "the time that this relay has set for each"],
+    sql: "
+UPDATE {hold} h SET probe_at = now()
+FROM unnest($1::text[], $2::timestamptz[]) AS p(topic, probe_at)
+WHERE h.topic = p.topic AND h.probe_at = p.probe_at AND h.probe_at > now()",
+};
+
+/// Blocked keys may be many, so they are counted only if the set has changed since the last count, or the server has
+/// restarted.
+pub(crate) const COUNT: Template = Template {
+    name: "count",
+    purpose: "counts held topics, blocked keys and pauses",
+    params: &["the version at the last count", "the start of the server at the last count"],
+    sql: "
+SELECT (SELECT count(*) FROM {hold}),
+       CASE WHEN v.version = $1::bigint AND pg_postmaster_start_time() = $2::timestamptz THEN NULL
+            ELSE (SELECT count(*) FROM {blocked_key}) END,
+       v.version, p.everything, p.topics, p.keys, pg_postmaster_start_time()
+FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
+     (SELECT count(*) - count(topic) - count(aggregate_id) AS everything, count(topic) AS topics,
+             count(aggregate_id) AS keys
+      FROM {pause}) AS p",
+};
+
+/// A row that is gone was deleted when it was sent, or reaped.
+pub(crate) const RELEASED: Template = Template {
+    name: "released",
+    purpose: "finds topics that another relay publishes to",
+    params: &[TOPICS, "the id of a row of each topic"],
+    sql: "
+SELECT w.topic
+FROM unnest($1::text[], $2::bigint[]) AS w(topic, id)
+WHERE NOT EXISTS (SELECT FROM {hold} h WHERE h.topic = w.topic)
+  AND NOT EXISTS (SELECT FROM {outbox} o WHERE o.id = w.id AND o.sent_at IS NULL)",
+};
+
+pub(crate) const HELD: Template = Template {
+    name: "held",
+    purpose: "lists held topics",
+    params: &["the most topics"],
+    sql: "SELECT topic, reason FROM {hold} ORDER BY held_at, topic LIMIT $1::bigint",
+};
+
+pub(crate) const PAUSES: Template = Template {
+    name: "pauses",
+    purpose: "lists pauses",
+    params: &["the most pauses"],
+    sql: "SELECT id, topic, aggregate_type, reason FROM {pause} ORDER BY id LIMIT $1::bigint",
+};

@@ -1,0 +1,87 @@
+//! The statements that delete old rows of the outbox.
+
+use super::query::Template;
+
+const RANGE: &[&str] = &[
+    "the place where the range of pages begins",
+    "the place where it ends",
+    "the retention in seconds",
+    "the quoted name of the outbox",
+];
+
+pub(super) const REAPER: [Template; 4] = [EDGE, REAP, REAP_AROUND_LOCKS, COUNT];
+
+/// Deletes the old rows of a range of pages in one transaction. Only one relay at a time does. If a row was changed
+/// meanwhile, the server compares its new `sent_at`, so a row that is unsent or was put back is never deleted.
+pub(crate) const REAP: Template = Template {
+    name: "reap",
+    purpose: "deletes the old rows of a range of pages",
+    params: RANGE,
+    sql: "
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended($4::text || ' reaper', 0)) AS ours
+), reaped AS (
+    DELETE FROM {outbox}
+    WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
+      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
+      AND (SELECT ours FROM turn)
+    RETURNING 1
+)
+SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
+       pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
+       pg_relation_filenode($4::text::regclass)::bigint",
+};
+
+pub(crate) const REAP_AROUND_LOCKS: Template = Template {
+    name: "reap_around_locks",
+    purpose: "deletes the old rows of a range of pages that nobody has locked",
+    params: RANGE,
+    sql: "
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(hashtextextended($4::text || ' reaper', 0)) AS ours
+), locked AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {outbox}
+    WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
+      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
+      AND (SELECT ours FROM turn)
+    FOR UPDATE SKIP LOCKED
+), reaped AS (
+    DELETE FROM {outbox}
+    WHERE ctid = ANY (ARRAY(SELECT place FROM locked))
+      AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')
+    RETURNING 1
+)
+SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
+       pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
+       pg_relation_filenode($4::text::regclass)::bigint",
+};
+
+/// Looks at the same rows, without waiting for a turn and without deleting.
+pub(crate) const COUNT: Template = Template {
+    name: "count_old",
+    purpose: "counts the old rows of a range of pages",
+    params: RANGE,
+    sql: "
+SELECT true,
+       (SELECT count(*)
+        FROM {outbox}
+        WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
+          AND sent_at < (SELECT clock_timestamp() - $3::float8 * interval '1 second')),
+       pg_relation_size($4::text::regclass) / current_setting('block_size')::bigint,
+       pg_relation_filenode($4::text::regclass)::bigint",
+};
+
+/// Finds the page of the first old row by id, among a bounded number of rows. The oldest rows have the smallest ids,
+/// unless they were held.
+pub(crate) const EDGE: Template = Template {
+    name: "edge",
+    purpose: "finds the page where the old rows begin",
+    params: &["the retention in seconds"],
+    sql: "
+SELECT (place::text::point)[0]::bigint
+FROM (SELECT ctid AS place, id, sent_at FROM {outbox} ORDER BY id LIMIT 10000) AS first
+WHERE sent_at < (SELECT clock_timestamp() - $1::float8 * interval '1 second')
+ORDER BY id
+LIMIT 1",
+};

@@ -1,0 +1,70 @@
+//! The scout's statements about the whole table.
+
+use super::query::Template;
+
+/// Lists the transactions that may still commit a row. An insert takes this lock before it draws an id, and keeps it
+/// until its transaction ends, even if that is a prepared one.
+pub(crate) const WRITERS: Template = Template {
+    name: "writers",
+    purpose: "lists the transactions that may still commit a row",
+    params: &["the quoted name of the outbox"],
+    sql: "
+SELECT s.started, s.backend, w.virtualtransaction
+FROM (SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, pg_backend_pid()) AS s(started, backend)
+LEFT JOIN (
+    SELECT virtualtransaction
+    FROM pg_locks
+    WHERE locktype = 'relation'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND relation = $1::text::regclass
+      AND mode = 'RowExclusiveLock'
+) AS w ON true",
+};
+
+/// Counts unsent rows up to 10,000. Above that it returns the span of their ids, which is right as long as few sent rows
+/// lie between them.
+pub(crate) const BACKLOG: Template = Template {
+    name: "backlog",
+    purpose: "counts unsent rows, and estimates above 10,000",
+    params: &["the lanes", "the low-water mark of each lane"],
+    sql: "
+SELECT CASE WHEN counted <= 10000 THEN counted
+            ELSE greatest(counted, (SELECT id FROM {outbox} ORDER BY id DESC LIMIT 1) - oldest + 1) END
+FROM (
+    SELECT count(*) AS counted, min(id) AS oldest
+    FROM (
+        SELECT p.id
+        FROM unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
+        CROSS JOIN LATERAL (
+            SELECT o.id
+            FROM {outbox} o
+            WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL AND o.id > l.low
+            ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+            LIMIT 10001
+        ) p
+        LIMIT 10001
+    ) AS bounded
+) AS c",
+};
+
+/// Returns the age of the oldest first unsent row of any lane, because ids are drawn in about the order of `created_at`;
+/// and the server's time in microseconds after it has looked at all of them.
+///
+/// A writer can store an infinite time, whose age is infinite. It is subtracted as a number of seconds, because
+/// subtracting it as a time is an error before PostgreSQL 17.
+pub(crate) const OLDEST: Template = Template {
+    name: "oldest",
+    purpose: "returns the age of the oldest unsent row",
+    params: &["the lanes"],
+    sql: "
+SELECT max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8,
+       (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+FROM unnest($1::smallint[]) AS l(lane)
+CROSS JOIN LATERAL (
+    SELECT o.created_at
+    FROM {outbox} o
+    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT 1
+) p",
+};

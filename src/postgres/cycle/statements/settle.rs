@@ -1,0 +1,101 @@
+//! The statements that record the outcome of a batch.
+
+use super::query::{Query, Template};
+use crate::postgres::payload::PayloadType;
+use crate::postgres::table::TableName;
+
+const SENT: &[&str] = &["the ids of acknowledged rows"];
+const VERDICTS: &[&str] = &["the ids of the rows", "their topics", "the reasons", "the errors"];
+
+/// Marks acknowledged rows. Nothing else ever sets `sent_at`.
+pub(crate) const MARK: Template = Template {
+    name: "mark",
+    purpose: "marks acknowledged rows (on_sent = \"mark\")",
+    params: SENT,
+    sql: "UPDATE {outbox} SET sent_at = clock_timestamp() WHERE id = ANY($1::bigint[])",
+};
+
+pub(crate) const MARK_AROUND_LOCKS: Template = Template {
+    name: "mark_around_locks",
+    purpose: "marks acknowledged rows that nobody has locked",
+    params: SENT,
+    sql: "
+UPDATE {outbox} SET sent_at = clock_timestamp()
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING id",
+};
+
+/// Deletes acknowledged rows by their place, which needs no index. It compares the ids too, because rows are not locked
+/// and another row may be in that place by now.
+///
+/// The ids are a hashed subplan; IS TRUE keeps it from becoming a join. With `= ANY` of a parameter, the server would
+/// search the whole array for each row, which triples the cost of a batch of 5,000.
+pub(crate) const DELETE: Template = Template {
+    name: "delete",
+    purpose: "deletes acknowledged rows (on_sent = \"delete\")",
+    params: &["the places of acknowledged rows", "their ids"],
+    sql: "
+DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND (id IN (SELECT unnest($2::bigint[]))) IS TRUE",
+};
+
+pub(crate) const DELETE_AROUND_LOCKS: Template = Template {
+    name: "delete_around_locks",
+    purpose: "deletes acknowledged rows that nobody has locked",
+    params: SENT,
+    sql: "
+DELETE FROM {outbox}
+WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+RETURNING id",
+};
+
+/// Moves rejected rows to the dead letters, except locked ones. It moves whole events, so the relay need not have read
+/// their payloads.
+pub(super) fn dead_letter(table: &TableName, payload: PayloadType) -> Query {
+    let (outbox, dead_letter, payload) = (table.quoted(), table.dead_letter(), payload.bytes_sql("payload"));
+    let sql = format!(
+        "
+WITH moved AS (
+    DELETE FROM {outbox} o
+    USING unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
+    WHERE o.id = r.id
+      AND o.id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR UPDATE SKIP LOCKED))
+    RETURNING o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+              r.topic, r.reason, r.error
+)
+INSERT INTO {dead_letter} (outbox_id, event_id, aggregate_type, aggregate_id, event_type, payload, headers,
+                           created_at, topic, reason, error)
+SELECT id, event_id, aggregate_type, aggregate_id, event_type, {payload}, headers, created_at, topic, reason,
+       error
+FROM moved
+ORDER BY id"
+    );
+    Query::new("dead_letter", "moves rejected rows to the dead letters", VERDICTS, sql)
+}
+
+/// Holds topics. Two relays may hold the same topics at the same time; the ORDER BY keeps them from a deadlock.
+pub(crate) const HOLD: Template = Template {
+    name: "hold",
+    purpose: "holds topics",
+    params: &["the topics", "the reasons", "the errors", "the id of a row of each topic"],
+    sql: "
+INSERT INTO {hold} (topic, aggregate_id, reason, error, probe_at)
+SELECT h.topic, o.aggregate_id, h.reason, h.error, clock_timestamp() + interval '1 second'
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS h(topic, reason, error, witness)
+LEFT JOIN {outbox} o ON o.id = h.witness
+ORDER BY h.topic
+ON CONFLICT (topic) DO NOTHING",
+};
+
+/// Blocks the keys of rejected rows, which stay in the outbox. The caller has made sure that no earlier row of a key
+/// stays unsent; to check that here, the server would search the unsent rows of the lane for each rejected row.
+pub(crate) const BLOCK: Template = Template {
+    name: "block",
+    purpose: "blocks the keys of rejected rows (on_rejected = \"block-key\")",
+    params: VERDICTS,
+    sql: "
+INSERT INTO {blocked_key} (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
+SELECT o.aggregate_type, o.aggregate_id, o.id, o.event_id, r.topic, r.reason, r.error
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS r(id, topic, reason, error)
+JOIN {outbox} o ON o.id = r.id AND o.sent_at IS NULL
+ON CONFLICT (outbox_id) DO NOTHING",
+};

@@ -1,0 +1,57 @@
+//! `migrate --print-queries` prints statements that a server can prepare and explain.
+
+use outbox_relay::postgres::connection::session::plain_settings;
+use tokio_postgres::SimpleQueryMessage;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+
+/// Name and number of parameters of every prepared statement of the session.
+async fn prepared(outbox: &Outbox) -> Vec<(String, usize)> {
+    let sql = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE from_sql";
+    let statement = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((row.get(0).unwrap().to_owned(), row.get(1).unwrap().parse().unwrap()))
+        }
+        _ => None,
+    };
+    outbox.client.simple_query(sql).await.unwrap().iter().filter_map(statement).collect()
+}
+
+#[tokio::test]
+async fn every_printed_statement_can_be_prepared_and_explained() {
+    let outbox = Outbox::without_topics("queries").await;
+    for payload in ["json", "jsonb", "text", "bytea"] {
+        let using = if payload == "bytea" { "convert_to(payload::text, 'UTF8')" } else { "payload::text" };
+        let change =
+            format!("ALTER TABLE app.outbox ALTER payload TYPE {payload} USING ({using})::{payload}");
+        run(&outbox.client, &change).await;
+        for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "all-events")] {
+            let relay = outbox.relay().set("outbox", "on_sent", on_sent).set("outbox", "topic", topic);
+            let printed = relay.command(&["migrate", "--print-queries", "--payload", payload]);
+            let script = printed.succeeds();
+            run(&outbox.client, script).await;
+            let statements = prepared(&outbox).await;
+            assert_eq!(statements.len(), script.matches("\nPREPARE ").count(), "{script}");
+            assert_eq!(statements.len(), script.matches("\n-- $1 ").count(), "{script}");
+            assert!(statements.len() >= 29, "{statements:?}");
+            assert!(statements.iter().any(|(name, _)| name == on_sent), "{statements:?}");
+            run(&outbox.client, &format!("BEGIN; {}", plain_settings())).await;
+            for (name, parameters) in &statements {
+                let arguments = vec!["NULL"; *parameters].join(", ");
+                run(&outbox.client, &format!("EXPLAIN EXECUTE {name} ({arguments})")).await;
+            }
+            run(&outbox.client, "ROLLBACK; DEALLOCATE ALL").await;
+        }
+    }
+    outbox.drop().await;
+}
+
+#[test]
+fn the_type_of_the_payload_is_for_printed_statements_alone() {
+    use crate::support::command::{Ended, binary};
+    let ended = |args: &[&str]| Ended::of(&mut binary(args));
+    ended(&["migrate", "--payload", "bytea"]).fails(2, &["--print-queries"]);
+    ended(&["migrate", "--print-queries", "--payload", "xml"]).fails(2, &["json, jsonb, text or bytea"]);
+    ended(&["migrate", "--print", "--print-queries"]).fails(2, &["cannot be used with"]);
+}
