@@ -341,7 +341,7 @@ async fn nothing_is_changed_without_having_been_named() {
         let with = |extra: &[&str]| setup.relay(&[&command, extra].concat());
         with(&[]).fails(2, &["--all"]);
         with(&["--dry-run"]).fails(2, &["--all"]);
-        with(&["--all", "--topic", "events.order"]).fails(2, &["--all and a filter"]);
+        with(&["--all", "--topic", "events.order"]).fails(2, &["--all cannot be combined with a filter"]);
         with(&["--all", "--limit", "0"]).fails(2, &["--limit"]);
         with(&["--older-than", "soon"]).fails(2, &["--older-than"]);
         with(&["--event-id", "7"]).fails(2, &["--event-id"]);
@@ -351,7 +351,7 @@ async fn nothing_is_changed_without_having_been_named() {
     assert_eq!(state(&setup).await, before);
     let help =
         crate::commands::Ended::of(&mut crate::commands::binary(&["dead-letters", "requeue", "--help"]));
-    for part in ["BEHIND the later events of its key", "de-duplicate by event_id", "version"] {
+    for part in ["AFTER later events of its key", "deduplicate by event_id", "version"] {
         assert!(help.succeeds().contains(part), "{part}: {help}");
     }
     setup.drop(&[]).await;

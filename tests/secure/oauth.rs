@@ -76,7 +76,7 @@ async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_se
     let topic = format!("topic {}", secured.outbox.topic("order"));
     let ended = checked(secured.by_token()).await;
     println!("{}", ended.succeeds());
-    assert!(ended.stdout.contains("1 that events go to were looked at"), "{ended}");
+    assert!(ended.stdout.contains("topics         1 checked"), "{ended}");
     assert!(
         ended.stdout.contains(&format!("warning        {topic}: its replication factor is 1")),
         "{ended}"
@@ -87,7 +87,7 @@ async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_se
     let codes = |findings: &[[String; 3]]| -> Vec<String> {
         findings.iter().map(|[code, place, _]| format!("{code}: {place}")).collect()
     };
-    let unseen = "not-looked-at: settings of topics".to_owned();
+    let unseen = "not-looked-at: topic settings".to_owned();
     let alone = format!("replication-factor: {topic}");
     assert_eq!((exit, codes(&findings)), (0, vec![alone.clone(), unseen.clone()]), "{findings:?}");
 

@@ -23,13 +23,13 @@ pub enum RoleNameError {
     #[error("the name is empty")]
     Empty,
     /// Too long for Postgres, with what is added to it.
-    #[error("the name has {0} bytes, at most {max} are possible", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
+    #[error("the name has {0} bytes, the maximum is {max}", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
     TooLong(usize),
     /// Names that Postgres keeps for itself.
-    #[error("Postgres keeps this name for itself: choose another one")]
+    #[error("the name is reserved by PostgreSQL. Choose another one")]
     Reserved,
     /// A control character, or `$$`, which ends a block.
-    #[error("the name holds a control character or `$$`: choose another one")]
+    #[error("the name contains a control character or `$$`. Choose another one")]
     Unsupported,
 }
 
