@@ -124,45 +124,20 @@ async fn start(
     let config = reloading.config().clone();
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
-    let kafka = supervisor::kafka(&config, stats).map_err(|failure| unusable_kafka(&failure))?;
-    let ready = async {
-        tokio::try_join!(wait_for_schema(&config, &database, once, stats), async {
-            Ok(supervisor::reach_kafka(&kafka).await)
-        })
-    };
-    let (facts, kafka_answers) = {
-        let mut ready = pin!(ready);
-        loop {
-            tokio::select! {
-                ready = &mut ready => break ready?,
-                () = signals.next() => {
-                    stats.stop();
-                    systemd::stopping(stats, Duration::ZERO);
-                    return Ok(());
-                }
-                () = reloading.asked() => {
-                    if let Some(config) = reloading.reload(stats, false).await {
-                        database.reconfigure(&config.postgres);
-                        kafka.reconfigure(&config.kafka, &config.relay);
-                    }
-                }
-            }
-        }
-    };
+    let Some(ready) = until_ready(reloading, &database, once, stats, signals).await? else { return Ok(()) };
     let config = reloading.config().clone();
-    if facts.is_superuser {
+    if ready.facts.is_superuser {
         tracing::warn!("connected as a superuser, {MORE_THAN_NEEDED}");
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
-        postgres = facts.server_version_num, "relay started"
+        postgres = ready.facts.server_version_num, "relay started"
     );
     systemd::ready(stats);
     let until = if once { Until::Drained } else { Until::Asked };
     let (ask, asked) = oneshot::channel::<()>();
     let asked = async { _ = asked.await };
     let (configs, reloads) = watch::channel(config.clone());
-    let ready = Ready { facts, kafka, kafka_answers };
     let relaying =
         supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, asked, reloads);
     let mut relaying = Box::pin(relaying);
@@ -190,6 +165,42 @@ async fn start(
         }
     };
     ended(end)
+}
+
+/// Waits until the schema is valid, and applies reloads meanwhile. `None` after a signal.
+async fn until_ready(
+    reloading: &mut Reloading,
+    database: &Database,
+    once: bool,
+    stats: &Arc<Stats>,
+    signals: &mut Signals,
+) -> Result<Option<Ready>, Failed> {
+    let config = reloading.config().clone();
+    let kafka = supervisor::kafka(&config, stats).map_err(|failure| unusable_kafka(&failure))?;
+    let (facts, kafka_answers) = {
+        let mut ready = pin!(async {
+            tokio::try_join!(wait_for_schema(&config, database, once, stats), async {
+                Ok(supervisor::reach_kafka(&kafka).await)
+            })
+        });
+        loop {
+            tokio::select! {
+                ready = &mut ready => break ready?,
+                () = signals.next() => {
+                    stats.stop();
+                    systemd::stopping(stats, Duration::ZERO);
+                    return Ok(None);
+                }
+                () = reloading.asked() => {
+                    if let Some(config) = reloading.reload(stats, false).await {
+                        database.reconfigure(&config.postgres);
+                        kafka.reconfigure(&config.kafka, &config.relay);
+                    }
+                }
+            }
+        }
+    };
+    Ok(Some(Ready { facts, kafka, kafka_answers }))
 }
 
 fn ended(end: End) -> Result<(), Failed> {

@@ -1,4 +1,4 @@
-//! What was written in the file and in the environment, by setting, each with its place.
+//! The values in the file and in the environment, by setting, each with its place.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) place: Place,
 }
 
-/// What one source gives, or all once merged: by section and key. The properties of librdkafka are the section
+/// The values of one source, or of all once merged, by section and key. The properties of librdkafka are the section
 /// [`PROPERTIES`], by librdkafka's names.
 #[derive(Debug, Default)]
 pub(super) struct Entries(BTreeMap<(&'static str, String), Entry>);
@@ -81,7 +81,7 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
     for error in &errors {
         let place = lines.malformed(error.span().unwrap_or_default().start);
         malformed.extend(place.line());
-        // What the parser says of a text without quotes is that it is no number.
+        // The parser takes a string without quotes for a number.
         let help = if error.message().starts_with("invalid float") { "put text in quotes" } else { "" };
         findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
     }
@@ -164,7 +164,7 @@ fn walk_section(
     }
 }
 
-/// The section that stands inside of this one by this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
+/// The section inside this one with this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
 fn subsection(section: &str, key: &str) -> Option<&'static str> {
     let is_inner =
         |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
@@ -219,7 +219,7 @@ fn raw(value: &DeValue<'_>) -> Raw {
     }
 }
 
-/// Takes what the environment overrides.
+/// Reads the variables that override settings.
 pub(super) fn from_environment(
     variables: impl IntoIterator<Item = (String, String)>,
     findings: &mut Findings,

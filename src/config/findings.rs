@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every finding with its place, and what to do about it.
+//! The findings about a configuration, each with its place and the remedy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub struct Finding {
     pub help: String,
 }
 
-/// What is wrong with a value, before it is known where the value stands.
+/// A finding about a value, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) message: String,

@@ -1,4 +1,4 @@
-//! What the user wrote, and what the program uses of it.
+//! The configuration: from the file and the environment to typed settings.
 //!
 //! [`catalogue`] defines every setting once. [`load`] reads the file and the environment, and reports everything that it
 //! finds, not only the first. It opens no connection and starts nothing.
@@ -59,7 +59,7 @@ pub struct Config {
     pub admin: Admin,
     /// What is logged, and how.
     pub log: Log,
-    /// What can be used and should be thought over; to be shown once.
+    /// Findings that do not stop the relay; show them once.
     pub warnings: Findings,
 }
 
@@ -72,7 +72,7 @@ pub fn environment() -> impl Iterator<Item = (String, String)> {
 
 /// Reads the configuration file, if there is one, lets the environment override it, and checks all of it.
 ///
-/// The environment is handed in ([`environment`] in the program); of it, the names that begin with
+/// `env` is [`environment`] in the program. Of it, the names that begin with
 /// `OUTBOX_RELAY__` and `CREDENTIALS_DIRECTORY` are read. Files of secrets and certificates are opened once, to see
 /// that they can be. `check` judges the properties of librdkafka: `kafka::properties::check` in the program.
 ///
@@ -87,8 +87,8 @@ pub fn load(
     load_for(Servers::Both, path, env, check)
 }
 
-/// The same for what asks the database only: files for Kafka are not opened. Whoever is on call may have none of the
-/// relay's secrets.
+/// The same for a command that uses only the database. It does not open the files for Kafka, because an operator may not be
+/// allowed to read the relay's secrets.
 ///
 /// # Errors
 ///
@@ -101,7 +101,7 @@ pub fn load_for_database(
     load_for(Servers::Postgres, path, env, check)
 }
 
-/// What is connected to.
+/// The servers that a command connects to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Servers {
     Both,
@@ -138,7 +138,7 @@ fn load_for(
     }
 }
 
-/// Every section is read, also after one that has no value, so that all findings are made.
+/// Reads every section, even after one that cannot be used, so that all findings are reported.
 fn read(reader: &mut Reader) -> Option<Config> {
     let postgres = Postgres::from(reader);
     let kafka = Kafka::from(reader);

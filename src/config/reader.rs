@@ -1,4 +1,4 @@
-//! Takes settings one by one, and notes what is wrong with each instead of stopping.
+//! Reads settings one by one. A faulty one becomes a finding, and reading continues.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Where the setting was given; `None` when the default holds.
+    /// Where the setting was given; `None` if it was not.
     pub(super) fn place(&self, setting: &Setting) -> Option<Place> {
         self.entries.get(setting).map(|entry| entry.place.clone())
     }
 
-    /// The place of what concerns several settings.
+    /// The place of a finding about several settings.
     pub(super) fn default_place(&self) -> Place {
         self.file.clone().map_or(Place::Nowhere, Place::File)
     }
@@ -40,7 +40,8 @@ impl Reader {
         self.findings.warn(&place, problem);
     }
 
-    /// The value that was given, or else the default. A faulty value is noted, and the default taken to continue.
+    /// The value that was given, or else the default. A faulty value becomes a finding, and the default is used to
+    /// continue.
     pub(super) fn take<T: FromText>(
         &mut self,
         setting: &Setting,
@@ -56,7 +57,7 @@ impl Reader {
         read(text, setting, self).map_err(|problem| self.findings.error(&Place::Nowhere, problem)).ok()
     }
 
-    /// A secret or its `_file` twin, read once to see that it can be read.
+    /// A secret or its `_file` twin. The file is read once, to check that it can be.
     pub(super) fn secret<T: FromText + From<SecretSource>>(
         &mut self,
         setting: &Setting,

@@ -1,7 +1,8 @@
-//! What of a changed configuration a running relay takes up, and what has to wait for a restart.
+//! Which changes of the configuration a running relay applies, and which need a restart.
 //!
-//! What decides where events come from and go to (the database, the cluster, the table, the topics) never changes under a
-//! running relay, nor does what its tasks and connections are made of. Limits, intervals, secrets and the log's level do.
+//! Where events come from and go to (the database, the cluster, the table, the topics) never changes in a running
+//! relay, nor do its tasks and connections. Limits, intervals, secrets and the log level do. The catalogue has the
+//! effect of each setting.
 
 pub(super) use super::catalogue::COMPARED;
 use super::catalogue::{Effect, Kafka};
@@ -19,7 +20,7 @@ pub struct Change {
     pub effect: Effect,
 }
 
-/// What differs between two configurations, in the order of the file.
+/// The differences between two configurations, in the order of the file.
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let change = |&(section, key, effect, differs): &Compared| {
         let waits = section == "postgres" && !same_database(old, new);
@@ -31,7 +32,7 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     changes
 }
 
-/// A secret that changes is taken up; what was not there, or is no secret, has to wait.
+/// A running relay applies changed secrets if nothing else about the cluster changed.
 fn properties(old: &Kafka, new: &Kafka) -> Vec<Change> {
     let mut names: Vec<&String> = old.properties.keys().chain(new.properties.keys()).collect();
     names.sort();

@@ -19,7 +19,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text itself, for handing to the client library that needs it.
+    /// The text itself, for the client library that needs it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -78,7 +78,7 @@ pub(super) struct Lookup {
 }
 
 impl Lookup {
-    /// The path that a file name in the configuration stands for. A name that exists nowhere becomes a path in the
+    /// The path of a file name in the configuration. A name that exists nowhere becomes a path in the
     /// configuration's folder, where an operator would expect to put the file.
     pub(super) fn resolve(&self, name: &str) -> PathBuf {
         let name = Path::new(name);
@@ -92,8 +92,8 @@ impl Lookup {
         })
     }
 
-    /// What to do about a secret's file without a secret. The units of the package hand over an empty one for each that
-    /// is missing.
+    /// The help for a secret's file that is empty. The units of the package pass an empty file for each credential that is
+    /// missing.
     pub(super) fn help_with_empty(&self, path: &Path) -> String {
         match self
             .credentials

@@ -125,14 +125,14 @@ fn check_part(part: &'static str, name: &str, max: usize) -> Result<(), TableNam
     if name.len() > max {
         return Err(TableNameError::TooLong { part, bytes: name.len(), max });
     }
-    // A line break would end the SQL comment that a name may stand in.
+    // A line break would end an SQL comment that contains the name.
     if name.contains(char::is_control) || name.contains("$$") {
         return Err(TableNameError::Unsupported(part));
     }
     Ok(())
 }
 
-/// Reads one identifier; what follows the dot behind it, if there is one.
+/// Reads one identifier. Returns it, and the text after the dot that follows it, if there is one.
 fn parse_part(text: &str) -> Result<(String, Option<&str>), TableNameError> {
     let Some(mut quoted) = text.strip_prefix('"') else { return parse_plain(text) };
     let mut name = String::new();

@@ -1,4 +1,4 @@
-//! From what was written to a value of the right type and in range.
+//! Checks that a value has the right type and is in range, and converts it.
 
 use std::fmt::Display;
 use std::path::PathBuf;

@@ -1,22 +1,23 @@
-//! Asks the token endpoint of `[kafka.oauth]` for a token: the client credentials grant of OAuth 2.0, over HTTP/1.1.
+//! Requests a token from the token endpoint of `[kafka.oauth]`: the client credentials grant of OAuth 2.0.
 //!
-//! One request has [`TIMEOUT`] for everything and reads at most [`ANSWER_BYTES_MAX`]. No redirect is followed, since that
-//! would hand the secret to somebody else. Nothing of a token or a secret is in an error.
+//! A request takes at most [`TIMEOUT`] and reads at most [`ANSWER_BYTES_MAX`]. The client follows no redirect, since that
+//! would send the secret to another host, and uses no proxy. No error contains a token or a secret.
 
-use std::pin::Pin;
+use std::error::Error;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
-use openssl::ssl::{SslConnector, SslMethod, SslVersion};
-use openssl::x509::X509VerifyResult;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Request, StatusCode, Uri};
+use hyper_openssl::client::legacy::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use openssl::error::ErrorStack;
+use openssl::ssl::{self, ConnectConfiguration, SslConnector, SslMethod, SslVersion};
 use tokio::runtime;
-use tokio_openssl::SslStream;
 
 use crate::certificates;
 use crate::config::{ClientAuthentication, OAuth, Secret};
@@ -46,12 +47,12 @@ pub(super) struct TokenError {
 /// What is wrong, as the end of a sentence, with what to do about it.
 type Problem = String;
 
-/// Asks for a token, and blocks the thread meanwhile: at most for [`TIMEOUT`]. The secret is read anew.
+/// Requests a token, and blocks the thread for at most [`TIMEOUT`]. The secret is read again each time.
 pub(super) fn ask(settings: &OAuth) -> Result<Issued, TokenError> {
     let asked = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let answer = runtime.block_on(async { tokio::time::timeout(TIMEOUT, request(settings)).await });
-            runtime.shutdown_background(); // the resolver of names may still be at it
+            runtime.shutdown_background(); // a name may still be resolving
             answer.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")))
         }
         Err(error) => Err(error.to_string()),
@@ -60,36 +61,27 @@ pub(super) fn ask(settings: &OAuth) -> Result<Issued, TokenError> {
 }
 
 async fn request(settings: &OAuth) -> Result<Issued, Problem> {
-    let url = &settings.token_url;
     let secret = settings
         .client_secret
         .read()
         .map_err(|error| format!("the client secret cannot be read: {error}"))?;
-    let request = grant(settings, &secret)?;
-    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let is_tls = url.scheme_str() == Some("https");
-    let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    let stream =
-        TcpStream::connect((host, port)).await.map_err(|error| format!("it is unreachable: {error}"))?;
-    let (status, body) = if is_tls {
-        exchange(secured(settings, host, stream).await?, request).await?
-    } else {
-        exchange(stream, request).await?
-    };
-    read(status, &body)
+    let client = Client::builder(TokioExecutor::new()).build(connector(settings)?);
+    let response = client.request(grant(settings, &secret)?).await.map_err(|error| unanswered(&error))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body =
+        body.map_err(|_| format!("its response was truncated or has more than {ANSWER_BYTES_MAX} bytes"))?;
+    read(status, &body.to_bytes())
 }
 
 /// The request of RFC 6749, 4.4.2.
 fn grant(settings: &OAuth, secret: &Secret) -> Result<Request<Full<Bytes>>, Problem> {
-    let url = &settings.token_url;
     let mut form = vec![("grant_type", "client_credentials")];
     form.extend(settings.scope.as_deref().map(|scope| ("scope", scope)));
     form.extend(settings.audience.as_deref().map(|audience| ("audience", audience)));
-    let mut request = Request::post(url.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string))
-        .header(HOST, url.authority().map(ToString::to_string).unwrap_or_default())
+    let mut request = Request::post(&settings.token_url)
         .header(ACCEPT, "application/json")
-        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-        .header(CONNECTION, "close");
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
     let id = settings.client_id.as_str();
     match settings.client_authentication {
         ClientAuthentication::Basic => {
@@ -106,53 +98,57 @@ fn grant(settings: &OAuth, secret: &Secret) -> Result<Request<Full<Bytes>>, Prob
         .map_err(|_| "client_id or client_secret cannot be sent".to_owned())
 }
 
-async fn secured(settings: &OAuth, host: &str, stream: TcpStream) -> Result<SslStream<TcpStream>, Problem> {
-    let unusable = |error: &dyn std::fmt::Display| format!("TLS cannot be set up: {error}");
-    let mut builder = SslConnector::builder(SslMethod::tls_client()).map_err(|error| unusable(&error))?;
-    builder.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(|error| unusable(&error))?;
+/// Connects by TCP, and by TLS if the endpoint is `https`.
+fn connector(settings: &OAuth) -> Result<HttpsConnector<HttpConnector>, Problem> {
+    let unusable = |error: ErrorStack| format!("TLS cannot be set up: {error}");
+    let mut tls = SslConnector::builder(SslMethod::tls_client()).map_err(unusable)?;
+    tls.set_min_proto_version(Some(SslVersion::TLS1_2)).map_err(unusable)?;
     if let Some(path) = &settings.ca_location {
         let trusted = certificates::authorities(path);
         let trusted =
             trusted.map_err(|error| format!("ca_location: {} is invalid: {error}", path.display()))?;
-        builder.set_cert_store(trusted);
+        tls.set_cert_store(trusted);
     }
-    let ssl = builder
-        .build()
-        .configure()
-        .and_then(|connect| connect.into_ssl(host))
-        .map_err(|error| unusable(&error))?;
-    let mut stream = SslStream::new(ssl, stream).map_err(|error| unusable(&error))?;
-    if let Err(error) = Pin::new(&mut stream).connect().await {
-        let mut text = format!("no secure connection: {error}");
-        let verdict = stream.ssl().verify_result();
-        if verdict != X509VerifyResult::OK {
-            text.push_str(&format!(": {}", verdict.error_string()));
-        }
-        if let Some(remedy) = certificates::remedy(&text) {
-            text.push_str(&format!(". Fix: {remedy} ([kafka.oauth] ca_location)"));
-        }
-        return Err(text);
-    }
-    Ok(stream)
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let mut connector = HttpsConnector::with_connector(tcp, tls).map_err(unusable)?;
+    connector.set_callback(verify_ipv6);
+    Ok(connector)
 }
 
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Problem>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let broken = |error: hyper::Error| format!("it sent an invalid HTTP response: {error}");
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let answer = async move {
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body
-            .map_err(|_| format!("its response was truncated or has more than {ANSWER_BYTES_MAX} bytes"))?;
-        Ok::<_, Problem>((status, body.to_bytes()))
-    };
-    // The connection ends by itself when the answer is there; an error of it is the answer's, too.
-    futures_util::join!(answer, connection).0
+/// The connector takes the brackets of an IPv6 address for a part of its name.
+fn verify_ipv6(tls: &mut ConnectConfiguration, endpoint: &Uri) -> Result<(), ErrorStack> {
+    let address = endpoint.host().and_then(|host| host.strip_prefix('[')?.strip_suffix(']'));
+    if let Some(address) = address.and_then(|address| address.parse::<IpAddr>().ok()) {
+        tls.set_use_server_name_indication(false);
+        tls.set_verify_hostname(false);
+        tls.param_mut().set_ip(address)?;
+    }
+    Ok(())
+}
+
+/// Why no answer came. The errors of the client are general; their sources name the cause.
+fn unanswered(error: &hyper_util::client::legacy::Error) -> Problem {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        if source.downcast_ref::<ssl::Error>().is_some() {
+            return insecure(&cause.to_string()); // which adds the reason why a certificate is refused
+        }
+        cause = source;
+    }
+    if error.is_connect() {
+        format!("it is unreachable: {cause}")
+    } else {
+        format!("it sent an invalid HTTP response: {cause}")
+    }
+}
+
+fn insecure(error: &str) -> Problem {
+    let text = format!("no secure connection: {error}");
+    match certificates::remedy(&text) {
+        Some(remedy) => format!("{text}. What to do: {remedy} ([kafka.oauth] ca_location)"),
+        None => text,
+    }
 }
 
 fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {

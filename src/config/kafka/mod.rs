@@ -67,7 +67,7 @@ impl Kafka {
     }
 }
 
-/// Notes properties that librdkafka accepts one by one, but not together, and those that are hardly meant.
+/// Reports properties that librdkafka accepts one by one but not together, and those that are probably mistakes.
 fn check_together(
     properties: &BTreeMap<String, Property>,
     entries: &BTreeMap<String, Entry>,
@@ -140,7 +140,7 @@ pub(super) fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<Strin
         let (host, port) = broker.rsplit_once(':').unwrap_or((broker, "9092"));
         let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
         if host.is_empty() || host.contains([' ', '/', '@']) || port.parse::<u16>().is_err() {
-            // Not quoted: somebody may have put a URL with a password here.
+            // Not quoted: it could be a URL with a password.
             let message = format!("{setting} is not a list of host:port");
             return Err(Problem::new(message, "for instance \"kafka-1:9092,kafka-2:9092\""));
         }

@@ -1,4 +1,4 @@
-//! `[kafka.oauth]`: where tokens come from that log in to Kafka, with the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
+//! `[kafka.oauth]`: tokens for the login to Kafka, by the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Takes a libpq connection string apart, so that no parameter in it is ignored.
+//! Splits a libpq connection string, so that no parameter in it is ignored.
 
 use crate::config::findings::Problem;
 use crate::config::nearest::nearest;
@@ -55,7 +55,7 @@ const PASSED: &[&str] = &[
     "load_balance_hosts",
 ];
 
-/// Values that ask for what the relay does anyway, and what to do about any other value.
+/// Parameters with the values that match what the relay does anyway, and the help for any other value.
 const AS_IT_IS: &[(&str, &[&str], &str)] = &[
     ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"], "remove it: the relay always speaks UTF8"),
     ("gssencmode", &["disable", "prefer"], "the relay speaks no GSSAPI: encrypt with sslmode=verify-full"),
@@ -75,7 +75,7 @@ const AS_IT_IS: &[(&str, &[&str], &str)] = &[
     ("sslcompression", &["0"], "remove it: TLS is never compressed, since that can betray what is encrypted"),
 ];
 
-/// Known to libpq and not to the relay, with what to do instead.
+/// Known to libpq but not to the relay, with the alternative.
 const FOREIGN: &[(&str, &str)] = &[
     ("fallback_application_name", "set application_name, in the url or in [postgres]"),
     ("gsslib", NO_GSSAPI),
@@ -138,7 +138,7 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
 enum Reader {
     Relay,
     TokioPostgres,
-    /// It asks for what holds anyway.
+    /// The relay already does what it asks for.
     Nobody,
 }
 

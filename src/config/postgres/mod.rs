@@ -45,14 +45,14 @@ pub enum ConnectionError {
         /// Why.
         source: io::Error,
     },
-    /// The URL, or what stands in its file now, cannot be used. Never quotes it.
+    /// The URL, or the present content of its file, cannot be used. Never quotes it.
     #[error("[postgres] url cannot be used: {0}")]
     Invalid(String),
 }
 
 impl Postgres {
-    /// Reads the secrets as they are now, and puts the connection together. To be called at each connect, so that
-    /// rotated passwords and certificates are taken up.
+    /// Reads the secrets as they are now, and puts the connection together. Call this at each connect, so that
+    /// rotated passwords and certificates are used.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Postgres {
             config.password(password.expose());
         }
         let mut asked = Asked::new(&self.lookup);
-        // The keys of the file come before the URL.
+        // Settings override the URL.
         let keys = [
             ("sslmode", self.sslmode.map(TlsMode::name)),
             ("sslrootcert", self.sslrootcert.as_deref()),
@@ -137,9 +137,9 @@ impl Postgres {
     /// `None` when there is no URL.
     pub(super) fn from(reader: &mut Reader) -> Option<Postgres> {
         let mut postgres = Postgres { lookup: reader.lookup.clone(), ..Postgres::read(reader)? };
-        // At worst a finding: the file could be read a moment ago.
+        // The file was readable a moment ago. If it no longer is, the empty URL is a finding.
         let url = postgres.url.read().unwrap_or_else(|_| Secret::new(""));
-        // A key comes before the URL, a default after it.
+        // A setting overrides the URL, and the URL overrides a default.
         let in_url = |key| conninfo::split(url.expose()).is_ok_and(|parts| parts.names(key));
         if reader.place(&Postgres::connect_timeout).is_none() && in_url("connect_timeout") {
             postgres.connect_timeout = None;

@@ -23,7 +23,7 @@ pub struct Tls {
     pub client_cert: Option<PathBuf>,
     /// The client's key; given exactly when the certificate is.
     pub client_key: Option<PathBuf>,
-    /// What the client's key is encrypted with.
+    /// The password of the client's key.
     pub key_password: Option<Secret>,
     /// A file of revocation lists.
     pub crl: Option<PathBuf>,
@@ -111,7 +111,7 @@ impl TlsMode {
     }
 }
 
-/// The parameters of TLS, one after the other; a later one replaces an earlier one.
+/// Collects the parameters of TLS; a later one replaces an earlier one.
 pub(super) struct Asked<'a> {
     lookup: &'a Lookup,
     mode: Option<TlsMode>,
@@ -161,7 +161,7 @@ impl Asked<'_> {
         Some(Ok(()))
     }
 
-    /// What the parameters mean for this server, and what is wrong with them and with the files that they name.
+    /// The TLS settings for this server, and the problems of the parameters and of the files they name.
     pub(super) fn resolve(self, config: &tokio_postgres::Config) -> (Tls, Vec<Problem>) {
         let Asked { lookup, mode, trusts_system, mut tls } = self;
         tls.mode = match mode {
@@ -212,7 +212,7 @@ impl Asked<'_> {
     }
 }
 
-/// Whether every host is a socket or loopback. With an address and a name, the address is what is connected to.
+/// Whether every host is a socket or loopback. If a host has an address and a name, the relay connects to the address.
 pub(super) fn is_local(config: &tokio_postgres::Config) -> bool {
     let local_host = |host: &Host| match host {
         Host::Unix(_) => true,

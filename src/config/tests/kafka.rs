@@ -80,3 +80,16 @@ fn a_property_beside_its_section_is_sent_there() {
          help: properties of librdkafka belong to [kafka.properties]",
     );
 }
+
+#[test]
+fn properties_that_are_no_table_are_a_finding() {
+    let text =
+        "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\nproperties = 'linger.ms=1'\n";
+    Case::new(text).assert_finding(
+        "error: config.toml:5: [kafka] properties must be a table, not a string\n  5 | properties = …\n  \
+         help: for instance properties = { \"client.id\" = \"relay\" }",
+    );
+    let findings = with("").env("OUTBOX_RELAY__KAFKA__PROPERTIES", "linger.ms=1").findings();
+    assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
+    assert!(findings[0].contains("no setting has this name"), "{}", findings[0]);
+}

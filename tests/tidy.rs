@@ -1,0 +1,277 @@
+//! The rules of the source tree: sizes, layers, and what each folder may name. Reads files and needs no servers.
+
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+const FILE_LINES_MAX: usize = 400;
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// The folders whose files and functions are measured.
+const MEASURED: &[&str] = &["src", "client/src", "bench/src", "demo/src"];
+
+/// What may break a rule, by the beginning of its report, and why.
+const EXCEPTIONS: &[(&str, &str)] =
+    &[("src/config/values.rs: fn parse ", "to be split"), ("src/supervisor.rs: fn run ", "to be split")];
+
+/// Statements begin with these words.
+const SQL: &[&str] =
+    &["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "LOCK", "CREATE", "ALTER", "GRANT", "TRUNCATE"];
+
+/// A file of the tree, by its path from the root.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn new(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    /// The lines that are no comment and no test, numbered from 1.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
+        let lines = self.text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+        let code = (1..).zip(lines).filter(|(_, line)| !line.trim_start().starts_with("//"));
+        code.take_while(move |_| !is_test)
+    }
+
+    fn is_in(&self, folder: &str) -> bool {
+        self.path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// `src/relay/cycle/mod.rs` and `src/relay.rs` belong to `relay`.
+    fn top(&self) -> &str {
+        let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
+        path.split(['/', '.']).next().unwrap_or_default()
+    }
+}
+
+fn sources(folders: &[&str]) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut left: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
+    let mut found = Vec::new();
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+                found.push(Source::new(name, &fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+fn long_files(sources: &[Source]) -> Vec<String> {
+    let long = |source: &Source| {
+        let lines = source.text.lines().count();
+        (lines > FILE_LINES_MAX).then(|| format!("{}: {lines} lines, at most {FILE_LINES_MAX}", source.path))
+    };
+    sources.iter().filter_map(long).collect()
+}
+
+/// Relies on rustfmt: a function ends at the first closing brace that is indented as its first line.
+fn long_functions(sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let Some(name) = function_name(line) else { continue };
+            let length = 1 + lines[at..].iter().take_while(|end| !ends_function(line, end)).count();
+            if length > FUNCTION_LINES_MAX {
+                let path = &source.path;
+                found.push(format!("{path}: fn {name} has {length} lines, at most {FUNCTION_LINES_MAX}"));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the function that begins with the line `first` ends with `line`.
+fn ends_function(first: &str, line: &str) -> bool {
+    let indent = &first[..first.len() - first.trim_start().len()];
+    let Some(rest) = line.strip_prefix(indent) else { return false };
+    let is_one_line = rest.ends_with(['}', ';']) && rest == first.trim_start();
+    rest == "}" || is_one_line || rest.starts_with(')') && rest.ends_with(';')
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("fn ")?;
+    let is_qualifier = |word: &str| {
+        ["const", "async", "unsafe", "default", "pub", "extern", "\"C\""].contains(&word)
+            || word.starts_with("pub(")
+    };
+    let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (before.split_whitespace().all(is_qualifier) && !name.is_empty()).then_some(name)
+}
+
+/// Which top folder of `src` names which others, each with a file that does.
+fn imports(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, &str>> {
+    let mut imports: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+    for source in sources {
+        for (_, line) in source.code() {
+            for after in line.split("crate::").skip(1) {
+                let end = after.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(after.len());
+                if end > 0 && &after[..end] != source.top() {
+                    imports.entry(source.top()).or_default().insert(&after[..end], &source.path);
+                }
+            }
+        }
+    }
+    imports
+}
+
+/// Each circle of imports, once for each folder on it.
+fn circles(sources: &[Source]) -> Vec<String> {
+    let imports = imports(sources);
+    imports.keys().filter_map(|folder| way_back(folder, folder, &imports, &mut BTreeSet::new())).collect()
+}
+
+fn way_back<'a>(
+    from: &'a str,
+    to: &str,
+    imports: &BTreeMap<&'a str, BTreeMap<&'a str, &str>>,
+    seen: &mut BTreeSet<&'a str>,
+) -> Option<String> {
+    for (next, file) in imports.get(from)? {
+        if *next == to {
+            return Some(format!("{from} -> {to}, in {file}"));
+        }
+        if seen.insert(next)
+            && let Some(rest) = way_back(next, to, imports, seen)
+        {
+            return Some(format!("{from} -> {rest}, in {file}"));
+        }
+    }
+    None
+}
+
+/// The lines for which `names` holds, of the sources for which `is_judged` does.
+fn lines_where(
+    sources: &[Source],
+    is_judged: impl Fn(&Source) -> bool,
+    names: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources.iter().filter(|source| is_judged(source)) {
+        let lines = source.code().filter(|(_, line)| names(line));
+        found.extend(lines.map(|(number, line)| format!("{}:{number}: {}", source.path, line.trim())));
+    }
+    found
+}
+
+fn rdkafka_elsewhere(sources: &[Source]) -> Vec<String> {
+    lines_where(sources, |source| !source.is_in("src/kafka"), |line| has_word(line, "rdkafka"))
+}
+
+/// A literal may begin with a line break, so the line after an open quote counts as its beginning.
+fn sql_elsewhere(sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources.iter().filter(|source| !source.is_in("src/postgres")) {
+        let code: Vec<(usize, &str)> = source.code().collect();
+        for (at, (number, line)) in code.iter().enumerate() {
+            let opens = line.strip_suffix('\\').unwrap_or(line).ends_with('"');
+            let next = code.get(at + 1).map_or("", |(_, next)| next.trim_start());
+            if line.split('"').skip(1).any(is_sql) || opens && is_sql(next) {
+                found.push(format!("{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    found
+}
+
+fn is_sql(literal: &str) -> bool {
+    let first = literal.trim_start().split(' ').next().unwrap_or_default();
+    SQL.contains(&first) && literal.contains(' ')
+}
+
+fn clocks_in_relay(sources: &[Source]) -> Vec<String> {
+    let names = |line: &str| {
+        ["SystemTime", "UNIX_EPOCH", "chrono"].iter().any(|word| has_word(line, word))
+            || line.contains("std::time") && has_word(line, "Instant")
+    };
+    lines_where(sources, |source| source.is_in("src/relay"), names)
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word)
+}
+
+/// Nothing but the exceptions breaks the rule; `remedy` is what to do about the rest.
+#[track_caller]
+fn holds(broken: &[String], remedy: &str) {
+    let is_known = |found: &&String| EXCEPTIONS.iter().any(|(known, _)| found.starts_with(known));
+    let unknown: Vec<&String> = broken.iter().filter(|found| !is_known(found)).collect();
+    assert!(unknown.is_empty(), "{remedy}: {unknown:#?}");
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let sources = sources(MEASURED);
+    holds(&[long_files(&sources), long_functions(&sources)].concat(), "split them");
+}
+
+#[test]
+fn folders_do_not_import_each_other_in_circles() {
+    holds(&circles(&sources(&["src"])), "move what both need to the lower folder");
+}
+
+#[test]
+fn only_kafka_names_rdkafka() {
+    holds(&rdkafka_elsewhere(&sources(&["src"])), "call it from src/kafka");
+}
+
+#[test]
+fn only_postgres_holds_sql() {
+    holds(&sql_elsewhere(&sources(&["src"])), "move the statement to src/postgres");
+}
+
+#[test]
+fn relay_names_no_wall_clock() {
+    holds(&clocks_in_relay(&sources(&["src"])), "use tokio's clock, which the simulation pauses");
+}
+
+#[test]
+fn each_rule_finds_what_breaks_it() {
+    let body = "    work();\n".repeat(FUNCTION_LINES_MAX);
+    let long = Source::new(
+        "src/a.rs",
+        &format!("trait T {{\n    fn f(\n    );\n}}\npub(crate) async fn g() {{\n{body}}}\n"),
+    );
+    let found = long_functions(&[long]);
+    assert_eq!(found, ["src/a.rs: fn g has 72 lines, at most 70"]);
+    let file = Source::new("src/a.rs", &"//\n".repeat(FILE_LINES_MAX + 1));
+    assert_eq!(long_files(&[file]), ["src/a.rs: 401 lines, at most 400"]);
+
+    let there = [
+        Source::new("src/a/mod.rs", "use crate::b::B;\n"),
+        Source::new("src/b.rs", "use crate::c::C;\n"),
+        Source::new("src/c/d.rs", "use crate::c::e;\n// crate::f\nfn f() -> crate::a::A {}\n"),
+        Source::new("src/a/tests.rs", "use crate::g;\n"),
+        Source::new("src/g.rs", "use crate::a;\n"),
+    ];
+    let found = circles(&there);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found[0], "a -> b -> c -> a, in src/c/d.rs, in src/b.rs, in src/a/mod.rs");
+    assert_eq!(circles(&there[..2]), [""; 0]);
+
+    let text = "// librdkafka and rdkafka\nuse rdkafka::Message;\nlet a = \"librdkafka\";\n";
+    let named = |path: &str| rdkafka_elsewhere(&[Source::new(path, text)]);
+    assert_eq!(named("src/relay/a.rs"), ["src/relay/a.rs:2: use rdkafka::Message;"]);
+    assert_eq!(named("src/kafka/a.rs"), [""; 0]);
+
+    let text = "const A: &str = \"\nSELECT 1\";\nlet b = (x, \"UPDATE t SET a = 1\");\nlet c = \"SELECT the rows\";\nlet d = \"Update\";\n";
+    let numbers = |path: &str| sql_elsewhere(&[Source::new(path, text)]).len();
+    assert_eq!((numbers("src/cli/a.rs"), numbers("src/postgres/a.rs")), (3, 0));
+
+    let text = "use std::time::{Duration, Instant};\nuse tokio::time::Instant;\nlet a = SystemTime::now();\n#[cfg(test)]\nmod tests { use chrono; }\n";
+    assert_eq!(clocks_in_relay(&[Source::new("src/relay/a.rs", text)]).len(), 2);
+    assert_eq!(clocks_in_relay(&[Source::new("src/cli/a.rs", text)]).len(), 0);
+}
