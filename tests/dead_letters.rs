@@ -233,7 +233,7 @@ async fn show_prints_the_whole_event_and_only_when_it_is_asked_for() {
         let output = setup.command(&["dead-letters", "show", id, "--payload"]).output().unwrap();
         assert!(output.status.success() && output.stdout == payload, "{output:?}");
     }
-    setup.relay(&["dead-letters", "show", "77"]).fails(1, &["there is no dead letter 77"]);
+    setup.relay(&["dead-letters", "show", "77"]).fails(1, &["no dead letter 77"]);
     setup.drop(&[]).await;
 }
 
@@ -369,7 +369,7 @@ async fn a_lock_that_stays_ends_it_after_the_batches_before() {
         )
         .await;
     setup.sql("BEGIN; SELECT FROM app.outbox_dead_letter WHERE id = 150 FOR UPDATE").await;
-    setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["after 100 that are done", "lock timeout"]);
+    setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["100 were already processed", "lock timeout"]);
     setup.sql("COMMIT").await;
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_dead_letter").await, 150);
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_act").await, 100);

@@ -64,7 +64,7 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
         kafka.close().await;
         let gone = Duration::from_secs(15);
         let waited = wait_until("nothing is open", gone, async || {
-            outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
+            outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
         })
         .await;
         println!("nothing is open {waited:?} after Kafka went");

@@ -74,7 +74,7 @@ async fn every_json_line_has_the_keys_and_fields_that_the_page_lists() {
         steer(&outbox, relay, &mut running).await;
         let mut relay = running;
         outage(&outbox, "NOLOGIN").await;
-        relay.wait_for_log("Postgres fails").await;
+        relay.wait_for_log("postgres unavailable").await;
         outage(&outbox, "LOGIN").await;
         relay.wait_for_log("postgres available again").await;
         assert!(relay.stop().await.success());

@@ -143,7 +143,7 @@ async fn a_relay_that_waits_for_postgres_takes_up_what_it_reads_before_it_starts
     let config =
         |rows: i64| base(&outbox).set("postgres", "url", url.clone()).set("relay", "batch_size", rows);
     let mut relay = socket.tell(config(10)).spawn(&["run"]);
-    relay.wait_for_log("Postgres fails").await;
+    relay.wait_for_log("postgres unavailable").await;
     relay.reload(config(5_000));
     wait_for_reloads(&relay, 1).await;
     assert!(!socket.listen().contains(&"READY=1".to_owned()), "{socket:?}");

@@ -90,7 +90,7 @@ async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
     let (outbox, writers) = under_load("two_lines").await;
     let mut relay = relay(&outbox).set("log", "level", "info").start().await;
     let started = relay.log().lines().count();
-    let begun = |relay: &RelayProcess| relay.log().matches("Postgres fails").count();
+    let begun = |relay: &RelayProcess| relay.log().matches("postgres unavailable").count();
     let ended = |relay: &RelayProcess| relay.log().matches("postgres available again").count();
     let mut writers = Some(writers);
     for _ in 0..ROUNDS {

@@ -120,7 +120,7 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
     let wrong =
         |mechanism: &str| secured.by_password(mechanism).set_kafka_property("sasl.password_file", &wrong);
     let says: &'static [&'static str] =
-        &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "read again"];
+        &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "reloaded at each attempt"];
     let not_offered = secured.by_password("SCRAM-SHA-512");
     let not_offered = not_offered.set("kafka", "bootstrap_servers", secured.kafka.listener("OAUTH"));
     vec![

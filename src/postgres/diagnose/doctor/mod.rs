@@ -117,7 +117,7 @@ fn add(found: &mut Vec<Finding>, what: &str, looked: Result<Vec<Finding>, Fault>
 
 async fn role(transaction: &ShortTransaction) -> Result<Role, Fault> {
     let rows = transaction.query("reading the role", ROLE, &[]).await?;
-    let Some(row) = rows.first() else { unreachable!("whoever is connected has a role") };
+    let Some(row) = rows.first() else { unreachable!("the connected role exists") };
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
 }
 
