@@ -78,8 +78,5 @@ fn the_page_shows_the_tables_of_the_code() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(
-        page == wanted,
-        "docs/error-codes.md is not what the code says; run `make docs`: {differs:#?}"
-    );
+    assert!(page == wanted, "docs/error-codes.md is not what the code says; run `make docs`: {differs:#?}");
 }

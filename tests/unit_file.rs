@@ -85,8 +85,5 @@ fn the_template_is_the_unit_but_for_what_is_an_instances_own() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(Path::new(FOLDER).join(TEMPLATE), &template).unwrap();
     }
-    assert!(
-        text(TEMPLATE) == template,
-        "{TEMPLATE} is out of date; run `make docs`"
-    );
+    assert!(text(TEMPLATE) == template, "{TEMPLATE} is out of date; run `make docs`");
 }

@@ -26,10 +26,7 @@ fn the_page_shows_the_codes() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(
-        page == wanted,
-        "docs/doctor.md is not what the code says; run `make docs`: {differs:#?}"
-    );
+    assert!(page == wanted, "docs/doctor.md is not what the code says; run `make docs`: {differs:#?}");
 }
 
 /// A code that no test names was never seen.

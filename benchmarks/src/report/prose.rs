@@ -2,8 +2,8 @@
 
 pub const BEGINNING: &str = "# Benchmarks
 
-This page shows what the relay reaches on one machine, next to Debezium, the fastest alternative that we know. Results come first, then
-the method and every single run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
+This page shows the performance of the relay on one machine, compared with Debezium, the fastest alternative that we know. Results come
+first, followed by the method and every run. The targets are in [benchmarks/TARGETS.md](../benchmarks/TARGETS.md).
 
 `make bench` measures everything and writes this page, from a clean clone. It starts its own PostgreSQL and Kafka and downloads Debezium. It
 takes about two hours. `make bench ONLY=drain,flow` measures some parts again and keeps the results of the others. `make bench QUICK=1`
@@ -37,8 +37,9 @@ duplicated or out of order within its key, the run fails and yields no result.
 the end offsets of the partitions every 20 ms. The rate covers all rows, from the last poll without any record to the first poll with all
 records. Half of each payload is random. The rest repeats, as field names do.
 
-**CPU limit.** The rate at which all cores would work only for relay, PostgreSQL and Kafka: the number of cores, divided by the CPU time that
-the three used per row in the same run, as the kernel counts it. Memory is the peak resident memory of the process (`VmHWM`).
+**CPU limit.** The rate at which all cores would do nothing but the work of the relay, PostgreSQL and Kafka. It is the number of cores divided
+by the CPU time that the three used per row in the same run, as the kernel counts it. Memory is the peak resident memory of the process
+(`VmHWM`).
 
 **Latency** is the time from the answer to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for
 late transactions. The figures below include how late the writers themselves were.
@@ -63,10 +64,11 @@ marks nor deletes rows. Its results do not include what an application must do f
 
 **Held topic.** The rows of the held topic have lower ids than the others, and the hold exists when the relay starts.
 
-**Retained rows.** As many sent rows become old enough for the reaper as a minute at 2,000 rows/s produces. The reaper runs with default settings.
+**Retained rows.** Before each run, the sent rows of one minute at 2,000 rows/s become old enough for the reaper. The reaper runs with
+default settings.
 
 **Outage.** The backlog of half an hour without Kafka is inserted at once. One writer continues to insert rows of the same keys at its pace.
-The time counts from the start of the relay until no more rows wait than are written in 0.1 s.
+The time counts from the start of the relay until at most as many rows wait as are written in 0.1 s.
 
 **Several relays** start at the same moment.
 
@@ -79,7 +81,7 @@ The time counts from the start of the relay until no more rows wait than are wri
 pub const TARGETS: &str = "# Benchmark targets
 
 This page is for contributors. `make bench` writes it together with [docs/benchmarks.md](../docs/benchmarks.md), which has the method and
-every single run.
+every run.
 
 The targets were set before anything was measured. The median of the runs decides, and the best run is in parentheses. If the target is a
 rate as high as another one, up to 5 % less counts as *met, within noise*, because two runs of the same program differ that much.
@@ -95,6 +97,6 @@ pub const NOT_MEASURED: &str = "
 - More cores. They may change which of the three programs is the limit.
 - TLS, SASL, PgBouncer, and other versions of PostgreSQL.
 - Runs of several hours. For behavior under faults, see [Reliability](reliability.md).
-- Debezium under the conditions of the scenarios from *drain while a snapshot is held open* on, and after a crash.
+- Debezium in the scenarios that follow *writers at full speed*, and after a crash.
 - Other relays.
 ";

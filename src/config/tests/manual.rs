@@ -11,8 +11,7 @@ fn the_manual_is_up_to_date() {
         std::fs::write(PAGE, manual()).unwrap();
     }
     let written = std::fs::read_to_string(PAGE).unwrap_or_default();
-    let refresh =
-        "docs/configuration.md is out of date; run `make docs`";
+    let refresh = "docs/configuration.md is out of date; run `make docs`";
     assert!(written == manual(), "{refresh}");
 }
 
