@@ -48,7 +48,7 @@ const REMEDIES: &[(&str, &str)] = &[
 ];
 
 /// What a person can do about an error that OpenSSL had a part in; `None` if it is not about certificates.
-pub fn remedy(error: &str) -> Option<&'static str> {
+pub(crate) fn remedy(error: &str) -> Option<&'static str> {
     REMEDIES.iter().find(|(words, _)| error.contains(words)).map(|(_, remedy)| *remedy)
 }
 
@@ -57,7 +57,7 @@ pub fn remedy(error: &str) -> Option<&'static str> {
 /// # Errors
 ///
 /// The file cannot be read, or holds no certificate in PEM form. Nothing of its content is shown.
-pub fn authorities(path: &Path) -> io::Result<X509Store> {
+pub(crate) fn authorities(path: &Path) -> io::Result<X509Store> {
     trusting(&std::fs::read(path)?)
 }
 
@@ -66,7 +66,7 @@ pub fn authorities(path: &Path) -> io::Result<X509Store> {
 /// # Errors
 ///
 /// As [`authorities`].
-pub fn trusting(pem: &[u8]) -> io::Result<X509Store> {
+pub(crate) fn trusting(pem: &[u8]) -> io::Result<X509Store> {
     let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
     let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;
     let mut store = X509StoreBuilder::new()?;

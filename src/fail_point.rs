@@ -11,13 +11,13 @@
 
 /// A task of the relay has come to the point of this name.
 #[cfg(not(feature = "fail-points"))]
-pub fn reach(_name: &'static str) -> std::future::Ready<()> {
+pub(crate) fn reach(_name: &'static str) -> std::future::Ready<()> {
     std::future::ready(())
 }
 
 /// A task of the relay has come to the point of this name. Waits for ever if this is the one that was asked for.
 #[cfg(feature = "fail-points")]
-pub async fn reach(name: &'static str) {
+pub(crate) async fn reach(name: &'static str) {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -131,13 +131,13 @@ async fn checking<T>(
 }
 
 /// Whether librdkafka makes a producer of the settings; connects to nothing.
-pub fn check_kafka(config: &Config) -> Result<(), Failure> {
+pub(crate) fn check_kafka(config: &Config) -> Result<(), Failure> {
     KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.check_settings()
 }
 
 /// No step of the scout or of a worker takes longer: a connection that is made at the last moment, and an answer that
 /// comes so; or a wait for Kafka, which is interrupted to keep the claim alive.
-pub fn longest_step(config: &Config) -> Duration {
+pub(crate) fn longest_step(config: &Config) -> Duration {
     (connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 

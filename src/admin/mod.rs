@@ -11,7 +11,7 @@
 pub mod metrics;
 mod serve;
 
-pub use serve::{AdminError, Listening};
+pub(crate) use serve::Listening;
 
 use crate::fail_point;
 use crate::relay::health::stats::Stats;

@@ -25,28 +25,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Why the endpoint cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("Cannot listen on [admin] listen = \"{listen}\". Choose another address or port, or \"off\"")]
-pub struct AdminError {
+pub(crate) struct AdminError {
     listen: SocketAddr,
     source: io::Error,
 }
 
 /// The open port.
-pub struct Listening(TcpListener);
+pub(crate) struct Listening(TcpListener);
 
 impl Listening {
     /// Opens the port, so that a port that is taken shows before anything begins.
-    pub async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
+    pub(crate) async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
         let listener = TcpListener::bind(listen).await.map_err(|source| AdminError { listen, source })?;
         Ok(Listening(listener))
     }
 
     /// The address, with the port that was given if 0 was asked for.
-    pub fn address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
     /// Answers without end; dropping the future closes the port and every connection.
-    pub async fn serve(self, stats: Arc<Stats>) -> Infallible {
+    pub(crate) async fn serve(self, stats: Arc<Stats>) -> Infallible {
         let router = router(stats);
         let mut connections = JoinSet::new();
         loop {

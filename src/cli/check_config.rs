@@ -28,7 +28,7 @@ Examples:
   outbox-relay check-config --config config.toml --connect && systemctl restart outbox-relay
 
 Exit codes: 0 valid, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration, schema or topic.")]
-pub struct CheckConfig {
+pub(crate) struct CheckConfig {
     #[command(flatten)]
     config: ConfigFile,
     /// Also check PostgreSQL, Kafka and the topics.
@@ -38,7 +38,7 @@ pub struct CheckConfig {
 
 impl CheckConfig {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
             .map_err(|failure| unusable(&failure))?;

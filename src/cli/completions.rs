@@ -16,14 +16,14 @@ Examples:
   outbox-relay completions zsh > /usr/local/share/zsh/site-functions/_outbox-relay
 
 Exit codes: 0 success, 1 cannot write to stdout, 2 usage error.")]
-pub struct Completions {
+pub(crate) struct Completions {
     /// Shell to generate the script for.
     shell: Shell,
 }
 
 impl Completions {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let script = script(self.shell, &mut super::command(), "outbox-relay");
         output::print(script.as_bytes()).map(|_| ())
     }

@@ -17,7 +17,7 @@ pub enum Failed {
 
 impl Failed {
     /// The exit code.
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Failed::Failure(_) => 1,
             Failed::Usage(_) => 2,

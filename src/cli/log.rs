@@ -15,7 +15,7 @@ pub struct Filter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>);
 
 impl Filter {
     /// Logs at this level from now on, in the syntax of `[log] level`.
-    pub fn set(&self, level: &str) -> anyhow::Result<()> {
+    pub(crate) fn set(&self, level: &str) -> anyhow::Result<()> {
         (self.0)(filter(level)?)?;
         // Libraries that log by the crate `log` ask it first whether anybody listens.
         if let Ok(level) = LevelFilter::current().to_string().parse() {

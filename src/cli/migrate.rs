@@ -29,7 +29,7 @@ Examples:
 
 Exit codes: 0 success, 1 another migration is in progress, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct Migrate {
+pub(crate) struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
     /// Also create these optional modules in the outbox's schema: inbox, idempotency, once. Modules that exist are
@@ -72,7 +72,7 @@ struct Instead {
 
 impl Migrate {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let table = config.outbox.table.clone();
         if self.instead.print {

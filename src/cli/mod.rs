@@ -1,23 +1,23 @@
 //! The command line: one file a subcommand. Only here is anything printed, and the process ended.
 
-pub mod blocked_keys;
-pub mod check_config;
+pub(crate) mod blocked_keys;
+pub(crate) mod check_config;
 pub mod completions;
-pub mod dead_letters;
-pub mod doctor;
+pub(crate) mod dead_letters;
+pub(crate) mod doctor;
 pub mod exit;
 pub mod log;
-pub mod migrate;
+pub(crate) mod migrate;
 mod one_shot;
 mod operator;
 pub mod output;
 pub mod panic;
-pub mod pauses;
-pub mod reap;
+pub(crate) mod pauses;
+pub(crate) mod reap;
 mod reload;
 pub mod run;
 mod selection;
-pub mod status;
+pub(crate) mod status;
 mod systemd;
 pub mod version;
 
@@ -85,7 +85,7 @@ impl ConfigFile {
 
     /// The same for a command that asks the database only: whoever runs it may be kept from reading the secrets of
     /// Kafka.
-    pub fn load_for_database(&self) -> Result<Config, Failed> {
+    pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
         loaded(config::load_for_database(self.config.as_deref(), config::environment(), check))
     }
 }

@@ -11,13 +11,13 @@ use crate::supervisor::{self, StartError};
 use std::sync::Arc;
 
 /// One connection at a time.
-pub fn database(config: &Config) -> Result<Database, Failed> {
+pub(crate) fn database(config: &Config) -> Result<Database, Failed> {
     Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(fault)
 }
 
 /// For a command that looks at relays by their name, and so must not have it: the relays' name, and two connections under
 /// that name and the command's. Nothing is prepared on them, so that the wrong pooler is no reason to see nothing.
-pub fn onlooker(config: &Config, command: &str) -> Result<(String, Database), Failed> {
+pub(crate) fn onlooker(config: &Config, command: &str) -> Result<(String, Database), Failed> {
     let unreadable = |error: ConnectionError| Failed::Unavailable(anyhow::Error::new(error));
     let connection = config.postgres.connection().map_err(unreadable)?;
     let name = connection.config.get_application_name().unwrap_or_default().to_owned();
@@ -28,7 +28,7 @@ pub fn onlooker(config: &Config, command: &str) -> Result<(String, Database), Fa
 }
 
 /// The checks that a relay makes at start.
-pub async fn checked(config: &Config, database: &Database) -> Result<Facts, Failed> {
+pub(crate) async fn checked(config: &Config, database: &Database) -> Result<Facts, Failed> {
     supervisor::check_schema(config, database).await.map_err(failed_check)
 }
 
@@ -46,7 +46,7 @@ fn failed_check(error: StartError) -> Failed {
 }
 
 /// A fault of the database as the end of a command.
-pub fn fault(fault: Fault) -> Failed {
+pub(crate) fn fault(fault: Fault) -> Failed {
     match fault.kind {
         FaultKind::Unavailable => Failed::Unavailable(fault.into()),
         FaultKind::Contended | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {

@@ -10,7 +10,7 @@ const BATCH_ROWS: u64 = 100;
 
 /// What was done in all batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
+pub(crate) struct Total {
     /// To how many it was done.
     pub done: u64,
     /// How many blocks were only lifted.
@@ -25,7 +25,7 @@ impl Total {
 
 /// Repeats `batch`, which takes the id to begin behind and a number of rows, until nothing is left or `most` are done.
 /// If a batch fails, those before it stay done, and the error says how many.
-pub async fn in_batches(
+pub(crate) async fn in_batches(
     most: u64,
     mut batch: impl AsyncFnMut(i64, i64) -> Result<Option<Acted>, Fault>,
 ) -> Result<Total, Failed> {

@@ -30,7 +30,7 @@ pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
 }
 
 /// Prints a line.
-pub fn line(text: &str) -> Result<Reader, Failed> {
+pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
     print(format!("{text}\n").as_bytes())
 }
 
@@ -42,7 +42,7 @@ pub fn json(object: &impl Serialize) -> Result<String, Failed> {
 
 /// Prints a list, page by page: `page` reads so many rows below an id, `show` gives the id of a row and its line. Says
 /// on stderr if there is more.
-pub async fn list<T>(
+pub(crate) async fn list<T>(
     limit: u32,
     mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, Fault>,
     show: impl Fn(&T) -> Result<(i64, String), Failed>,
@@ -71,7 +71,7 @@ pub async fn list<T>(
 }
 
 /// RFC 3339, in UTC, to the second.
-pub fn time(at: SystemTime) -> String {
+pub(crate) fn time(at: SystemTime) -> String {
     format_rfc3339_seconds(at).to_string()
 }
 
@@ -95,7 +95,7 @@ pub fn thousands(number: usize) -> String {
 
 /// A text of somebody else as a part of one line: no line break, nothing that a terminal would obey, and not longer
 /// than `most` characters.
-pub fn in_line(text: &str, most: usize) -> String {
+pub(crate) fn in_line(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for (count, c) in text.chars().enumerate() {
         if count == most {

@@ -33,7 +33,7 @@ Examples:
 
 Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or \
 schema.")]
-pub struct Reap {
+pub(crate) struct Reap {
     #[command(flatten)]
     config: ConfigFile,
     /// Count the rows without deleting them.
@@ -43,7 +43,7 @@ pub struct Reap {
 
 impl Reap {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let lines = block_on(async {
             let database = one_shot::database(&config)?;

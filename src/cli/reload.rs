@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// The configuration that holds, and how it becomes another one.
-pub struct Reloading {
+pub(crate) struct Reloading {
     path: Option<PathBuf>,
     config: Config,
     filter: Filter,
@@ -26,19 +26,19 @@ pub struct Reloading {
 
 impl Reloading {
     /// Of this file, from which `config` was read. Listens from now on: SIGHUP does not end the process any more.
-    pub fn new(path: Option<PathBuf>, config: Config, filter: Filter) -> Result<Reloading, Failed> {
+    pub(crate) fn new(path: Option<PathBuf>, config: Config, filter: Filter) -> Result<Reloading, Failed> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|error| anyhow::Error::new(error).context("listening to signals"))?;
         Ok(Reloading { path, config, filter, hangups })
     }
 
     /// What holds now.
-    pub fn config(&self) -> &Config {
+    pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
     /// Waits for SIGHUP.
-    pub async fn asked(&mut self) {
+    pub(crate) async fn asked(&mut self) {
         if self.hangups.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
@@ -46,7 +46,7 @@ impl Reloading {
 
     /// Reads the file again. `None` if it cannot be used, which changes nothing; else what holds from now on, which the log
     /// has taken up already. `ready`: systemd takes the relay for started.
-    pub async fn reload(&mut self, stats: &Stats, ready: bool) -> Option<Config> {
+    pub(crate) async fn reload(&mut self, stats: &Stats, ready: bool) -> Option<Config> {
         if ready {
             systemd::reloading();
         }

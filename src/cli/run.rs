@@ -45,7 +45,7 @@ Examples:
 
 Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable (only with --once), 78 invalid \
 configuration or schema.")]
-pub struct Run {
+pub(crate) struct Run {
     #[command(flatten)]
     config: ConfigFile,
     /// Publish all unsent events, then exit.
@@ -58,7 +58,7 @@ pub struct Run {
 
 impl Run {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let filter = log::init(&config.log)?;
         let signals = if self.while_stdin_is_open { Signals::or_end_of_stdin } else { Signals::new };

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// Which ones. Several filters: those that fit all of them.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
-pub struct Filters {
+pub(crate) struct Filters {
     /// Only events for this topic.
     #[arg(long)]
     topic: Option<String>,
@@ -35,7 +35,7 @@ pub struct Filters {
 
 impl Filters {
     /// As the statements take them.
-    pub fn selection(&self) -> Selection {
+    pub(crate) fn selection(&self) -> Selection {
         Selection {
             topic: self.topic.clone(),
             key: self.key.clone(),
@@ -51,7 +51,7 @@ impl Filters {
 /// What a command that changes something has beside the filters.
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
-pub struct Deed {
+pub(crate) struct Deed {
     /// Select all. Required if there is no filter.
     #[arg(long)]
     pub all: bool,
@@ -68,7 +68,7 @@ pub struct Deed {
 
 impl Deed {
     /// Nothing is changed without having been named.
-    pub fn check(&self, filtered: bool) -> Result<(), Failed> {
+    pub(crate) fn check(&self, filtered: bool) -> Result<(), Failed> {
         match (self.all, filtered) {
             (false, false) => Err(Failed::Usage(
                 "No selection. Pass a filter such as --id or --topic, or --all. To preview, add --dry-run."
@@ -80,7 +80,7 @@ impl Deed {
     }
 
     /// How many at most.
-    pub fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         self.limit.map_or(i64::MAX as u64, u64::from)
     }
 }
@@ -88,7 +88,7 @@ impl Deed {
 /// What a command that only shows has beside the filters.
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// Show at most this many.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,

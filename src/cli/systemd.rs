@@ -22,17 +22,17 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Another attempt to reach Postgres begins.
-pub fn waiting() {
+pub(crate) fn waiting() {
     notify(&[NotifyState::ExtendTimeoutUsec(microseconds(ATTEMPT_WITHIN))]);
 }
 
 /// The start is over.
-pub fn ready(stats: &Stats) {
+pub(crate) fn ready(stats: &Stats) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status(stats))]);
 }
 
 /// The configuration is read again; [`ready`] ends it.
-pub fn reloading() {
+pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => tracing::debug!("could not notify systemd of the reload: {error}"),
@@ -41,7 +41,7 @@ pub fn reloading() {
 
 /// Feeds the watchdog, if the unit has one. If it is shorter than what two steps may take with this configuration, systemd
 /// is told a longer one.
-pub async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible {
+pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return std::future::pending().await;
     };
@@ -62,7 +62,7 @@ pub async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible 
 }
 
 /// The end begins, and takes no longer than this for what is in flight.
-pub fn stopping(stats: &Stats, drain: Duration) {
+pub(crate) fn stopping(stats: &Stats, drain: Duration) {
     let within = microseconds(drain.saturating_add(END_WITHIN));
     notify(&[
         NotifyState::Stopping,
@@ -72,7 +72,7 @@ pub fn stopping(stats: &Stats, drain: Duration) {
 }
 
 /// Keeps the status true: a change is told within a second.
-pub async fn keep_status(stats: &Stats) -> Infallible {
+pub(crate) async fn keep_status(stats: &Stats) -> Infallible {
     let mut told = String::new();
     loop {
         let now = status(stats);

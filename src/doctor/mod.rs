@@ -3,7 +3,7 @@
 
 pub mod codes;
 
-pub use codes::Code;
+pub(crate) use codes::Code;
 
 /// How bad a finding is. The order is that of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ impl Severity {
 
 /// One thing that was found. Holds no payload and no secret.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// What kind of thing it is.
     pub code: &'static Code,
     /// The table, role, topic or host that it is about.
@@ -42,7 +42,7 @@ pub struct Finding {
 
 impl Code {
     /// A finding of this kind.
-    pub fn found(
+    pub(crate) fn found(
         &'static self,
         place: impl Into<String>,
         problem: impl Into<String>,
@@ -54,7 +54,7 @@ impl Code {
 
 /// A topic that events go to, as the outbox tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopicInUse {
+pub(crate) struct TopicInUse {
     /// Its name, one that Kafka allows.
     pub topic: String,
     /// Of the rows that were looked at, those that wait for it.

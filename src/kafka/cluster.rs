@@ -87,14 +87,14 @@ impl KafkaCluster {
     }
 
     /// Lets the producers tell of their own work every now and then.
-    pub fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
+    pub(crate) fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
         self.statistics = Some(Arc::new(Statistics::new(stats)));
         self
     }
 
     /// What is opened from now on has these settings, with the secrets as they are now. Those on which what is known of the
     /// cluster rests have to be the same: brokers, the plain properties, and where tokens come from.
-    pub fn reconfigure(&self, kafka: &config::Kafka, relay: &config::Relay) {
+    pub(crate) fn reconfigure(&self, kafka: &config::Kafka, relay: &config::Relay) {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
         self.batch_bytes.set(relay.batch_bytes.as_usize());
@@ -107,13 +107,13 @@ impl KafkaCluster {
     }
 
     /// The largest record that may be sent, in bytes.
-    pub fn record_bytes_max(&self) -> usize {
+    pub(crate) fn record_bytes_max(&self) -> usize {
         self.limits.record_bytes_max
     }
 
     /// Whether librdkafka makes a producer of the settings: some of what is wrong shows only in their combination.
     /// Connects to nothing.
-    pub fn check_settings(&self) -> Result<(), Failure> {
+    pub(crate) fn check_settings(&self) -> Result<(), Failure> {
         let (mut config, _) = self.producer_config()?;
         config.remove("bootstrap.servers");
         match BaseProducer::from_config_and_context(&config, self.context(Arc::default())) {

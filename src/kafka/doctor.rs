@@ -15,7 +15,7 @@ use crate::relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
 use std::net::IpAddr;
 
 /// Looks at the cluster, and at the topics that the outbox's events go to.
-pub async fn examine(
+pub(crate) async fn examine(
     settings: &config::Kafka,
     cluster: &KafkaCluster,
     topics: &[TopicInUse],

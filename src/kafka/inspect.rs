@@ -17,7 +17,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A topic, as the brokers describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub(crate) struct Described {
     /// How many replicas the partition has that has fewest.
     pub replicas: usize,
     /// How many replicas are in sync where fewest are; 0 where a partition has no leader.
@@ -28,7 +28,7 @@ pub struct Described {
 
 /// Those of a topic's settings that decide whether events get in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// `min.insync.replicas`
     pub min_insync: usize,
     /// `max.message.bytes`
@@ -37,7 +37,7 @@ pub struct Settings {
 
 /// Why a topic's settings are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unseen {
+pub(crate) enum Unseen {
     /// The brokers do not tell them to this user.
     Hidden,
     /// The client library cannot ask for them when it logs in with a token.
@@ -45,7 +45,7 @@ pub enum Unseen {
 }
 
 /// Asks about topics. Its threads end with it.
-pub struct Inspector {
+pub(crate) struct Inspector {
     /// Knows what topics there are, and logs in whatever it takes.
     producer: PolledProducer,
     /// Knows their settings. It cannot log in with a token: rdkafka takes none of its events but its own answers.
@@ -54,7 +54,7 @@ pub struct Inspector {
 
 impl Inspector {
     /// Clients of this cluster, which connect in the background.
-    pub async fn new(settings: &config::Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
+    pub(crate) async fn new(settings: &config::Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
         let (producer, ..) = cluster.connect().await?;
         let admin = match settings.oauth {
             Some(_) => None,
@@ -67,7 +67,7 @@ impl Inspector {
     }
 
     /// What the brokers say of this topic.
-    pub async fn describe(&self, topic: &str) -> Result<Described, Failure> {
+    pub(crate) async fn describe(&self, topic: &str) -> Result<Described, Failure> {
         let what = format!("looking topic {topic} up");
         let (producer, name) = (self.producer.share(), topic.to_owned());
         let fetched = tokio::task::spawn_blocking(move || {

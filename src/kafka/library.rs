@@ -4,12 +4,12 @@ use rdkafka::ClientConfig;
 use rdkafka::util::get_rdkafka_version;
 
 /// librdkafka's version, such as `2.12.1`.
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     get_rdkafka_version().1
 }
 
 /// What librdkafka was built with, by its own names, such as `ssl`, `sasl_scram` or `zstd`; none if it does not say.
-pub fn features() -> Vec<String> {
+pub(crate) fn features() -> Vec<String> {
     let asked = ClientConfig::new().create_native_config().and_then(|config| config.get("builtin.features"));
     asked.unwrap_or_default().split(',').map(str::to_owned).collect()
 }

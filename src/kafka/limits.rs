@@ -19,7 +19,7 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 const TOPICS_KEPT: usize = 4_096;
 
 /// What is known of the topics in use.
-pub struct Limits {
+pub(crate) struct Limits {
     /// librdkafka's `message.max.bytes`: no larger record is taken.
     pub record_bytes_max: usize,
     /// `None` if the brokers cannot be asked.

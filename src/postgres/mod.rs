@@ -5,8 +5,8 @@
 pub mod access;
 pub mod connection;
 pub mod cycle;
-pub mod diagnose;
-pub mod operate;
+pub(crate) mod diagnose;
+pub(crate) mod operate;
 pub mod payload;
 pub mod schema;
 pub mod table;

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 
 impl PayloadType {
     /// The one that a column of a result has.
-    pub fn of(column: &Type) -> Option<PayloadType> {
+    pub(crate) fn of(column: &Type) -> Option<PayloadType> {
         match *column {
             Type::JSON => Some(PayloadType::Json),
             Type::JSONB => Some(PayloadType::Jsonb),
@@ -17,7 +17,7 @@ impl PayloadType {
 
     /// The length of a payload in bytes, in SQL. For all but jsonb it is known without reading the value: the cast of
     /// json to text is binary-compatible and parses nothing.
-    pub fn length_sql(self, column: &str) -> String {
+    pub(crate) fn length_sql(self, column: &str) -> String {
         match self {
             PayloadType::Bytea => format!("octet_length({column})"),
             PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => {
@@ -27,7 +27,7 @@ impl PayloadType {
     }
 
     /// The payload as bytes, in SQL.
-    pub fn bytes_sql(self, column: &str) -> String {
+    pub(crate) fn bytes_sql(self, column: &str) -> String {
         match self {
             PayloadType::Bytea => column.to_owned(),
             PayloadType::Json | PayloadType::Jsonb | PayloadType::Text => {
@@ -37,7 +37,7 @@ impl PayloadType {
     }
 
     /// The payload out of its bytes again, in SQL: what [`PayloadType::bytes_sql`] has made of it.
-    pub fn from_bytes_sql(self, bytes: &str) -> String {
+    pub(crate) fn from_bytes_sql(self, bytes: &str) -> String {
         match self {
             PayloadType::Bytea => bytes.to_owned(),
             PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),

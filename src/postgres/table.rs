@@ -53,62 +53,47 @@ impl TableName {
     }
 
     /// The lane table, quoted.
-    pub fn lane(&self) -> String {
+    pub(crate) fn lane(&self) -> String {
         self.derived("_lane")
     }
 
     /// The dead-letter table, quoted.
-    pub fn dead_letter(&self) -> String {
+    pub(crate) fn dead_letter(&self) -> String {
         self.derived("_dead_letter")
     }
 
     /// The table of held topics, quoted.
-    pub fn hold(&self) -> String {
+    pub(crate) fn hold(&self) -> String {
         self.derived("_hold")
     }
 
     /// The table of blocked keys, quoted.
-    pub fn blocked_key(&self) -> String {
+    pub(crate) fn blocked_key(&self) -> String {
         self.derived("_blocked_key")
     }
 
     /// The table of what operators have paused, quoted.
-    pub fn pause(&self) -> String {
+    pub(crate) fn pause(&self) -> String {
         self.derived("_pause")
     }
 
-    /// The table of what operators did, quoted.
-    pub fn act(&self) -> String {
-        self.derived("_act")
-    }
-
     /// The table that counts changes of the holds, blocked keys and pauses, quoted.
-    pub fn hold_version(&self) -> String {
+    pub(crate) fn hold_version(&self) -> String {
         self.derived("_hold_version")
     }
 
-    /// The trigger function that counts them, quoted.
-    pub fn hold_changed(&self) -> String {
-        self.derived("_hold_changed")
-    }
-
     /// The function that inserts an event, quoted.
-    pub fn enqueue(&self) -> String {
+    pub(crate) fn enqueue(&self) -> String {
         self.derived("_enqueue")
     }
 
-    /// The table that records the migrations, quoted.
-    pub fn migration(&self) -> String {
-        self.derived("_migration")
-    }
-
     /// The pending index, quoted; without the schema, which `CREATE INDEX` does not accept.
-    pub fn pending_index(&self) -> String {
+    pub(crate) fn pending_index(&self) -> String {
         quote_identifier(&self.pending_index_name())
     }
 
     /// The pending index's name, unquoted.
-    pub fn pending_index_name(&self) -> String {
+    pub(crate) fn pending_index_name(&self) -> String {
         format!("{}{PENDING_INDEX_SUFFIX}", self.table())
     }
 
@@ -155,7 +140,7 @@ impl TableName {
 }
 
 /// `'text'`, for a server with `standard_conforming_strings` on or off.
-pub fn quote_literal(text: &str) -> String {
+pub(crate) fn quote_literal(text: &str) -> String {
     let doubled = text.replace('\'', "''");
     if doubled.contains('\\') {
         format!("E'{}'", doubled.replace('\\', "\\\\"))

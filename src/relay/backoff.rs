@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Exponential backoff with full jitter: the wait is drawn evenly between zero and a bound that doubles, so that
 /// relays that failed together do not come back together.
-pub struct Backoff {
+pub(crate) struct Backoff {
     first: Duration,
     most: Duration,
     attempts: u32,
@@ -13,24 +13,24 @@ pub struct Backoff {
 
 impl Backoff {
     /// Bounds from `first` up to `most`; `random` decides where below them.
-    pub fn new(first: Duration, most: Duration, random: fastrand::Rng) -> Backoff {
+    pub(crate) fn new(first: Duration, most: Duration, random: fastrand::Rng) -> Backoff {
         Backoff { first, most, attempts: 0, random }
     }
 
     /// The next wait.
-    pub fn next_wait(&mut self) -> Duration {
+    pub(crate) fn next_wait(&mut self) -> Duration {
         let bound = self.first.saturating_mul(1 << self.attempts.min(20)).min(self.most);
         self.attempts = self.attempts.saturating_add(1);
         bound.mul_f64(self.random.f64())
     }
 
     /// It worked: the next wait is short again.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.attempts = 0;
     }
 
     /// How many waits there were since it last worked.
-    pub fn attempts(&self) -> u32 {
+    pub(crate) fn attempts(&self) -> u32 {
         self.attempts
     }
 }

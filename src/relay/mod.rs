@@ -11,7 +11,7 @@
 //!
 //! Begin with [`cycle`], which is the product; [`cycle::worker`] repeats it, [`lanes::scout`] feeds it.
 
-pub mod backoff;
+pub(crate) mod backoff;
 pub mod cycle;
 pub mod event;
 pub mod failure;
@@ -92,7 +92,7 @@ impl<P> Relay<P> {
     }
 
     /// The relay ends: reports what it has only counted so far.
-    pub fn ends(&self) {
+    pub(crate) fn ends(&self) {
         self.health.rejections.report_all();
     }
 }

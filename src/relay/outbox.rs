@@ -144,7 +144,7 @@ pub struct Settlement<'a, E> {
 
 impl<E> Settlement<'_, E> {
     /// Nothing is to be recorded.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sent.is_empty() && self.rejected.is_empty() && self.blocked.is_empty() && self.held.is_empty()
     }
 }

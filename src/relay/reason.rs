@@ -25,7 +25,7 @@ impl Reason {
     }
 
     /// The rejection of a row, or the hold of a topic, for this reason.
-    pub fn rejection(&self, error: impl Into<String>) -> Rejection {
+    pub(crate) fn rejection(&self, error: impl Into<String>) -> Rejection {
         Rejection { reason: self.word, error: error.into() }
     }
 }
@@ -165,12 +165,12 @@ reasons! {
 }
 
 /// The reason of this word; `None` for a word of another version.
-pub fn reason(word: &str) -> Option<&'static Reason> {
+pub(crate) fn reason(word: &str) -> Option<&'static Reason> {
     REASONS.iter().copied().find(|reason| reason.word == word)
 }
 
 /// What a person can do about a failure for this reason.
-pub fn remedy(word: &str) -> &'static str {
+pub(crate) fn remedy(word: &str) -> &'static str {
     reason(word).map_or("check the brokers and their logs", |reason| reason.remedy)
 }
 

@@ -48,7 +48,7 @@ impl Settings {
 
     /// Each worker replaces its session before its next cycle, when nothing of it is in flight. The new one is made with
     /// current settings and secrets.
-    pub fn renew_sessions(&self) {
+    pub(crate) fn renew_sessions(&self) {
         self.renewals.set(self.renewals.get() + 1);
     }
 

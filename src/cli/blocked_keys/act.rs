@@ -29,7 +29,7 @@ struct Done {
 }
 
 /// What is done to blocked keys.
-pub struct Act {
+pub(crate) struct Act {
     /// As the history calls it.
     pub name: &'static str,
     /// What became of their events.
@@ -42,7 +42,7 @@ pub struct Act {
 
 /// Does it, or shows what would be done, and prints how many it was. `batch` is given the blocked keys, the id to begin
 /// behind, the last id and the number of rows.
-pub fn act(
+pub(crate) fn act(
     config: &Config,
     act: &Act,
     selection: &Selection,

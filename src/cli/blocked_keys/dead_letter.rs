@@ -27,7 +27,7 @@ Examples:
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct DeadLetter {
+pub(crate) struct DeadLetter {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct DeadLetter {
 
 impl DeadLetter {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         act(&config, &DEAD_LETTER, &selection, &self.deed, async |keys, after, up_to, rows| {

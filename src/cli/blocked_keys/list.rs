@@ -23,7 +23,7 @@ Examples:
   outbox-relay blocked-keys list --config config.toml --json | jq -r .topic | sort | uniq -c
 
 Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
-pub struct List {
+pub(crate) struct List {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -49,7 +49,7 @@ struct Line<'a> {
 
 impl List {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         let show = |key: &BlockedKey| {

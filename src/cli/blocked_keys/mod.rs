@@ -28,7 +28,7 @@ Examples:
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct BlockedKeys {
+pub(crate) struct BlockedKeys {
     #[command(subcommand)]
     command: Command,
 }
@@ -45,7 +45,7 @@ enum Command {
 
 impl BlockedKeys {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         match self.command {
             Command::List(list) => list.run(),
             Command::Retry(retry) => retry.run(),
@@ -55,7 +55,7 @@ impl BlockedKeys {
 }
 
 /// What a person can do about a key that is blocked for this reason.
-pub fn remedy(reason: &str) -> &'static str {
+pub(crate) fn remedy(reason: &str) -> &'static str {
     match reason {
         "record-too-large" => {
             "raise the topic's max.message.bytes (and message.max.bytes in [kafka.properties]), then run \

@@ -24,7 +24,7 @@ Examples:
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct Retry {
+pub(crate) struct Retry {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct Retry {
 
 impl Retry {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         act(&config, &RETRY, &selection, &self.deed, async |keys, after, up_to, rows| {

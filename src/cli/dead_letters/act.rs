@@ -25,7 +25,7 @@ struct Done {
 }
 
 /// What is done to dead letters.
-pub struct Act {
+pub(crate) struct Act {
     /// As the history calls it.
     pub name: &'static str,
     /// What becomes of them: "requeued".
@@ -36,7 +36,7 @@ pub struct Act {
 
 /// Does it, or shows what would be done, and prints how many it was. `batch` is given the dead letters, the id to begin
 /// behind, the last id and the number of rows.
-pub fn act(
+pub(crate) fn act(
     config: &Config,
     act: &Act,
     which: &Which,

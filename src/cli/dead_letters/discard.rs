@@ -22,7 +22,7 @@ Examples:
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct Discard {
+pub(crate) struct Discard {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct Discard {
 
 impl Discard {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let which = Which { selection: self.filters.selection(), requeued: self.requeued.then_some(true) };
         act(&config, &DISCARD, &which, &self.deed, async |letters, after, up_to, rows| {

@@ -29,7 +29,7 @@ Examples:
   outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .role | sort | uniq -c
 
 Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
-pub struct History {
+pub(crate) struct History {
     #[command(flatten)]
     config: ConfigFile,
     /// Only actions on this event.
@@ -59,7 +59,7 @@ struct Line<'a> {
 
 impl History {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let show =
             |act: &Act| Ok((act.id, if self.shown.json { output::json(&line(act))? } else { describe(act) }));

@@ -24,7 +24,7 @@ Examples:
   outbox-relay dead-letters list --config config.toml --json --limit 1000 | jq -r .reason | sort | uniq -c
 
 Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
-pub struct List {
+pub(crate) struct List {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct List {
 
 /// A line of `--json`.
 #[derive(Debug, Serialize)]
-pub struct Line {
+pub(crate) struct Line {
     id: i64,
     outbox_id: i64,
     event_id: String,
@@ -58,7 +58,7 @@ pub struct Line {
 
 impl Line {
     /// Of this dead letter.
-    pub fn new(letter: &DeadLetter) -> Line {
+    pub(crate) fn new(letter: &DeadLetter) -> Line {
         Line {
             id: letter.id,
             outbox_id: letter.outbox_id,
@@ -78,7 +78,7 @@ impl Line {
 
 impl List {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let requeued = match (self.requeued, self.not_requeued) {
             (true, _) => Some(true),

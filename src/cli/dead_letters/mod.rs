@@ -28,7 +28,7 @@ Examples:
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct DeadLetters {
+pub(crate) struct DeadLetters {
     #[command(subcommand)]
     command: Command,
 }
@@ -49,7 +49,7 @@ enum Command {
 
 impl DeadLetters {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         match self.command {
             Command::List(list) => list.run(),
             Command::Show(show) => show.run(),

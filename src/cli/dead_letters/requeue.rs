@@ -32,7 +32,7 @@ Examples:
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
-pub struct Requeue {
+pub(crate) struct Requeue {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub struct Requeue {
 
 impl Requeue {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let requeued = if self.again { None } else { Some(false) };
         let which = Which { selection: self.filters.selection(), requeued };

@@ -26,7 +26,7 @@ Examples:
 
 Exit codes: 0 success, 1 no such dead letter, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
 grants or schema.")]
-pub struct Show {
+pub(crate) struct Show {
     #[command(flatten)]
     config: ConfigFile,
     /// ID of the dead letter (first column of `list`).
@@ -74,7 +74,7 @@ fn headers(json: &str) -> Value {
 
 impl Show {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let whole = block_on(async {
             open(&config, LETTER_RIGHTS).await?.whole(self.id).await.map_err(one_shot::fault)

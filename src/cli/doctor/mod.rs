@@ -26,7 +26,7 @@ Examples:
   outbox-relay doctor --config config.toml --json | jq -r '.findings[] | select(.severity == \"error\") | .remedy'
 
 Exit codes: 0 no errors found, 1 errors found, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration.")]
-pub struct Doctor {
+pub(crate) struct Doctor {
     #[command(flatten)]
     config: ConfigFile,
     /// Print a JSON object. Later versions may add fields, but never rename or remove them.
@@ -36,7 +36,7 @@ pub struct Doctor {
 
 impl Doctor {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let unusable = |failure: Failure| {
             Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))

@@ -3,8 +3,8 @@
 mod pause;
 mod resume;
 
-pub use pause::Pause;
-pub use resume::Resume;
+pub(crate) use pause::Pause;
+pub(crate) use resume::Resume;
 
 use super::exit::Failed;
 use super::one_shot;
@@ -57,7 +57,7 @@ impl Selector {
 }
 
 /// A scope in a few words.
-pub fn name(scope: &Scope) -> String {
+pub(crate) fn name(scope: &Scope) -> String {
     match scope {
         Scope::Everything => "everything".to_owned(),
         Scope::Topic(topic) => format!("topic {}", in_line(topic, 249)),

@@ -25,7 +25,7 @@ Examples:
 
 Exit codes: 0 paused, now or before, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
 grants or schema.")]
-pub struct Pause {
+pub(crate) struct Pause {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub struct Pause {
 
 impl Pause {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;
         let begun = block_on(async {

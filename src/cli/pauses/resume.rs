@@ -24,7 +24,7 @@ Examples:
 
 Exit codes: 0 resumed, or not paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
 grants or schema.")]
-pub struct Resume {
+pub(crate) struct Resume {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub struct Resume {
 
 impl Resume {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;
         let (done, left) = block_on(async {

@@ -36,7 +36,7 @@ Examples:
 
 Exit codes: 0 success, whatever the verdict, 2 usage error, 69 PostgreSQL unreachable (--watch keeps trying instead), \
 78 invalid configuration or schema.")]
-pub struct Status {
+pub(crate) struct Status {
     #[command(flatten)]
     config: ConfigFile,
     /// Print a JSON object; with --watch, one per line. Later versions may add fields, but never rename or remove them.
@@ -59,7 +59,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 impl Status {
     /// Runs it.
-    pub fn run(self) -> Result<(), Failed> {
+    pub(crate) fn run(self) -> Result<(), Failed> {
         let path = self.config.path();
         let config = self.config.load_for_database()?;
         block_on(async {

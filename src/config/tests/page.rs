@@ -32,7 +32,7 @@ processes.
 ";
 
 /// The page.
-pub fn manual() -> String {
+pub(super) fn manual() -> String {
     let mut page = HEAD.to_owned();
     for (section, help) in SECTIONS {
         page +=

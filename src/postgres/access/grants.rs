@@ -238,7 +238,7 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
 }
 
 /// The GRANT statements, one a line, for a role that only looks.
-pub fn monitor_grants(table: &TableName, role: &str) -> String {
+pub(crate) fn monitor_grants(table: &TableName, role: &str) -> String {
     grants(table, role, &[CHECK_RIGHTS, STATUS_RIGHTS])
 }
 

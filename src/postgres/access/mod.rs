@@ -1,5 +1,5 @@
 //! Rights: those that the relay and each command need, and the roles that have them.
 
 pub mod grants;
-pub mod module_grants;
+pub(crate) mod module_grants;
 pub mod roles;

@@ -85,7 +85,7 @@ impl Database {
     }
 
     /// Connects with these settings from now on; they have to lead to the same database. What is connected stays.
-    pub fn reconfigure(&self, settings: &config::Postgres) {
+    pub(crate) fn reconfigure(&self, settings: &config::Postgres) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
     }
 
@@ -118,7 +118,7 @@ impl Database {
 }
 
 /// A connection is made, or not, within this time.
-pub fn connect_within(settings: &config::Postgres) -> Duration {
+pub(crate) fn connect_within(settings: &config::Postgres) -> Duration {
     CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
 /// A statement of the relay takes no longer than this, by the server's clock.
-pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest wait for an answer: longer than the server's own limit, so that it is the server that says why.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Waits for an answer of the server, and not for ever.
-pub async fn answer<T>(
+pub(crate) async fn answer<T>(
     doing: &'static str,
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Fault> {
@@ -25,7 +25,7 @@ pub async fn answer<T>(
 }
 
 /// No connection, or none any more.
-pub fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
+pub(crate) fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
     Fault { kind: FaultKind::Unavailable, doing, message: message.into() }
 }
 

@@ -3,9 +3,9 @@
 pub mod connect;
 pub mod fault;
 pub(crate) mod handshake;
-pub mod pooler;
-pub mod server_error;
+pub(crate) mod pooler;
+pub(crate) mod server_error;
 pub mod session;
 pub mod sqlstates;
-pub mod tls;
+pub(crate) mod tls;
 pub(crate) mod transaction;

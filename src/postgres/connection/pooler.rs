@@ -15,7 +15,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 /// Begins a transaction on two connections at once, ends both, and looks whether the first one finds its server process
 /// again: a pooler in transaction mode gives it the one that became free last, or first, so both orders are tried. Needs
 /// two connections. A pooler in session mode is none to the relay, and is not found.
-pub async fn stands_between(database: &Database) -> Result<bool, Fault> {
+pub(crate) async fn stands_between(database: &Database) -> Result<bool, Fault> {
     let (one, other) = (database.get().await?, database.get().await?);
     let found = match timeout(BEGINS_WITHIN, moves(&one, &other)).await {
         Ok(Ok(moves)) => Ok(moves),
@@ -53,7 +53,7 @@ async fn begin(client: &Client) -> Result<i32, tokio_postgres::Error> {
 
 /// Whether a statement that was prepared in one transaction is known in the next one, which has another connection of
 /// the server: PgBouncer before 1.21 forgets it. Asked only where a pooler was found.
-pub async fn keeps_prepared_statements(database: &Database) -> Result<bool, Fault> {
+pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<bool, Fault> {
     let (one, other) = (database.get().await?, database.get().await?);
     let kept = answer(DOING, async { Ok(prepared_survives(&one, &other).await) }).await?;
     drop((Object::take(one), Object::take(other)));

@@ -16,13 +16,8 @@ pub struct ServerError {
 
 impl ServerError {
     /// The SQLSTATE; `None` if the server did not answer.
-    pub fn code(&self) -> Option<&SqlState> {
+    pub(crate) fn code(&self) -> Option<&SqlState> {
         self.code.as_ref()
-    }
-
-    /// Whether the server answered with exactly this SQLSTATE.
-    pub fn is(&self, code: &SqlState) -> bool {
-        self.code.as_ref() == Some(code)
     }
 }
 

@@ -50,7 +50,7 @@ const OPERATOR_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the acts of an operator run under. Their COMMIT is as durable as the role's others: what a person was told is
 /// done must not be lost.
-pub fn operator_settings() -> String {
+pub(crate) fn operator_settings() -> String {
     format!(
         "SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}; SET LOCAL row_security = off; \
          SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off",
@@ -62,7 +62,7 @@ pub fn operator_settings() -> String {
 /// What a claim runs under beside that: the server ends it when the relay is frozen, gone or cut off. The idle timeout
 /// counts while the server waits for the relay, `tcp_user_timeout` while it is sending rows to it (PostgreSQL manual,
 /// "Client Connection Defaults" and "Connections and Authentication").
-pub fn claim_settings(takeover_timeout: Duration, server_version_num: i32) -> String {
+pub(crate) fn claim_settings(takeover_timeout: Duration, server_version_num: i32) -> String {
     // A role's default would end slow claims; they are bounded by publish_timeout.
     let unbounded = if server_version_num >= 170_000 { "SET LOCAL transaction_timeout = 0; " } else { "" };
     format!(

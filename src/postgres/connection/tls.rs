@@ -17,7 +17,7 @@ use crate::config::{Secret, Tls, TlsMode, TlsVersion};
 
 /// Why there is no connector. Nothing of a file's content is shown.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub(crate) enum TlsError {
     /// The file cannot be read.
     #[error("the {what} {} cannot be read: {source}", path.display())]
     Unreadable {
@@ -49,7 +49,7 @@ pub enum TlsError {
 /// The connector for `tls`. The files are read at each call, so a connection made after a rotation uses the new ones.
 ///
 /// Whether TLS is used at all is `ssl_mode` of the `tokio_postgres::Config`; this decides what a server must prove.
-pub fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
+pub(crate) fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(version(tls.version_min)))?;
     builder.set_max_proto_version(tls.version_max.map(version))?;

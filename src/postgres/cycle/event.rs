@@ -9,13 +9,13 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
 /// The columns of the claim's read, in order. `ctid` is last and only there when rows are deleted.
-pub mod column {
+pub(crate) mod column {
     /// The set of holds.
-    pub const HOLD_VERSION: usize = 0;
+    pub(crate) const HOLD_VERSION: usize = 0;
     /// What the marks are valid for.
-    pub const BASIS: usize = 1;
+    pub(crate) const BASIS: usize = 1;
     /// NULL if there was no row at all.
-    pub const ID: usize = 2;
+    pub(crate) const ID: usize = 2;
     pub(crate) const LANE: usize = 3;
     pub(crate) const EVENT_ID: usize = 4;
     pub(crate) const AGGREGATE_TYPE: usize = 5;
@@ -52,12 +52,12 @@ impl OutboxRow {
     }
 
     /// The type of the payload column when the row was read; `None` if it is none that the relay can read.
-    pub fn payload_type(&self) -> Option<PayloadType> {
+    pub(crate) fn payload_type(&self) -> Option<PayloadType> {
         self.payload_type
     }
 
     /// Where the row lies, to delete it without an index.
-    pub fn ctid(&self) -> Option<Ctid> {
+    pub(crate) fn ctid(&self) -> Option<Ctid> {
         self.row.try_get(column::CTID).ok()
     }
 
@@ -137,7 +137,7 @@ impl<'a> FromSql<'a> for Bytes<'a> {
 
 /// Where a row lies: its block, and its place in the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ctid([u8; 6]);
+pub(crate) struct Ctid([u8; 6]);
 
 impl<'a> FromSql<'a> for Ctid {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {

@@ -8,7 +8,7 @@ pub mod lookout;
 pub(crate) mod open;
 pub(crate) mod reading;
 pub mod reap;
-pub mod reap_modules;
+pub(crate) mod reap_modules;
 pub(crate) mod reap_round;
 pub(crate) mod settle;
 pub mod statements;

@@ -37,7 +37,7 @@ struct Pass {
 
 /// What one batch found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// Whether it was this reaper's turn; if not, another relay is reaping, and nothing was looked at.
     pub ours: bool,
     /// Rows deleted, or counted.
@@ -66,14 +66,14 @@ impl PostgresReaper {
     }
 
     /// Counts the old rows of the next range of a pass over the table, and deletes none.
-    pub async fn count_slice(&mut self) -> Result<Slice, Fault> {
+    pub(crate) async fn count_slice(&mut self) -> Result<Slice, Fault> {
         let range = range_pages(self.batch_rows);
         let looked = self.run("counting old rows", COUNT, &self.transaction, self.pass.at, range).await?;
         Ok(self.passed(range, looked))
     }
 
     /// Deletes the old rows of the next range of a pass over the table.
-    pub async fn reap_slice(&mut self) -> Result<Slice, Fault> {
+    pub(crate) async fn reap_slice(&mut self) -> Result<Slice, Fault> {
         let range = range_pages(self.batch_rows);
         let looked = self.reap_range(self.pass.at, range).await?;
         Ok(self.passed(range, looked))

@@ -47,7 +47,7 @@ struct Work {
 }
 
 /// The way to the modules' tables.
-pub struct ModulesReaper {
+pub(crate) struct ModulesReaper {
     transaction: ShortTransaction,
     table: TableName,
     all: [Work; 3],
@@ -62,7 +62,7 @@ pub struct ModulesReaper {
 
 /// What one batch did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// Rows deleted.
     pub rows: u64,
     /// Another batch belongs to this round.
@@ -71,7 +71,7 @@ pub struct Batch {
 
 /// Requests that were begun long ago and never finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfinished {
+pub(crate) struct Unfinished {
     /// How many; 1000 are counted at most.
     pub requests: i64,
     /// When the oldest was begun.
@@ -80,7 +80,7 @@ pub struct Unfinished {
 
 impl ModulesReaper {
     /// Of the modules in the schema of this outbox.
-    pub fn new(
+    pub(crate) fn new(
         database: Database,
         table: TableName,
         settings: &config::Reaper,
@@ -122,7 +122,7 @@ impl ModulesReaper {
 
     /// Deletes one batch of one module. A round begins with a look which of them are there. A module that fails is left
     /// out of the round.
-    pub async fn reap_once(&mut self) -> Result<Batch, Fault> {
+    pub(crate) async fn reap_once(&mut self) -> Result<Batch, Fault> {
         if self.left.is_empty() {
             self.tried = "";
             self.left = self.find().await?;
@@ -146,7 +146,7 @@ impl ModulesReaper {
 
     /// A whole round for a person: the name of each module's table that is there, and how many rows were deleted. A module
     /// that a relay is reaping just then is left to it.
-    pub async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, Fault> {
+    pub(crate) async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, Fault> {
         let mut reaped: Vec<(&str, u64)> = Vec::new();
         loop {
             let Batch { rows, more } = self.reap_once().await?;
@@ -162,7 +162,7 @@ impl ModulesReaper {
     }
 
     /// What [`ModulesReaper::reap_all`] would delete.
-    pub async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, Fault> {
+    pub(crate) async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, Fault> {
         let mut counted = Vec::new();
         for work in self.find().await? {
             let seconds = work.retention.as_secs_f64();
@@ -177,7 +177,7 @@ impl ModulesReaper {
 
     /// Requests older than the retention that nobody has finished. They are never deleted: what became of them is for
     /// the application to say.
-    pub async fn unfinished(&self) -> Result<Unfinished, Fault> {
+    pub(crate) async fn unfinished(&self) -> Result<Unfinished, Fault> {
         let seconds = self.all[1].retention.as_secs_f64();
         let sql = self.table.render(UNFINISHED);
         let rows =
@@ -221,7 +221,7 @@ impl ModulesReaper {
 
 /// The outbox's reaper, and behind it the modules'. One after the other: they share a connection, and a module that
 /// cannot be reaped keeps nobody from reaping the outbox.
-pub struct Reapers {
+pub(crate) struct Reapers {
     outbox: PostgresReaper,
     modules: ModulesReaper,
     /// The outbox is done for this round.
@@ -231,7 +231,7 @@ pub struct Reapers {
 
 impl Reapers {
     /// These two.
-    pub fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
+    pub(crate) fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
         Reapers { outbox, modules, at_modules: false, outage: Outage::new("module reaper") }
     }
 }

@@ -15,8 +15,8 @@ use crate::postgres::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 
 pub(crate) use conditions::Waits;
-pub use print::print;
-pub use query::Query;
+pub(crate) use print::print;
+pub(crate) use query::Query;
 
 use claim::Reads;
 use conditions::Target;
@@ -89,12 +89,12 @@ impl Statements {
     }
 
     /// The table that they are about.
-    pub fn table(&self) -> &TableName {
+    pub(crate) fn table(&self) -> &TableName {
         &self.table
     }
 
     /// The same statements for a payload column of this type.
-    pub fn with_payload(&self, payload: PayloadType) -> Statements {
+    pub(crate) fn with_payload(&self, payload: PayloadType) -> Statements {
         Statements::new(&self.table, payload, self.on_sent, &self.template, self.record_bytes_max)
     }
 
@@ -114,7 +114,7 @@ impl Statements {
     }
 
     /// Every statement of a running relay, in the order of a row's way, then those of the prober and the reaper.
-    pub fn all(&self) -> Vec<Query> {
+    pub(crate) fn all(&self) -> Vec<Query> {
         let Statements { look, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;

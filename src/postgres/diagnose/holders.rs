@@ -33,7 +33,7 @@ LIMIT $1::bigint";
 
 /// What keeps vacuum from removing dead rows.
 #[derive(Clone, Debug)]
-pub struct HoldsVacuum {
+pub(crate) struct HoldsVacuum {
     /// `transaction`, `prepared transaction` or `replication slot`.
     pub what: String,
     /// Which: of a transaction its process, application and state in one text.

@@ -1,5 +1,5 @@
 //! What the database reports to `status` and `doctor`.
 
-pub mod doctor;
-pub mod holders;
-pub mod status;
+pub(crate) mod doctor;
+pub(crate) mod holders;
+pub(crate) mod status;

@@ -21,7 +21,7 @@ LIMIT $3::bigint";
 
 /// What one batch of an operator's act did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acted {
+pub(crate) struct Acted {
     /// To how many it was done.
     pub done: u64,
     /// How many blocks were only lifted, since their event is gone.
@@ -32,7 +32,7 @@ pub struct Acted {
 
 /// One act, on one event or one pause.
 #[derive(Clone, Debug)]
-pub struct Act {
+pub(crate) struct Act {
     /// Its number.
     pub id: i64,
     /// When.
@@ -62,19 +62,24 @@ pub struct Act {
 }
 
 /// The acts on one outbox.
-pub struct PostgresActs {
+pub(crate) struct PostgresActs {
     transaction: ShortTransaction,
     table: TableName,
 }
 
 impl PostgresActs {
     /// Of this outbox. Connects when it is first needed.
-    pub fn new(database: Database, table: TableName) -> PostgresActs {
+    pub(crate) fn new(database: Database, table: TableName) -> PostgresActs {
         PostgresActs { transaction: ShortTransaction::reading(database), table }
     }
 
     /// The newest acts with an id below `before`, at most `rows`; on this event, if one is given.
-    pub async fn history(&self, event: Option<Uuid>, before: i64, rows: i64) -> Result<Vec<Act>, Fault> {
+    pub(crate) async fn history(
+        &self,
+        event: Option<Uuid>,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<Act>, Fault> {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&before, Type::INT8), (&event, Type::UUID), (&rows, Type::INT8)];
         let sql = self.table.render(HISTORY);

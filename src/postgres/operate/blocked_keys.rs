@@ -91,7 +91,7 @@ SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM lifted) - (SELECT coun
 
 /// A key whose events wait.
 #[derive(Clone, Debug)]
-pub struct BlockedKey {
+pub(crate) struct BlockedKey {
     /// The id of the row that Kafka refused, by which the commands know the block.
     pub outbox_id: i64,
     /// The event that was refused.
@@ -114,7 +114,7 @@ pub struct BlockedKey {
 }
 
 /// The blocked keys of one outbox.
-pub struct PostgresBlockedKeys {
+pub(crate) struct PostgresBlockedKeys {
     reading: ShortTransaction,
     operating: ShortTransaction,
     table: TableName,
@@ -123,13 +123,13 @@ pub struct PostgresBlockedKeys {
 
 impl PostgresBlockedKeys {
     /// Of this outbox, whose payload column has this type. Connects when it is first needed.
-    pub fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresBlockedKeys {
+    pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresBlockedKeys {
         let reading = ShortTransaction::reading(database.clone());
         PostgresBlockedKeys { reading, operating: ShortTransaction::operating(database), table, payload }
     }
 
     /// The newest blocks with an id below `before`, at most `rows`.
-    pub async fn newest(
+    pub(crate) async fn newest(
         &self,
         selection: &Selection,
         before: i64,
@@ -140,7 +140,7 @@ impl PostgresBlockedKeys {
     }
 
     /// The oldest with an id not above `up_to`, at most `rows`.
-    pub async fn oldest(
+    pub(crate) async fn oldest(
         &self,
         selection: &Selection,
         up_to: i64,
@@ -164,13 +164,18 @@ impl PostgresBlockedKeys {
     }
 
     /// The highest id that there is; 0 if there is none.
-    pub async fn highest_id(&self) -> Result<i64, Fault> {
+    pub(crate) async fn highest_id(&self) -> Result<i64, Fault> {
         let rows = self.reading.query("reading the blocked keys", &self.render(NEWEST), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
     /// How many there are up to this id, those apart whose event is gone; counts no further than `most`.
-    pub async fn count(&self, selection: &Selection, up_to: i64, most: i64) -> Result<Option<Acted>, Fault> {
+    pub(crate) async fn count(
+        &self,
+        selection: &Selection,
+        up_to: i64,
+        most: i64,
+    ) -> Result<Option<Acted>, Fault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         Ok(acted(&self.reading.query("counting the blocked keys", &self.render(COUNT), &params).await?))
@@ -178,7 +183,7 @@ impl PostgresBlockedKeys {
 
     /// Lifts a batch of blocks, so that the relay tries their events again: the oldest with an id above `after` and not
     /// above `up_to`. One transaction; `None` if nothing was left. Dropped, it may or may not have happened.
-    pub async fn retry(
+    pub(crate) async fn retry(
         &self,
         selection: &Selection,
         after: i64,
@@ -190,7 +195,7 @@ impl PostgresBlockedKeys {
 
     /// Moves the refused events of a batch of blocks to the dead letters, and lifts the blocks, chosen like those of
     /// [`PostgresBlockedKeys::retry`].
-    pub async fn dead_letter(
+    pub(crate) async fn dead_letter(
         &self,
         selection: &Selection,
         after: i64,

@@ -77,7 +77,7 @@ SELECT (SELECT count(*) FROM discarded), 0::bigint, (SELECT max(id) FROM picked)
 
 /// A dead letter, without its payload and headers.
 #[derive(Clone, Debug)]
-pub struct DeadLetter {
+pub(crate) struct DeadLetter {
     /// Its number, by which the commands know it.
     pub id: i64,
     /// The id of the row that Kafka refused.
@@ -106,7 +106,7 @@ pub struct DeadLetter {
 
 /// A dead letter with everything.
 #[derive(Clone, Debug)]
-pub struct WholeDeadLetter {
+pub(crate) struct WholeDeadLetter {
     /// All but these.
     pub letter: DeadLetter,
     /// The value that the record would have had.
@@ -119,7 +119,7 @@ pub struct WholeDeadLetter {
 
 /// Which dead letters: the selection, and whether they were requeued before.
 #[derive(Clone, Debug, Default)]
-pub struct Which {
+pub(crate) struct Which {
     /// By topic, key, reason, age, ids.
     pub selection: Selection,
     /// Only those that were, or were not, requeued.
@@ -136,7 +136,7 @@ impl Which {
 }
 
 /// The dead letters of one outbox.
-pub struct PostgresDeadLetters {
+pub(crate) struct PostgresDeadLetters {
     reading: ShortTransaction,
     operating: ShortTransaction,
     table: TableName,
@@ -145,18 +145,28 @@ pub struct PostgresDeadLetters {
 
 impl PostgresDeadLetters {
     /// Of this outbox, whose payload column has this type. Connects when it is first needed.
-    pub fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresDeadLetters {
+    pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresDeadLetters {
         let reading = ShortTransaction::reading(database.clone());
         PostgresDeadLetters { reading, operating: ShortTransaction::operating(database), table, payload }
     }
 
     /// The newest with an id below `before`, at most `rows`.
-    pub async fn newest(&self, which: &Which, before: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub(crate) async fn newest(
+        &self,
+        which: &Which,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, Fault> {
         self.list(which, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
     }
 
     /// The oldest with an id not above `up_to`, at most `rows`.
-    pub async fn oldest(&self, which: &Which, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub(crate) async fn oldest(
+        &self,
+        which: &Which,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, Fault> {
         self.list(which, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
     }
 
@@ -168,7 +178,7 @@ impl PostgresDeadLetters {
     }
 
     /// One, whole.
-    pub async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, Fault> {
+    pub(crate) async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, Fault> {
         let sql = self.render(WHOLE);
         let rows = self.reading.query("reading a dead letter", &sql, &[(&id, Type::INT8)]).await?;
         Ok(rows.first().map(|row| WholeDeadLetter {
@@ -180,13 +190,13 @@ impl PostgresDeadLetters {
     }
 
     /// The highest id that there is; 0 if there is none.
-    pub async fn highest_id(&self) -> Result<i64, Fault> {
+    pub(crate) async fn highest_id(&self) -> Result<i64, Fault> {
         let rows = self.reading.query("reading the dead letters", &self.render(NEWEST), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
     /// How many there are up to this id; counts no further than `most`.
-    pub async fn count(&self, which: &Which, up_to: i64, most: i64) -> Result<u64, Fault> {
+    pub(crate) async fn count(&self, which: &Which, up_to: i64, most: i64) -> Result<u64, Fault> {
         let mut params = which.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         let rows = self.reading.query("counting the dead letters", &self.render(COUNT), &params).await?;
@@ -195,7 +205,7 @@ impl PostgresDeadLetters {
 
     /// Puts a batch of them back into the outbox, each as a new row: the oldest with an id above `after` and not above
     /// `up_to`. One transaction; `None` if nothing was left. Dropped, it may or may not have happened.
-    pub async fn requeue(
+    pub(crate) async fn requeue(
         &self,
         which: &Which,
         after: i64,
@@ -206,7 +216,7 @@ impl PostgresDeadLetters {
     }
 
     /// Deletes a batch of them, chosen like those of [`PostgresDeadLetters::requeue`].
-    pub async fn discard(
+    pub(crate) async fn discard(
         &self,
         which: &Which,
         after: i64,

@@ -1,7 +1,7 @@
 //! What operators do with events and topics, and the record of it.
 
-pub mod acts;
-pub mod blocked_keys;
-pub mod dead_letters;
-pub mod pauses;
-pub mod selection;
+pub(crate) mod acts;
+pub(crate) mod blocked_keys;
+pub(crate) mod dead_letters;
+pub(crate) mod pauses;
+pub(crate) mod selection;

@@ -43,7 +43,7 @@ LIMIT $1::bigint";
 
 /// Whose events an operator means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// All.
     Everything,
     /// Those of this topic.
@@ -59,7 +59,7 @@ pub enum Scope {
 
 /// One pause.
 #[derive(Clone, Debug)]
-pub struct PausedScope {
+pub(crate) struct PausedScope {
     /// Its number.
     pub id: i64,
     /// Whose events wait.
@@ -73,7 +73,7 @@ pub struct PausedScope {
 }
 
 /// The pauses of one outbox.
-pub struct PostgresPauses {
+pub(crate) struct PostgresPauses {
     reading: ShortTransaction,
     operating: ShortTransaction,
     table: TableName,
@@ -81,13 +81,13 @@ pub struct PostgresPauses {
 
 impl PostgresPauses {
     /// Of this outbox. Connects when it is first needed.
-    pub fn new(database: Database, table: TableName) -> PostgresPauses {
+    pub(crate) fn new(database: Database, table: TableName) -> PostgresPauses {
         let reading = ShortTransaction::reading(database.clone());
         PostgresPauses { reading, operating: ShortTransaction::operating(database), table }
     }
 
     /// Pauses it. Returns false if it was paused already. Dropped, it may or may not have happened.
-    pub async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, Fault> {
+    pub(crate) async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, Fault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
         let params: [(&(dyn ToSql + Sync), Type); 4] = [
             (&topic, Type::TEXT),
@@ -99,12 +99,12 @@ impl PostgresPauses {
     }
 
     /// Ends the pause of exactly this. Returns false if there was none. Dropped, it may or may not have happened.
-    pub async fn resume(&self, scope: &Scope) -> Result<bool, Fault> {
+    pub(crate) async fn resume(&self, scope: &Scope) -> Result<bool, Fault> {
         Ok(self.end(scope.columns(), false).await? > 0)
     }
 
     /// Ends every pause, and returns how many there were. Dropped, it may or may not have happened.
-    pub async fn resume_all(&self) -> Result<u64, Fault> {
+    pub(crate) async fn resume_all(&self) -> Result<u64, Fault> {
         self.end(Scope::Everything.columns(), true).await
     }
 
@@ -120,7 +120,7 @@ impl PostgresPauses {
     }
 
     /// The oldest pauses, at most `rows`.
-    pub async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, Fault> {
+    pub(crate) async fn list(&self, rows: i64) -> Result<Vec<PausedScope>, Fault> {
         let params: [(&(dyn ToSql + Sync), Type); 1] = [(&rows, Type::INT8)];
         let rows = self.reading.query("reading the pauses", &self.table.render(LIST), &params).await?;
         Ok(rows.iter().map(paused).collect())

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 /// Everything that is given must fit. Nothing given: all.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// The topic that the event was meant for.
     pub topic: Option<String>,
     /// The Kafka key, `aggregate_id`.
@@ -24,19 +24,19 @@ pub struct Selection {
 }
 
 /// A time in seconds, as the statements take it.
-pub type Seconds = f64;
+pub(crate) type Seconds = f64;
 
 /// How many parameters the conditions take; the statement's own come after them.
 pub(crate) const SELECTION_PARAMS: usize = 7;
 
 impl Selection {
     /// In seconds.
-    pub fn seconds(duration: Duration) -> Seconds {
+    pub(crate) fn seconds(duration: Duration) -> Seconds {
         duration.as_secs_f64()
     }
 
     /// Nothing is given.
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         *self == Selection::default()
     }
 

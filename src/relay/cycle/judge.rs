@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 /// Judges the suspects of a batch, one partition after the other. Returns what stopped it before its end, if anything
 /// did: then none of the remaining suspects is judged.
-pub async fn judge<E: Event, P: Publisher>(
+pub(crate) async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,

@@ -14,9 +14,9 @@
 //! leaves a gap, and only real acknowledgements are settled.
 
 mod claim;
-pub mod judge;
-pub mod large_rows;
-pub mod narrow;
+pub(crate) mod judge;
+pub(crate) mod large_rows;
+pub(crate) mod narrow;
 mod publish;
 pub mod session;
 mod settle;
@@ -36,7 +36,7 @@ use tokio::time::timeout_at;
 
 /// What one cycle did.
 #[derive(Debug, Default)]
-pub struct Cycle {
+pub(crate) struct Cycle {
     /// The lanes that were ours, and how far each of them was read.
     pub reach: Vec<Reach>,
     /// Rows that were read.
@@ -59,7 +59,7 @@ pub struct Cycle {
 ///
 /// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set. After a failure the session
 /// can do nothing more, whatever is returned.
-pub async fn run<O: Outbox, P: Publisher>(
+pub(crate) async fn run<O: Outbox, P: Publisher>(
     relay: &Relay<P>,
     outbox: &mut O,
     session: &mut Session<P::Producer>,

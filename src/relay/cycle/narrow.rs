@@ -54,7 +54,7 @@ enum Step {
 }
 
 /// Which lanes have rows that cannot be read, and how many lanes a claim covers.
-pub struct Narrowing {
+pub(crate) struct Narrowing {
     steps: RefCell<[Step; LANES]>,
     /// How many lanes are not sound.
     narrowed: Cell<usize>,
@@ -64,14 +64,14 @@ pub struct Narrowing {
 
 /// How far lanes were narrowed down before a cycle.
 #[derive(PartialEq, Eq)]
-pub struct Before {
+pub(crate) struct Before {
     steps: Vec<Step>,
     width: usize,
 }
 
 impl Narrowing {
     /// Everything can be read.
-    pub fn new() -> Narrowing {
+    pub(crate) fn new() -> Narrowing {
         Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
             narrowed: Cell::new(0),
@@ -82,7 +82,7 @@ impl Narrowing {
 
     /// Which of these lanes a claim covers: a lane that is not sound alone, the others up to the width. The rest goes back to
     /// the board.
-    pub fn first_of(&self, board: &Board, mut lanes: Vec<Lane>) -> Vec<Lane> {
+    pub(crate) fn first_of(&self, board: &Board, mut lanes: Vec<Lane>) -> Vec<Lane> {
         let sound = lanes.iter().take_while(|lane| self.is_sound(**lane)).count();
         let rest = lanes.split_off(sound.max(1).min(self.width.get()).min(lanes.len()));
         give_back_in_front(board, &rest);
@@ -90,12 +90,12 @@ impl Narrowing {
     }
 
     /// Whether these lanes are claimed first and read after that, as those with a backlog are.
-    pub fn claims_apart(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn claims_apart(&self, lanes: &[Lane]) -> bool {
         lanes.iter().any(|lane| !self.is_sound(*lane))
     }
 
     /// How many rows to read of these lanes together.
-    pub fn rows_max(&self, lanes: &[Lane], rows_max: usize) -> usize {
+    pub(crate) fn rows_max(&self, lanes: &[Lane], rows_max: usize) -> usize {
         match lanes {
             [lane] => match self.step(*lane) {
                 Step::Within(rows) => (rows / 2).clamp(1, rows_max),
@@ -106,23 +106,23 @@ impl Narrowing {
     }
 
     /// The lane, if its first row is to be looked at without its contents.
-    pub fn looks_at_first(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn looks_at_first(&self, lanes: &[Lane]) -> bool {
         matches!(lanes, [lane] if matches!(self.step(*lane), Step::First | Step::Stays))
     }
 
     /// What happens to a row of these lanes that can never become a record.
-    pub fn on_rejected(&self, lanes: &[Lane], on_rejected: OnRejected) -> OnRejected {
+    pub(crate) fn on_rejected(&self, lanes: &[Lane], on_rejected: OnRejected) -> OnRejected {
         let stays = matches!(lanes, [lane] if self.step(*lane) == Step::Stays);
         if stays { OnRejected::BlockKey } else { on_rejected }
     }
 
     /// Remembers how far these lanes are narrowed down.
-    pub fn before(&self, lanes: &[Lane]) -> Before {
+    pub(crate) fn before(&self, lanes: &[Lane]) -> Before {
         Before { steps: lanes.iter().map(|lane| self.step(*lane)).collect(), width: self.width.get() }
     }
 
     /// A read of up to `rows` rows of these lanes failed.
-    pub fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
+    pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
         match (fault.kind, lanes) {
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len()),
             (FaultKind::Data, [lane]) => {
@@ -138,12 +138,12 @@ impl Narrowing {
     }
 
     /// A read of so many lanes took this long.
-    pub fn read_took(&self, lanes: usize, took: Duration) {
+    pub(crate) fn read_took(&self, lanes: usize, took: Duration) {
         self.width.worked(lanes, took);
     }
 
     /// The settlement of a claim of these lanes failed. If it was that of a row that cannot be read, that row stays.
-    pub fn settlement_failed(&self, lanes: &[Lane], fault: &Fault) {
+    pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &Fault) {
         if let ([lane], FaultKind::Data) = (lanes, fault.kind)
             && self.step(*lane) == Step::First
         {
@@ -152,7 +152,7 @@ impl Narrowing {
     }
 
     /// A claim of these lanes was settled, and they are back on the board: rows that were read are no longer suspected.
-    pub fn settled(&self, board: &Board, reach: &[Reach]) {
+    pub(crate) fn settled(&self, board: &Board, reach: &[Reach]) {
         if self.narrowed.get() == 0 {
             return;
         }
@@ -174,7 +174,7 @@ impl Narrowing {
 
     /// After a fault. Returns false if it is not a matter of rows that cannot be read: the caller waits then. Else the lanes
     /// go back to the board.
-    pub fn takes(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+    pub(crate) fn takes(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;
         }

@@ -60,7 +60,7 @@ pub struct Session<P> {
 
 /// A topic and a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub(crate) struct Place {
     topic: u32,
     /// The partition.
     pub partition: u32,
@@ -122,22 +122,22 @@ impl<P: Producer> Session<P> {
     }
 
     /// How long ago the first row of the batch was handed over, if one was.
-    pub fn publishing(&self) -> Option<Duration> {
+    pub(crate) fn publishing(&self) -> Option<Duration> {
         self.publishing_since.map(|since| since.elapsed())
     }
 
     /// When Kafka was last heard of.
-    pub fn heard_at(&self) -> Option<Instant> {
+    pub(crate) fn heard_at(&self) -> Option<Instant> {
         self.heard_at
     }
 
     /// Why nothing more may be handed over, if so.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
     /// Closes the session: nothing more is handed over.
-    pub fn close(&mut self, failure: Failure) {
+    pub(crate) fn close(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
@@ -192,13 +192,13 @@ impl<P: Producer> Session<P> {
 
     /// After a failure: takes back what is not on its way, and waits for the reports of what is, so that less has to
     /// be sent again. [`Session::absorb`] takes in what came when the wait was cut short.
-    pub async fn harvest(&mut self) {
+    pub(crate) async fn harvest(&mut self) {
         self.producer.stop();
         self.producer.drained().await;
     }
 
     /// Takes in the reports that have come, and hands over the rows that waited for the first one of their partition.
-    pub fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
+    pub(crate) fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
         let mut primed = false;
@@ -239,7 +239,7 @@ impl<P: Producer> Session<P> {
     }
 
     /// The rows of this topic have to wait.
-    pub fn hold(&mut self, place: Place, reason: Rejection) {
+    pub(crate) fn hold(&mut self, place: Place, reason: Rejection) {
         self.topics[place.topic as usize].state = State::Held(reason);
     }
 
@@ -297,17 +297,17 @@ impl<P: Producer> Session<P> {
     }
 
     /// Where a row of the current batch goes, if that was found out.
-    pub fn place(&self, index: usize) -> Option<Place> {
+    pub(crate) fn place(&self, index: usize) -> Option<Place> {
         self.places.get(index).copied().flatten()
     }
 
     /// The name of a place's topic.
-    pub fn topic(&self, place: Place) -> &str {
+    pub(crate) fn topic(&self, place: Place) -> &str {
         &self.topics[place.topic as usize].name
     }
 
     /// Gives the producer up.
-    pub fn abandon(self) {
+    pub(crate) fn abandon(self) {
         self.producer.abandon();
     }
 }
@@ -317,5 +317,5 @@ mod routes;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use outcome::Tally;
+pub(crate) use outcome::Tally;
 use routes::Route;

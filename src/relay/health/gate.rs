@@ -20,7 +20,7 @@ pub struct Gate {
 
 impl Gate {
     /// Closed: whether Kafka answers is not known yet.
-    pub fn new() -> Gate {
+    pub(crate) fn new() -> Gate {
         Gate {
             is_open: Cell::new(false),
             reason: RefCell::new(None),
@@ -31,7 +31,7 @@ impl Gate {
     }
 
     /// Nothing is claimed until a probe succeeds.
-    pub fn close(&self, failure: Failure) {
+    pub(crate) fn close(&self, failure: Failure) {
         self.reason.replace(Some(failure));
         if self.is_open.replace(false) {
             self.in_vain.set(self.doubted_at.get().is_some());
@@ -48,22 +48,22 @@ impl Gate {
     }
 
     /// Kafka answered when it was last heard of.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.is_open.get()
     }
 
     /// How long ago a failure closed it, if no row was acknowledged since.
-    pub fn doubted_for(&self) -> Option<Duration> {
+    pub(crate) fn doubted_for(&self) -> Option<Duration> {
         self.doubted_at.get().map(|at| at.elapsed())
     }
 
     /// It was opened, and closed again before any row was acknowledged.
-    pub fn opened_in_vain(&self) -> bool {
+    pub(crate) fn opened_in_vain(&self) -> bool {
         self.in_vain.get()
     }
 
     /// A row was acknowledged. It proves nothing if it was handed over before the last failure. True if a doubt ends.
-    pub fn acknowledged(&self, handed_over: Instant) -> bool {
+    pub(crate) fn acknowledged(&self, handed_over: Instant) -> bool {
         let proves = self.doubted_at.get().is_some_and(|at| handed_over >= at);
         if proves {
             self.trust();
@@ -72,7 +72,7 @@ impl Gate {
     }
 
     /// No failure is doubted any more.
-    pub fn trust(&self) {
+    pub(crate) fn trust(&self) {
         self.doubted_at.set(None);
         self.in_vain.set(false);
     }
@@ -83,12 +83,12 @@ impl Gate {
     }
 
     /// Waits until it is open.
-    pub async fn opened(&self) {
+    pub(crate) async fn opened(&self) {
         self.becomes(true).await;
     }
 
     /// Waits until it is closed.
-    pub async fn closed(&self) {
+    pub(crate) async fn closed(&self) {
         self.becomes(false).await;
     }
 

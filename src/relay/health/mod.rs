@@ -1,10 +1,10 @@
 //! Health: whether Kafka and Postgres work, and what logs, metrics, `/readyz` and the watchdog report of it.
 
 pub(crate) mod episodes;
-pub mod gate;
-pub mod outage;
-pub mod progress;
-pub mod rejections;
+pub(crate) mod gate;
+pub(crate) mod outage;
+pub(crate) mod progress;
+pub(crate) mod rejections;
 pub mod stats;
 
 use crate::relay::event::Event;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub(crate) const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What works, and what is reported of it.
-pub struct Health {
+pub(crate) struct Health {
     stats: Arc<Stats>,
     /// Whether Postgres works.
     pub(crate) postgres: Outage,

@@ -9,11 +9,11 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_secs(5);
 
 /// What to do about a Postgres that fails.
-pub const POSTGRES_ADVICE: &str =
+pub(crate) const POSTGRES_ADVICE: &str =
     "Publishing resumes by itself. For details, run `outbox-relay check-config --connect`";
 
 /// Whether one thing, such as Postgres, works for everybody who needs it.
-pub struct Outage {
+pub(crate) struct Outage {
     what: &'static str,
     /// Nothing is said of one that is over before.
     patience: Duration,
@@ -29,17 +29,17 @@ struct Now {
 
 impl Outage {
     /// It works.
-    pub fn new(what: &'static str) -> Outage {
+    pub(crate) fn new(what: &'static str) -> Outage {
         Outage::lasting(what, Duration::ZERO)
     }
 
     /// It works, and may fail for a moment without a word.
-    pub fn lasting(what: &'static str, patience: Duration) -> Outage {
+    pub(crate) fn lasting(what: &'static str, patience: Duration) -> Outage {
         Outage { what, patience, now: RefCell::new(None) }
     }
 
     /// It failed this party. Said once, with what to do about it.
-    pub fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
+    pub(crate) fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
         let mut now = self.now.borrow_mut();
         // A short one that was not reported, and has not occurred again for long, is over.
         if now.as_ref().is_some_and(|now| !now.said && now.episode.quiet() > QUIET) {
@@ -62,12 +62,12 @@ impl Outage {
     }
 
     /// It worked for this party. Said once, when it works for all, with how long it had not.
-    pub fn worked(&self, party: usize) {
+    pub(crate) fn worked(&self, party: usize) {
         self.forget(|failed, _| failed == party);
     }
 
     /// Nobody but this party has anything to do with it now: whom it failed last may not try again for hours.
-    pub fn needed_only_by(&self, party: usize) {
+    pub(crate) fn needed_only_by(&self, party: usize) {
         self.forget(|failed, quiet| failed != party && quiet > QUIET);
     }
 
@@ -86,7 +86,7 @@ impl Outage {
     }
 
     /// For how long it has failed.
-    pub fn lasts(&self) -> Option<Duration> {
+    pub(crate) fn lasts(&self) -> Option<Duration> {
         self.now.borrow().as_ref().map(|now| now.episode.age())
     }
 }

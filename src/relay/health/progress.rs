@@ -28,18 +28,18 @@ struct Party {
 
 impl Progress {
     /// Nobody is busy.
-    pub fn new() -> Progress {
+    pub(crate) fn new() -> Progress {
         Progress { parties: std::array::from_fn(|_| Party::default()), stepped: Notify::new() }
     }
 
     /// The scout has taken a step. It is busy from the first one on.
-    pub fn scouted(&self) {
+    pub(crate) fn scouted(&self) {
         self.step(SCOUT);
     }
 
     /// Runs a cycle of this worker, which is busy meanwhile. Each time something happens to the cycle, an answer or the end of
     /// a wait, counts as a step: one that is never woken again takes none.
-    pub async fn of<T>(&self, worker: usize, cycle: impl Future<Output = T>) -> T {
+    pub(crate) async fn of<T>(&self, worker: usize, cycle: impl Future<Output = T>) -> T {
         let mut cycle = pin!(cycle);
         let done = poll_fn(|context| {
             self.step(worker);
@@ -62,7 +62,7 @@ impl Progress {
     }
 
     /// Waits until the scout, and everybody who is busy, has taken a step since the last call ended. For one caller.
-    pub async fn by_all(&self) {
+    pub(crate) async fn by_all(&self) {
         while !self.parties.iter().all(Party::goes_on) || !self.parties[SCOUT].busy.load(Ordering::Relaxed) {
             self.stepped.notified().await;
         }

@@ -15,11 +15,11 @@ type Run = (String, &'static str);
 
 /// The runs under way.
 #[derive(Default)]
-pub struct Rejections(RefCell<Episodes<Run>>);
+pub(crate) struct Rejections(RefCell<Episodes<Run>>);
 
 impl Rejections {
     /// Counts a row. True if it is the first of its run, which is to be reported.
-    pub fn begins(&self, topic: &str, reason: &'static str) -> bool {
+    pub(crate) fn begins(&self, topic: &str, reason: &'static str) -> bool {
         let mut runs = self.0.borrow_mut();
         let mut run = (topic.to_owned(), reason);
         if runs.len() >= TOPICS_MAX && !runs.contains(&run) {

@@ -1,7 +1,7 @@
 //! What happened: counters that the cycle increments, and that metrics, health and status read.
 
-pub mod client;
-pub mod labels;
+pub(crate) mod client;
+pub(crate) mod labels;
 
 use crate::relay::health::progress::Progress;
 use client::ClientStats;
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// No more held topics than this are named in metrics.
-pub const TOPICS_NAMED_MAX: usize = 100;
+pub(crate) const TOPICS_NAMED_MAX: usize = 100;
 /// The records of no more topics than this are counted by topic; those of all others together.
-pub const TOPICS_COUNTED_MAX: usize = 50;
+pub(crate) const TOPICS_COUNTED_MAX: usize = 50;
 
 /// One process's figures. Handles: a clone counts into the same place.
 pub struct Stats {
@@ -161,19 +161,19 @@ impl Stats {
     }
 
     /// There are so many pauses.
-    pub fn count_pauses(&self, everything: i64, topics: i64, keys: i64) {
+    pub(crate) fn count_pauses(&self, everything: i64, topics: i64, keys: i64) {
         for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
             self.paused.get_or_create(&vec![("scope", scope.to_owned())]).set(pauses);
         }
     }
 
     /// Everything is paused.
-    pub fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.paused.get_or_create(&vec![("scope", "everything".to_owned())]).get() > 0
     }
 
     /// These topics are held, with these reasons.
-    pub fn name_held(&self, topics: &[(String, String)]) {
+    pub(crate) fn name_held(&self, topics: &[(String, String)]) {
         self.topics_held.clear();
         for (topic, reason) in topics.iter().take(TOPICS_NAMED_MAX) {
             let labels = vec![("topic", topic.clone()), ("reason", reason.clone())];
@@ -182,41 +182,41 @@ impl Stats {
     }
 
     /// Kafka has acknowledged so many records of this topic, whose rows have so many bytes. Called once a batch.
-    pub fn count_topic(&self, topic: &str, records: u64, bytes: u64) {
+    pub(crate) fn count_topic(&self, topic: &str, records: u64, bytes: u64) {
         let label = self.topics.label(topic);
         self.topic_records.get_or_create(&label).inc_by(records);
         self.topic_bytes.get_or_create(&label).inc_by(bytes);
     }
 
     /// A failure of Kafka for this reason has ended a session.
-    pub fn count_failure(&self, reason: &'static str) {
+    pub(crate) fn count_failure(&self, reason: &'static str) {
         self.sessions_failed.inc();
         self.kafka_failures.get_or_create(&by_reason(reason)).inc();
     }
 
     /// A row can never become a record, for this reason.
-    pub fn count_rejected(&self, reason: &'static str) {
+    pub(crate) fn count_rejected(&self, reason: &'static str) {
         self.rejected.get_or_create(&by_reason(reason)).inc();
     }
 
     /// The cycle made progress: the scout came round.
-    pub fn beat(&self) {
+    pub(crate) fn beat(&self) {
         self.scout_beat_ms.store(self.age_ms(), Ordering::Relaxed);
         self.progress.scouted();
     }
 
     /// How long ago the scout last came round.
-    pub fn since_beat(&self) -> Duration {
+    pub(crate) fn since_beat(&self) -> Duration {
         self.since(&self.scout_beat_ms)
     }
 
     /// The backlog and the oldest unsent row were measured.
-    pub fn measured(&self) {
+    pub(crate) fn measured(&self) {
         self.measured_ms.store(self.age_ms(), Ordering::Relaxed);
     }
 
     /// How long ago they last were; since the start, if they never were.
-    pub fn since_measured(&self) -> Duration {
+    pub(crate) fn since_measured(&self) -> Duration {
         self.since(&self.measured_ms)
     }
 
@@ -230,12 +230,12 @@ impl Stats {
     }
 
     /// The relay drains and ends.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
     /// The relay was asked to end.
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
@@ -269,21 +269,21 @@ impl Side {
     }
 
     /// It answers.
-    pub fn answers(&self) {
+    pub(crate) fn answers(&self) {
         if self.up.set(1) != 1 {
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
     /// It does not, for this reason, which must hold no secret.
-    pub fn fails(&self, reason: &dyn Display) {
+    pub(crate) fn fails(&self, reason: &dyn Display) {
         self.up.set(0);
         let line = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
     }
 
     /// Why it does not answer, in one line.
-    pub fn fault(&self) -> Option<String> {
+    pub(crate) fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -27,7 +27,7 @@ const NOBODY_WORKS_AFTER: Duration = Duration::from_secs(20);
 
 /// What this relay knows of what others can reach.
 #[derive(Default)]
-pub struct Elsewhere {
+pub(crate) struct Elsewhere {
     /// Topics that this relay has held because they were silent, each with the row that got no answer.
     stuck: RefCell<HashMap<String, i64>>,
     /// Those of them that another relay has published to since, and when that was noticed.

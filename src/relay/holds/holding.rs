@@ -8,21 +8,21 @@ use tokio::time::Instant;
 
 /// The topics that were reported as held.
 #[derive(Default)]
-pub struct Holding(RefCell<Episodes<String>>);
+pub(crate) struct Holding(RefCell<Episodes<String>>);
 
 impl Holding {
     /// A hold of this topic was recorded. True if that is to be reported.
-    pub fn begins(&self, topic: &str) -> bool {
+    pub(crate) fn begins(&self, topic: &str) -> bool {
         self.0.borrow_mut().begins(topic.to_owned())
     }
 
     /// This relay has lifted the hold. How long it lasted, if its beginning was reported.
-    pub fn ends(&self, topic: &str) -> Option<Duration> {
+    pub(crate) fn ends(&self, topic: &str) -> Option<Duration> {
         self.0.borrow_mut().end(|held, _| held == topic).pop().map(|(_, hold)| hold.age())
     }
 
     /// These are all topics that were held at a moment after `asked`: the others that began before are held no longer.
-    pub fn left(&self, asked: Instant, held: &[(String, String)]) -> Vec<(String, Duration)> {
+    pub(crate) fn left(&self, asked: Instant, held: &[(String, String)]) -> Vec<(String, Duration)> {
         let is_held = |topic: &String| held.iter().any(|(held_topic, _)| held_topic == topic);
         let gone = self.0.borrow_mut().end(|topic, hold| hold.since < asked && !is_held(topic));
         gone.into_iter().map(|(topic, hold)| (topic, hold.age())).collect()

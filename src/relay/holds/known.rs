@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// What one relay knows of holds.
 #[derive(Default)]
-pub struct KnownHolds {
+pub(crate) struct KnownHolds {
     /// Topics that were reported as held.
     pub(crate) reported: Holding,
     /// What other relays can reach and this one cannot.

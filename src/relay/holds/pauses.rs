@@ -4,7 +4,7 @@
 use crate::relay::health::episodes::Episodes;
 
 /// No more pauses than this are named in the log.
-pub const PAUSES_NAMED_MAX: usize = 100;
+pub(crate) const PAUSES_NAMED_MAX: usize = 100;
 
 /// How many pauses there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Counts {
 
 impl Counts {
     /// All of them.
-    pub fn total(self) -> i64 {
+    pub(crate) fn total(self) -> i64 {
         self.everything + self.topics + self.keys
     }
 }
@@ -93,7 +93,7 @@ impl ReportedPauses {
 
 impl Paused {
     /// In a few words.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Paused::Everything => "everything".to_owned(),
             Paused::Topic(topic) => format!("topic {topic}"),

@@ -41,7 +41,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(2);
 const HURRY_EVERY: Duration = Duration::from_secs(2);
 
 /// The probes of one relay.
-pub struct Probes<'a, P: Publisher, H, O: Outbox> {
+pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     relay: &'a Relay<P>,
     holds: H,
     outbox: O,
@@ -62,7 +62,7 @@ pub struct Probes<'a, P: Publisher, H, O: Outbox> {
 
 impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     /// Nothing is in flight.
-    pub fn new(relay: &'a Relay<P>, holds: H, outbox: O) -> Probes<'a, P, H, O> {
+    pub(crate) fn new(relay: &'a Relay<P>, holds: H, outbox: O) -> Probes<'a, P, H, O> {
         Probes {
             relay,
             holds,
@@ -79,12 +79,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Kafka works again: what was postponed is due.
-    pub fn hurry(&mut self) {
+    pub(crate) fn hurry(&mut self) {
         self.hurries = true;
     }
 
     /// Kafka is away: nothing is waited for.
-    pub fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         for flight in self.late.drain(..) {
             self.unfinished.extend(flight.topics().map(str::to_owned));
             flight.abandon(self.relay);
@@ -95,7 +95,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Takes in late answers, then probes every topic that is due, once.
-    pub async fn round(&mut self) -> Result<(), Fault> {
+    pub(crate) async fn round(&mut self) -> Result<(), Fault> {
         let relay = self.relay;
         if !self.unfinished.is_empty() {
             self.holds.again(&named(&self.unfinished)).await?;

@@ -86,7 +86,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// No row has to wait.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.topics + self.keys + self.paused.total() == 0
     }
 }

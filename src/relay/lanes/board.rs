@@ -52,7 +52,7 @@ struct LaneState {
 
 /// A lane that a worker had and that has more work at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Again {
+pub(crate) struct Again {
     /// The lane.
     pub lane: Lane,
     /// Its turn has not come yet: before the others. Else it comes behind them.
@@ -63,7 +63,7 @@ pub struct Again {
 
 impl Board {
     /// Nothing is known to have work.
-    pub fn new() -> Board {
+    pub(crate) fn new() -> Board {
         let state = State {
             ready: VecDeque::new(),
             lanes: [LaneState::default(); LANES],
@@ -75,7 +75,7 @@ impl Board {
     }
 
     /// Lanes for a free worker: its share of those that are up. `None` once the relay stops.
-    pub async fn take(&self) -> Option<Vec<Lane>> {
+    pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
         loop {
             let changed = self.up.notified();
             {
@@ -95,7 +95,7 @@ impl Board {
     }
 
     /// Puts up lanes that have work, behind those that are up already.
-    pub fn put_up(&self, lanes: impl IntoIterator<Item = Lane>) {
+    pub(crate) fn put_up(&self, lanes: impl IntoIterator<Item = Lane>) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             state.put(lane, false);
@@ -106,7 +106,7 @@ impl Board {
     }
 
     /// A worker is done with these lanes. Of those in `again` there is more work at once.
-    pub fn give_back(&self, lanes: &[Lane], again: &[Again]) {
+    pub(crate) fn give_back(&self, lanes: &[Lane], again: &[Again]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let entry = &mut state.lanes[lane.index()];
@@ -131,7 +131,7 @@ impl Board {
     /// How many rows to read of each of these lanes, that a batch holds: the same of each, so that the rows of a batch
     /// lie close together in the table, where reading and marking them costs less. A hungry lane gets what the
     /// others leave, since those come first.
-    pub fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
+    pub(crate) fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
         let state = self.state.borrow();
         let equal = batch_rows.div_ceil(lanes.len().max(1));
         let share = |lane: &Lane| if state.lanes[lane.index()].hungry { batch_rows } else { equal };
@@ -139,19 +139,19 @@ impl Board {
     }
 
     /// Whether one of these lanes is known to have a backlog.
-    pub fn has_more(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn has_more(&self, lanes: &[Lane]) -> bool {
         let state = self.state.borrow();
         lanes.iter().any(|lane| state.lanes[lane.index()].more)
     }
 
     /// Whether one of these lanes was somebody else's when it was last tried.
-    pub fn was_elsewhere(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn was_elsewhere(&self, lanes: &[Lane]) -> bool {
         let state = self.state.borrow();
         lanes.iter().any(|lane| state.lanes[lane.index()].elsewhere > 0)
     }
 
     /// Somebody else holds these lanes.
-    pub fn elsewhere(&self, lanes: &[Lane]) {
+    pub(crate) fn elsewhere(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let lane = &mut state.lanes[lane.index()];
@@ -167,7 +167,7 @@ impl Board {
     }
 
     /// Nothing can be done with this lane before then: nobody asks about it or takes it until it is put up again.
-    pub fn set_aside(&self, lane: Lane, until: Instant) {
+    pub(crate) fn set_aside(&self, lane: Lane, until: Instant) {
         let mut state = self.state.borrow_mut();
         state.ready.retain(|ready| *ready != lane);
         let entry = &mut state.lanes[lane.index()];
@@ -175,7 +175,7 @@ impl Board {
     }
 
     /// Keeps a lane from the workers until [`Board::give_up`], and waits until none of them has it.
-    pub async fn reserve(&self, lane: Lane) {
+    pub(crate) async fn reserve(&self, lane: Lane) {
         loop {
             let changed = self.returned.notified();
             {
@@ -193,17 +193,17 @@ impl Board {
     }
 
     /// The prober waits for this lane no longer; a worker has it.
-    pub fn forgo(&self, lane: Lane) {
+    pub(crate) fn forgo(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()].reserved = false;
     }
 
     /// The prober is done with this lane.
-    pub fn give_up(&self, lane: Lane) {
+    pub(crate) fn give_up(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
     }
 
     /// Lanes that the scout should ask about: not up, not in hand, not known to be held elsewhere just now.
-    pub fn unknown(&self) -> Vec<Lane> {
+    pub(crate) fn unknown(&self) -> Vec<Lane> {
         let state = self.state.borrow();
         let now = Instant::now();
         let unknown = |lane: &Lane| {
@@ -214,24 +214,24 @@ impl Board {
     }
 
     /// A worker has nothing to do.
-    pub fn has_free_worker(&self) -> bool {
+    pub(crate) fn has_free_worker(&self) -> bool {
         self.state.borrow().waiting_workers > 0
     }
 
     /// Waits until a worker has nothing to do.
-    pub async fn worker_free(&self) {
+    pub(crate) async fn worker_free(&self) {
         while self.state.borrow().waiting_workers == 0 && !self.state.borrow().stopped {
             self.free.notified().await;
         }
     }
 
     /// Rows were settled.
-    pub fn progressed(&self) {
+    pub(crate) fn progressed(&self) {
         self.state.borrow_mut().progress = true;
     }
 
     /// Whether rows were settled since the last call.
-    pub fn take_progress(&self) -> bool {
+    pub(crate) fn take_progress(&self) -> bool {
         std::mem::take(&mut self.state.borrow_mut().progress)
     }
 
@@ -241,7 +241,7 @@ impl Board {
     }
 
     /// Waits until the relay stops.
-    pub async fn stopped(&self) {
+    pub(crate) async fn stopped(&self) {
         loop {
             let changed = self.up.notified();
             if self.is_stopped() {

@@ -14,17 +14,17 @@ pub struct Fence {
 
 impl Fence {
     /// Nothing is fenced.
-    pub fn new() -> Fence {
+    pub(crate) fn new() -> Fence {
         Fence { passed: i64::MIN, high: i64::MIN, pending: HashSet::new() }
     }
 
     /// No id up to this one can still be committed.
-    pub fn passed(&self) -> i64 {
+    pub(crate) fn passed(&self) -> i64 {
         self.passed
     }
 
     /// Some transaction of the list has not ended.
-    pub fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
@@ -39,7 +39,7 @@ impl Fence {
     ///
     /// PREPARE TRANSACTION gives a transaction another `virtualtransaction`, "-1/xid". So while a session of the list
     /// may have been prepared, every prepared holder counts as one of the list.
-    pub fn look(&mut self, holders: impl IntoIterator<Item = String>) {
+    pub(crate) fn look(&mut self, holders: impl IntoIterator<Item = String>) {
         let sessions_left = self.pending.iter().any(|holder| !is_prepared(holder));
         let now: HashSet<String> = holders.into_iter().collect();
         self.pending.retain(|holder| now.contains(holder));

@@ -5,7 +5,7 @@ use crate::relay::lanes::width::Width;
 use std::time::Duration;
 
 /// The scout's way through the lanes.
-pub struct Looking {
+pub(crate) struct Looking {
     width: Width,
     /// The lane from which the next look goes on.
     next: usize,
@@ -15,12 +15,12 @@ pub struct Looking {
 
 impl Looking {
     /// All lanes at once.
-    pub fn new() -> Looking {
+    pub(crate) fn new() -> Looking {
         Looking { width: Width::new(LANES), next: 0, empty: [false; LANES] }
     }
 
     /// Those of these lanes that the next look covers: if not all, they take turns.
-    pub fn part_of(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
+    pub(crate) fn part_of(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
         if lanes.len() > self.width.get() {
             let first = lanes.iter().position(|lane| lane.index() >= self.next).unwrap_or(0);
             lanes.rotate_left(first);
@@ -32,7 +32,7 @@ impl Looking {
 
     /// A look at these lanes ran into the statement timeout. Returns whether the next one covers fewer, beginning with the
     /// same ones.
-    pub fn timed_out(&mut self, lanes: &[Lane]) -> bool {
+    pub(crate) fn timed_out(&mut self, lanes: &[Lane]) -> bool {
         let narrower = self.width.timed_out(lanes.len());
         if narrower {
             self.next = lanes.first().map_or(0, |lane| lane.index());
@@ -41,17 +41,17 @@ impl Looking {
     }
 
     /// A look at these lanes took this long.
-    pub fn took(&self, lanes: &[Lane], took: Duration) {
+    pub(crate) fn took(&self, lanes: &[Lane], took: Duration) {
         self.width.worked(lanes.len(), took);
     }
 
     /// A look saw something, or was not about lanes that are all free.
-    pub fn saw_something(&mut self) {
+    pub(crate) fn saw_something(&mut self) {
         self.empty = [false; LANES];
     }
 
     /// A look saw nothing in these lanes. Returns whether that is so of all 64.
-    pub fn saw_nothing(&mut self, lanes: &[Lane]) -> bool {
+    pub(crate) fn saw_nothing(&mut self, lanes: &[Lane]) -> bool {
         for lane in lanes {
             self.empty[lane.index()] = true;
         }

@@ -16,7 +16,7 @@ use crate::relay::rows::reach::Reach;
 use std::collections::HashSet;
 
 /// Where a lane without a mark is read from.
-pub const LOWEST: i64 = i64::MIN;
+pub(crate) const LOWEST: i64 = i64::MIN;
 
 /// How many backends behind a pooler are remembered before all are forgotten, and with them the marks.
 const SERVERS_MAX: usize = 1_000;
@@ -37,7 +37,7 @@ pub struct Marks {
 
 /// What a sweep led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swept {
+pub(crate) enum Swept {
     /// No row below a mark.
     Clean,
     /// One lane is read from the smallest id again.
@@ -65,7 +65,7 @@ impl Start {
     }
 
     /// The part of it that is about `some` of the `lanes` it was asked for, which come in the same order.
-    pub fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
+    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
         let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
         let mut at = kept.iter();
         self.resets.retain(|_| at.next() == Some(&true));
@@ -91,7 +91,7 @@ impl Marks {
     }
 
     /// Forgets everything: the server may have lost commits, and then issues their ids again.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = Marks { epoch: self.epoch + 1, ..Marks::new() };
     }
 
@@ -155,7 +155,7 @@ impl Marks {
     }
 
     /// The highest id seen: the H of the next fence.
-    pub fn highest_seen(&self) -> i64 {
+    pub(crate) fn highest_seen(&self) -> i64 {
         self.highest_seen
     }
 
@@ -168,7 +168,7 @@ impl Marks {
     /// its lane has been put back, and the lane is read from the smallest id again. Several such lanes, or the same one
     /// twice in a row, mean that ids went backwards: a restarted sequence, or one very large id. H is far above the ids that
     /// are drawn now, so all marks would rise above them again: everything is forgotten.
-    pub fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
+    pub(crate) fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
         let below = |lane: &Lane| first_unsent.iter().any(|(its, id)| its == lane && *id <= self.low(*lane));
         let below: Vec<Lane> = lanes.iter().copied().filter(below).collect();
         if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
@@ -187,7 +187,7 @@ impl Marks {
     }
 
     /// The lane's mark.
-    pub fn low(&self, lane: Lane) -> i64 {
+    pub(crate) fn low(&self, lane: Lane) -> i64 {
         self.low[lane.index()]
     }
 

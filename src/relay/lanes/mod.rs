@@ -3,9 +3,9 @@
 //! The scout finds lanes with work and puts them up on the board. The marks keep reads short, and the fence makes the
 //! marks safe.
 
-pub mod board;
-pub mod fence;
-pub mod looking;
+pub(crate) mod board;
+pub(crate) mod fence;
+pub(crate) mod looking;
 pub mod marks;
 pub mod scout;
-pub mod width;
+pub(crate) mod width;

@@ -10,7 +10,7 @@ const QUICK: Duration = Duration::from_secs(10);
 const QUICK_ONES: u32 = 4;
 
 /// How many lanes the next statement covers.
-pub struct Width {
+pub(crate) struct Width {
     most: usize,
     now: Cell<usize>,
     quick_ones: Cell<u32>,
@@ -18,24 +18,24 @@ pub struct Width {
 
 impl Width {
     /// All of them.
-    pub fn new(most: usize) -> Width {
+    pub(crate) fn new(most: usize) -> Width {
         Width { most, now: Cell::new(most), quick_ones: Cell::new(0) }
     }
 
     /// At most this many lanes.
-    pub fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         self.now.get()
     }
 
     /// A statement over so many lanes ran into the statement timeout. Returns whether the next one covers fewer.
-    pub fn timed_out(&self, lanes: usize) -> bool {
+    pub(crate) fn timed_out(&self, lanes: usize) -> bool {
         self.now.set(self.now.get().min((lanes / 2).max(1)));
         self.quick_ones.set(0);
         lanes > 1
     }
 
     /// A statement over so many lanes took this long.
-    pub fn worked(&self, lanes: usize, took: Duration) {
+    pub(crate) fn worked(&self, lanes: usize, took: Duration) {
         if lanes < self.now.get() || self.now.get() == self.most {
             return;
         }

@@ -56,7 +56,7 @@ impl Acknowledged {
     }
 
     /// A confirmed COMMIT has recorded these rows as sent. To keep an entry would swallow an operator's `sent_at = NULL`.
-    pub fn settled<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>) {
+    pub(crate) fn settled<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>) {
         for row in rows {
             if self.contains(row) {
                 self.lanes[row.lane().index()].remove(&row.id());
@@ -98,17 +98,17 @@ impl Acknowledged {
     }
 
     /// None.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Whether any of these lanes has any.
-    pub fn has_any_of(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn has_any_of(&self, lanes: &[Lane]) -> bool {
         self.len > 0 && lanes.iter().any(|lane| self.shows(*lane))
     }
 
     /// The lanes that have any: they need a claim even if nothing in them is new.
-    pub fn lanes(&self) -> impl Iterator<Item = Lane> {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> {
         Lane::all().filter(|lane| self.shows(*lane))
     }
 

@@ -28,7 +28,7 @@ pub struct Batch<E> {
 
 impl<E: Event> Batch<E> {
     /// A batch without rows.
-    pub fn new(on_rejected: OnRejected) -> Batch<E> {
+    pub(crate) fn new(on_rejected: OnRejected) -> Batch<E> {
         Batch {
             rows: Vec::new(),
             fates: Vec::new(),
@@ -64,23 +64,23 @@ impl<E: Event> Batch<E> {
     }
 
     /// The read saw this set of holds, and marks that are valid for this basis.
-    pub fn read_under(&mut self, hold_version: i64, basis: i64) {
+    pub(crate) fn read_under(&mut self, hold_version: i64, basis: i64) {
         self.hold_version = hold_version;
         self.basis = basis;
     }
 
     /// The set of holds that the read saw; -1 if nothing was read.
-    pub fn hold_version(&self) -> i64 {
+    pub(crate) fn hold_version(&self) -> i64 {
         self.hold_version
     }
 
     /// What marks are valid for, as the read saw it; -1 if nothing was read.
-    pub fn basis(&self) -> i64 {
+    pub(crate) fn basis(&self) -> i64 {
         self.basis
     }
 
     /// Nothing more is read: what may lie behind is another batch's.
-    pub fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.end = End::Cut;
     }
 
@@ -90,58 +90,53 @@ impl<E: Event> Batch<E> {
     }
 
     /// How many rows.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// No rows.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// Their size.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// What became of a row.
-    pub fn fate(&self, index: usize) -> Fate {
+    pub(crate) fn fate(&self, index: usize) -> Fate {
         self.fates[index]
     }
 
     /// Records that a row was sent.
-    pub fn in_flight(&mut self, index: usize) {
+    pub(crate) fn in_flight(&mut self, index: usize) {
         self.fates[index] = Fate::InFlight;
     }
 
     /// Records that a row was not acknowledged, and that nothing more is known.
-    pub fn unknown(&mut self, index: usize) {
+    pub(crate) fn unknown(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
     }
 
     /// Records that a row was acknowledged.
-    pub fn acknowledged(&mut self, index: usize) {
+    pub(crate) fn acknowledged(&mut self, index: usize) {
         self.fates[index] = Fate::Acknowledged;
     }
 
     /// Records that a row was acknowledged in an earlier batch, whose settlement was lost.
-    pub fn recovered(&mut self, index: usize) {
+    pub(crate) fn recovered(&mut self, index: usize) {
         self.acknowledged(index);
         self.recovered += 1;
     }
 
     /// How many rows need no publishing, since they were acknowledged before.
-    pub fn recovered_rows(&self) -> usize {
+    pub(crate) fn recovered_rows(&self) -> usize {
         self.recovered
     }
 
     /// Records that a row has to be judged alone.
-    pub fn suspect(&mut self, index: usize) {
+    pub(crate) fn suspect(&mut self, index: usize) {
         self.fates[index] = Fate::Suspect;
     }
 
     /// Records that a row can never become a record.
-    pub fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
+    pub(crate) fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
         let reason = self.rejections.len() as u32;
         self.rejections.push((topic.to_owned(), rejection));
         self.fates[index] = match self.on_rejected {
@@ -155,13 +150,13 @@ impl<E: Event> Batch<E> {
     }
 
     /// Whether an earlier row of the same key was rejected and blocks the key, so that this row has to wait.
-    pub fn is_blocked(&self, index: usize) -> bool {
+    pub(crate) fn is_blocked(&self, index: usize) -> bool {
         let first = || self.blocked_keys.get(self.rows[index].key());
         !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
     /// Whether a row has to be judged alone.
-    pub fn has_suspects(&self) -> bool {
+    pub(crate) fn has_suspects(&self) -> bool {
         self.fates.contains(&Fate::Suspect)
     }
 
@@ -171,7 +166,7 @@ impl<E: Event> Batch<E> {
     }
 
     /// The rows for the dead letters.
-    pub fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+    pub(crate) fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
         self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
             Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
             _ => None,
@@ -181,7 +176,7 @@ impl<E: Event> Batch<E> {
     /// The rows whose blocks are to be recorded. A block hides every unsent row of its key, also the earlier ones. So a row
     /// blocks its key only if the settlement leaves no earlier row of the key unsent; otherwise it stays open and is claimed
     /// again. A settlement that skips locked rows may leave acknowledged rows unsent.
-    pub fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
+    pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
         self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {

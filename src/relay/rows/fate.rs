@@ -2,7 +2,7 @@
 
 /// What became of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     /// Not sent, or its outcome is unknown.
     Open,
     /// Sent, without a report.

@@ -51,7 +51,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-pub use fate::Fate;
+pub(crate) use fate::Fate;
 
 /// The size that a row is expected to have before any was read.
 const FIRST_ROW_BYTES: usize = 16 * 1024;

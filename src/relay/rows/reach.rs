@@ -19,7 +19,7 @@ pub struct Reach {
 
 impl Reach {
     /// Every unsent row up to this id was read, beginning at the mark.
-    pub fn covers_to(&self) -> Option<i64> {
+    pub(crate) fn covers_to(&self) -> Option<i64> {
         if self.cut { self.last_read } else { Some(i64::MAX) }
     }
 }

@@ -26,7 +26,7 @@ impl Refusals {
 
     /// A row was refused alone; if for its size, `too_large` is that size. Returns how many rows were refused since one
     /// was accepted.
-    pub fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
+    pub(crate) fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
         if let Some(size) = too_large {
             self.sizes.refused(topic, size);
         }
@@ -39,13 +39,13 @@ impl Refusals {
     }
 
     /// Rows were accepted, the largest of them of this size.
-    pub fn accepted(&self, topic: &str, size: usize) {
+    pub(crate) fn accepted(&self, topic: &str, size: usize) {
         self.rows.borrow_mut().remove(topic);
         self.sizes.accepted(topic, size);
     }
 
     /// Nothing is remembered.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.borrow().is_empty() && self.sizes.is_empty()
     }
 }
@@ -53,18 +53,18 @@ impl Refusals {
 /// For each topic, the size of the smallest row that it has refused for its size. A handle: clones share their content.
 /// Usually empty.
 #[derive(Clone, Default)]
-pub struct RefusedSizes(Rc<RefCell<HashMap<String, usize>>>);
+pub(crate) struct RefusedSizes(Rc<RefCell<HashMap<String, usize>>>);
 
 impl RefusedSizes {
     /// A row of this size was refused alone, for its size.
-    pub fn refused(&self, topic: &str, size: usize) {
+    pub(crate) fn refused(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         let smallest = sizes.entry(topic.to_owned()).or_insert(size);
         *smallest = size.min(*smallest);
     }
 
     /// A row of this size was accepted. If a smaller one was refused before, somebody has raised the topic's limit.
-    pub fn accepted(&self, topic: &str, size: usize) {
+    pub(crate) fn accepted(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         if sizes.get(topic).is_some_and(|smallest| size >= *smallest) {
             sizes.remove(topic);
@@ -72,13 +72,13 @@ impl RefusedSizes {
     }
 
     /// Whether the topic has refused a row of this size or a smaller one.
-    pub fn covers(&self, topic: &str, size: usize) -> bool {
+    pub(crate) fn covers(&self, topic: &str, size: usize) -> bool {
         let sizes = self.0.borrow();
         !sizes.is_empty() && sizes.get(topic).is_some_and(|smallest| size >= *smallest)
     }
 
     /// No topic has refused a row for its size.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 }

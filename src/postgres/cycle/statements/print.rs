@@ -5,7 +5,7 @@ use crate::config::OnSent;
 use crate::postgres::connection::session::{plain_settings, reaper_settings};
 
 /// Every statement of a running relay as `PREPARE`, with a comment that has its name, purpose and parameters.
-pub fn print(statements: &Statements) -> String {
+pub(crate) fn print(statements: &Statements) -> String {
     let on_sent = match statements.on_sent {
         OnSent::Mark => "mark",
         OnSent::Delete => "delete",

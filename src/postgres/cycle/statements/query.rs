@@ -22,7 +22,7 @@ impl Template {
 
 /// One statement of the relay, final: no name or condition is left to fill in. Dereferences to its text.
 #[derive(Clone, Debug)]
-pub struct Query {
+pub(crate) struct Query {
     name: &'static str,
     purpose: &'static str,
     params: &'static [&'static str],

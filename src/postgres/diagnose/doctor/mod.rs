@@ -24,7 +24,7 @@ use tokio_postgres::types::Type;
 
 /// What was found, and which topics Kafka is to be asked about.
 #[derive(Debug, Default)]
-pub struct Examined {
+pub(crate) struct Examined {
     /// In the order in which it was looked.
     pub findings: Vec<Finding>,
     /// Those of the rows that wait first, and of the latest ones.
@@ -58,7 +58,7 @@ WHERE rolname = current_user";
 /// # Errors
 ///
 /// Postgres cannot be reached, or not any more. What it refuses to tell is a finding.
-pub async fn examine(
+pub(crate) async fn examine(
     config: &Config,
     database: &Database,
     record_bytes_max: usize,

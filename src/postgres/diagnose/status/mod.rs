@@ -5,11 +5,11 @@ mod sent;
 mod server;
 mod waiting;
 
-pub use crate::postgres::diagnose::holders::HoldsVacuum;
-pub use relays::{Doing, RelayConnection};
-pub use sent::{Counters, Latency, Reaping, SENT_ROWS_LOOKED_AT_MAX, Sent};
-pub use server::{Size, Versions};
-pub use waiting::{
+pub(crate) use crate::postgres::diagnose::holders::HoldsVacuum;
+pub(crate) use relays::RelayConnection;
+pub(crate) use sent::{Counters, Latency, Reaping, SENT_ROWS_LOOKED_AT_MAX, Sent};
+pub(crate) use server::{Size, Versions};
+pub(crate) use waiting::{
     BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Blocked, DEAD_LETTERS_COUNTED_MAX, First, HeldTopic,
     PAUSES_NAMED_MAX,
 };
@@ -29,7 +29,7 @@ use tokio_postgres::types::Type;
 
 /// How an outbox stands.
 #[derive(Clone, Debug)]
-pub struct OutboxStatus {
+pub(crate) struct OutboxStatus {
     /// Of the server and the schema.
     pub versions: Versions,
     /// Unsent rows; above [`BACKLOG_COUNTED_MAX`] an estimate.
@@ -61,7 +61,7 @@ pub struct OutboxStatus {
 }
 
 /// Asks about one outbox.
-pub struct PostgresStatus {
+pub(crate) struct PostgresStatus {
     transaction: ShortTransaction,
     table: TableName,
     /// The statement of [`First`], which depends on the template of topics.
@@ -71,7 +71,7 @@ pub struct PostgresStatus {
 
 impl PostgresStatus {
     /// About this outbox. Connects when it is first needed.
-    pub fn new(database: Database, outbox: &config::Outbox) -> PostgresStatus {
+    pub(crate) fn new(database: Database, outbox: &config::Outbox) -> PostgresStatus {
         PostgresStatus {
             transaction: ShortTransaction::reading(database),
             table: outbox.table.clone(),
@@ -81,7 +81,7 @@ impl PostgresStatus {
     }
 
     /// Everything. Relays are known by their application name, and by the lanes that they hold.
-    pub async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
+    pub(crate) async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
         let backlog = self.one(BACKLOG.sql, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
@@ -130,7 +130,7 @@ impl PostgresStatus {
     }
 
     /// How many rows were ever inserted, marked and deleted, for rates: two readings some time apart.
-    pub async fn counters(&self) -> Result<Counters, Fault> {
+    pub(crate) async fn counters(&self) -> Result<Counters, Fault> {
         let row = self.one(sent::COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
         Ok(Counters::from(&row))
     }

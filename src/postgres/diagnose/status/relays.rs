@@ -25,7 +25,7 @@ LIMIT 200";
 
 /// What a connection of a relay does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Doing {
+pub(crate) enum Doing {
     /// It holds lanes: it reads their rows, waits for Kafka, or settles.
     Publishing,
     /// It waits for somebody else's lock.
@@ -40,7 +40,7 @@ pub enum Doing {
 
 impl Doing {
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Doing::Publishing => "publishing",
             Doing::WaitingForALock => "waiting-for-a-lock",
@@ -53,7 +53,7 @@ impl Doing {
 
 /// One connection of a relay; a pooler's, if one stands in between.
 #[derive(Clone, Debug)]
-pub struct RelayConnection {
+pub(crate) struct RelayConnection {
     /// The process of the server.
     pub pid: i32,
     /// What the client calls itself.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 /// No more sent rows are looked at, at either end of the table.
-pub const SENT_ROWS_LOOKED_AT_MAX: i64 = 1_000;
+pub(crate) const SENT_ROWS_LOOKED_AT_MAX: i64 = 1_000;
 
 /// The latest sent rows, by the primary key: of the latest rows at all, and of those before $2. `created_at` is when the
 /// writer's transaction began, `sent_at` when the settlement was made, after Kafka's acknowledgement.
@@ -29,7 +29,7 @@ FROM sent";
 
 /// The first rows of the table, by the primary key, which the reaper walks, too.
 pub(super) const REAPED: &str = "
-SELECT count(*), (extract(epoch FROM clock_timestamp()) - extract(epoch FROM min(sent_at)))::float8
+SELECT (extract(epoch FROM clock_timestamp()) - extract(epoch FROM min(sent_at)))::float8
 FROM (SELECT sent_at FROM {outbox} ORDER BY id LIMIT $1::bigint) AS first";
 
 /// Cumulative statistics: each server process reports what it did at most once a second, at the end of a transaction.
@@ -40,7 +40,7 @@ WHERE relid = $1::text::regclass";
 
 /// What the latest sent rows tell.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// How many were looked at, at most [`SENT_ROWS_LOOKED_AT_MAX`].
     pub rows: i64,
     /// How long they took; nothing if there are none.
@@ -51,7 +51,7 @@ pub struct Sent {
 
 /// From the begin of the writer's transaction to the settlement.
 #[derive(Clone, Copy, Debug)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// Half of them took no longer.
     pub p50: Duration,
     /// 95 % took no longer.
@@ -75,22 +75,20 @@ impl From<&Row> for Sent {
 
 /// How far the reaper has come, as the first rows of the table tell.
 #[derive(Clone, Debug)]
-pub struct Reaping {
-    /// How many were looked at, at most [`SENT_ROWS_LOOKED_AT_MAX`].
-    pub rows: i64,
+pub(crate) struct Reaping {
     /// How long ago the oldest of them that is sent was sent; nothing if all of them are unsent.
     pub oldest_sent: Option<Duration>,
 }
 
 impl From<&Row> for Reaping {
     fn from(row: &Row) -> Reaping {
-        Reaping { rows: row.get(0), oldest_sent: seconds(row.get(1)) }
+        Reaping { oldest_sent: seconds(row.get(0)) }
     }
 }
 
 /// What happened to the table's rows since its statistics began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Rows inserted, those of transactions that rolled back included.
     pub inserted: i64,
     /// Rows updated: marked as sent, if nobody else updates them.

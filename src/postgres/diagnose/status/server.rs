@@ -16,7 +16,7 @@ WHERE c.oid = $1::text::regclass";
 
 /// Of the server and the schema.
 #[derive(Clone, Debug)]
-pub struct Versions {
+pub(crate) struct Versions {
     /// As the server says it, for instance `18.1`.
     pub server: String,
     /// The latest migration, its number and name.
@@ -31,7 +31,7 @@ impl From<&Row> for Versions {
 
 /// The size of the outbox table.
 #[derive(Clone, Debug)]
-pub struct Size {
+pub(crate) struct Size {
     /// The table, in bytes.
     pub table_bytes: i64,
     /// Its indexes, in bytes.

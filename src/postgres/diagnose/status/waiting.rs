@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
 /// More dead letters than this are not counted.
-pub const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
+pub(crate) const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
 /// More blocked keys than this are not counted.
-pub const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
+pub(crate) const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 /// The backlog is exact up to this, then an estimate.
-pub const BACKLOG_COUNTED_MAX: i64 = 10_000;
+pub(crate) const BACKLOG_COUNTED_MAX: i64 = 10_000;
 /// No more pauses than this are named.
-pub const PAUSES_NAMED_MAX: i64 = 100;
+pub(crate) const PAUSES_NAMED_MAX: i64 = 100;
 /// So many unsent rows of each lane are looked at closer.
 pub(super) const FIRST_ROWS_A_LANE: i64 = 100;
 
@@ -60,7 +60,7 @@ FROM (
 
 /// What the first unsent rows of each lane wait for, at most 100 a lane.
 #[derive(Clone, Debug, Default)]
-pub struct First {
+pub(crate) struct First {
     /// How many were looked at.
     pub rows: i64,
     /// Of them, those that an operator has paused.
@@ -90,7 +90,7 @@ impl From<&Row> for First {
 
 /// A topic whose rows wait.
 #[derive(Clone, Debug)]
-pub struct HeldTopic {
+pub(crate) struct HeldTopic {
     /// The topic.
     pub topic: String,
     /// A word to filter by.
@@ -120,7 +120,7 @@ impl From<&Row> for HeldTopic {
 
 /// A key whose events wait.
 #[derive(Clone, Debug)]
-pub struct Blocked {
+pub(crate) struct Blocked {
     /// The topic that the refused event was meant for.
     pub topic: String,
     /// The key.

@@ -35,7 +35,7 @@ impl Migration {
     }
 
     /// Its file in `sql/`, or in the module's folder there.
-    pub fn file_name(&self) -> String {
+    pub(crate) fn file_name(&self) -> String {
         format!("{:04}_{}.sql", self.number, self.name)
     }
 }

@@ -21,7 +21,7 @@ pub use error::MigrateError;
 pub use list::{MIGRATIONS, Migration};
 pub use print::{print, print_module};
 pub use series::{Module, Series, UnknownModule};
-pub(crate) use status::read as read_status;
+pub use status::read as read_status;
 pub use status::{MigrationState, State, module_status, status};
 
 use crate::postgres::connection::server_error::ServerError;
@@ -126,7 +126,7 @@ pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Appli
 }
 
 /// [`dry_run`], for any series.
-pub async fn dry_run_series(
+pub(crate) async fn dry_run_series(
     client: &mut Client,
     table: &TableName,
     series: Series,

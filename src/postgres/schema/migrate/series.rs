@@ -27,7 +27,7 @@ impl Module {
     pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
 
     /// As it is written in commands, and as its folder in `sql/` is called.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Module::Inbox => "inbox",
             Module::Idempotency => "idempotency",
@@ -62,7 +62,7 @@ pub enum Series {
 
 impl Series {
     /// In order.
-    pub fn migrations(self) -> &'static [Migration] {
+    pub(crate) fn migrations(self) -> &'static [Migration] {
         match self {
             Series::Outbox => &MIGRATIONS,
             Series::Module(Module::Inbox) => &INBOX,
@@ -72,7 +72,7 @@ impl Series {
     }
 
     /// Which module, if it is one.
-    pub fn module(self) -> Option<Module> {
+    pub(crate) fn module(self) -> Option<Module> {
         match self {
             Series::Outbox => None,
             Series::Module(module) => Some(module),

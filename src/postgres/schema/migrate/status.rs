@@ -69,7 +69,7 @@ pub async fn module_status(
 }
 
 /// [`status`] on a connection or in a transaction.
-pub(crate) async fn read(
+pub async fn read(
     client: &impl GenericClient,
     table: &TableName,
 ) -> Result<Vec<MigrationState>, MigrateError> {

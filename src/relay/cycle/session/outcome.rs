@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Rows of one topic.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// How many.
     pub rows: u64,
     /// Their size.
@@ -21,7 +21,7 @@ pub struct Tally {
 
 impl<P: Producer> Session<P> {
     /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
-    pub fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
+    pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
         let mut seen = vec![false; self.topics.len()];
         let mut held = Vec::new();
         if self.topics.iter().all(|topic| !matches!(topic.state, State::Held(_))) {
@@ -42,7 +42,12 @@ impl<P: Producer> Session<P> {
     /// No report has arrived for `patience`, although the cluster answers. Closes the session and holds the topics of the
     /// partitions with rows in flight, if rows of other partitions were acknowledged: in this batch or, `elsewhere`, in
     /// another one. Returns whether it did. A row that was never sent says nothing about its partition.
-    pub fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, elsewhere: bool, patience: Duration) -> bool {
+    pub(crate) fn hold_stuck<E: Event>(
+        &mut self,
+        batch: &Batch<E>,
+        elsewhere: bool,
+        patience: Duration,
+    ) -> bool {
         let mut silent: HashSet<Place> = HashSet::new();
         let mut acknowledged: HashSet<Place> = HashSet::new();
         for (index, place) in self.places.iter().enumerate() {
@@ -71,7 +76,7 @@ impl<P: Producer> Session<P> {
     }
 
     /// The partitions whose rows wait for their reports, by topic.
-    pub fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
+    pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();
         let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
         let places: HashSet<Place> = places.filter_map(|(_, place)| *place).collect();
@@ -79,7 +84,7 @@ impl<P: Producer> Session<P> {
     }
 
     /// Topics of the current batch of which Kafka has acknowledged rows.
-    pub fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
         let mut seen = vec![false; self.topics.len()];
         self.places.iter().enumerate().filter_map(move |(index, place)| {
             let topic = (*place)?.topic as usize;
@@ -89,7 +94,7 @@ impl<P: Producer> Session<P> {
     }
 
     /// What of the current batch Kafka has acknowledged, topic by topic.
-    pub fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
+    pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];
         for (index, place) in self.places.iter().enumerate() {
             if let (Some(place), Fate::Acknowledged) = (place, batch.fate(index)) {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 /// The value of a label that stands for all that are not named.
-pub const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 /// One label, and how many values of it are named.
 pub struct Named {
@@ -15,20 +15,20 @@ pub struct Named {
 }
 
 /// A label with its value.
-pub type Label = Vec<(&'static str, String)>;
+pub(crate) type Label = Vec<(&'static str, String)>;
 
 /// One metric for each value of a label.
-pub type PerLabel<M> = Family<Label, M>;
+pub(crate) type PerLabel<M> = Family<Label, M>;
 
 impl Named {
     /// The first `most` values are named.
-    pub fn new(label: &'static str, most: usize) -> Named {
+    pub(crate) fn new(label: &'static str, most: usize) -> Named {
         Named { label, most, names: Mutex::default() }
     }
 
     /// The label for this value, or for [`OTHER`] if it is one too many. A value that was named once stays so: its
     /// counters go on.
-    pub fn label(&self, value: &str) -> Label {
+    pub(crate) fn label(&self, value: &str) -> Label {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let is_named = names.contains(value) || (names.len() < self.most && names.insert(value.to_owned()));
         vec![(self.label, if is_named { value } else { OTHER }.to_owned())]
