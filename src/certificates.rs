@@ -10,44 +10,41 @@ use openssl::x509::store::{X509Store, X509StoreBuilder};
 /// Words of OpenSSL about a certificate, each with what a person can do, as an imperative without a full stop. The first
 /// that fits counts.
 const REMEDIES: &[(&str, &str)] = &[
-    ("certificate has expired", "renew the certificate of the server, or set the clock of this host"),
-    ("certificate is not yet valid", "set the clock of this host, or wait until the certificate is valid"),
+    ("certificate has expired", "renew the server certificate, or correct the clock of this host"),
+    (
+        "certificate is not yet valid",
+        "correct the clock of this host, or wait until the certificate is valid",
+    ),
     (
         "hostname mismatch",
-        "connect by a name that stands in the certificate, or have one issued that has this name",
+        "connect with a name that is in the certificate, or issue a certificate for this name",
     ),
     (
         "IP address mismatch",
-        "connect by a name that stands in the certificate, or have one issued that has this address",
+        "connect with a name that is in the certificate, or issue a certificate for this address",
     ),
-    ("certificate revoked", "have a new certificate issued for the server: this one was revoked"),
-    ("unable to get certificate CRL", "add the revocation list of every authority of the chain"),
-    ("CRL has expired", "fetch the revocation lists anew"),
+    ("certificate revoked", "issue a new certificate for the server: this one was revoked"),
+    ("unable to get certificate CRL", "add the revocation list of every authority in the chain"),
+    ("CRL has expired", "fetch the revocation lists again"),
     (
         "certificate verify failed",
-        "name the authority that signed the certificate of the server as the one to trust; if it is the right one, look \
-         for somebody in between",
+        "trust the authority that signed the server certificate. If it is already trusted, check for an \
+         interception of the connection",
     ),
     (
         "alert unknown ca",
-        "have the client certificate issued by an authority that the server trusts, or make the server trust this one",
+        "issue the client certificate from an authority that the server trusts, or make the server trust this one",
     ),
-    ("alert certificate expired", "renew the client certificate: the server finds that it has expired"),
-    (
-        "alert certificate revoked",
-        "have a new client certificate issued: the server says that it was revoked",
-    ),
-    ("certificate required", "give a client certificate with its key: the server asks for one"),
-    (
-        "alert bad certificate",
-        "give a client certificate with its key, or another one: the server asks for one that it accepts",
-    ),
+    ("alert certificate expired", "renew the client certificate: it has expired"),
+    ("alert certificate revoked", "issue a new client certificate: this one was revoked"),
+    ("certificate required", "configure a client certificate and its key: the server requires one"),
+    ("alert bad certificate", "configure a client certificate and key that the server accepts"),
     (
         "alert certificate unknown",
-        "give a client certificate that the server accepts: in date, and issued by an authority that it trusts",
+        "configure a valid client certificate from an authority that the server trusts",
     ),
-    ("wrong version number", "look whether the port speaks TLS at all"),
-    ("packet length too long", "look whether the port speaks TLS at all"),
+    ("wrong version number", "check whether the port uses TLS"),
+    ("packet length too long", "check whether the port uses TLS"),
 ];
 
 /// What a person can do about an error that OpenSSL had a part in; `None` if it is not about certificates.
@@ -70,7 +67,7 @@ pub fn authorities(path: &Path) -> io::Result<X509Store> {
 ///
 /// As [`authorities`].
 pub fn trusting(pem: &[u8]) -> io::Result<X509Store> {
-    let none = || io::Error::new(io::ErrorKind::InvalidData, "it holds no certificate in PEM form");
+    let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
     let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;
     let mut store = X509StoreBuilder::new()?;
     for certificate in certificates {

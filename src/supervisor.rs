@@ -124,7 +124,7 @@ async fn checking<T>(
         Err(_) => {
             // An answer may still come in on it.
             drop(Object::take(connection));
-            let text = format!("the schema could not be checked: no answer within {CHECK_TIMEOUT:?}");
+            let text = format!("The schema check timed out after {CHECK_TIMEOUT:?}.");
             Err(StartError::Unavailable(text))
         }
     }
@@ -245,6 +245,7 @@ impl<'a> Start<'a> {
             self.relay.publisher.probe().await?;
         }
         if until == Until::Drained || kafka_answers {
+            self.relay.health.kafka_works();
             self.relay.gate.open();
         }
         Ok(())

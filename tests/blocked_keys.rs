@@ -59,7 +59,7 @@ async fn with_a_blocked_key(test: &str) -> (Outbox, RelayProcess) {
 
 /// How often a relay has found a row guilty that blocks its key.
 fn verdicts(relay: &RelayProcess) -> usize {
-    relay.log().matches("so it blocks its key").count()
+    relay.log().matches("key blocked").count()
 }
 
 async fn acts(outbox: &Outbox) -> Vec<(String, String, Option<i64>)> {
@@ -84,7 +84,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     let retry = || outbox.operator().command(&["blocked-keys", "retry", "--key", "order-7"]);
     let first = "SELECT xmin::text::bigint FROM app.outbox_blocked_key";
     let before = outbox.count(first).await;
-    assert_eq!(retry().succeeds(), "app.outbox: 1 refused event to be tried again\n");
+    assert_eq!(retry().succeeds(), "app.outbox: 1 rejected event will be retried\n");
     wait_until("the key is blocked again", STALLED, async || {
         let row = outbox.client.query_opt(first, &[]).await.unwrap();
         row.is_some_and(|row| row.get::<_, i64>(0) != before)
@@ -96,7 +96,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     assert_eq!(verdicts(&relay), 2);
 
     topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
-    assert_eq!(retry().succeeds(), "app.outbox: 1 refused event to be tried again\n");
+    assert_eq!(retry().succeeds(), "app.outbox: 1 rejected event will be retried\n");
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     let report = outbox.check().await;
@@ -115,7 +115,7 @@ async fn a_blocked_key_flows_in_order_without_the_event_that_is_dead_lettered() 
     // As behind an old pooler.
     let operator = outbox.operator().set("postgres", "prepared_statements", false);
     let done = operator.command(&["blocked-keys", "dead-letter", "--topic", &outbox.topic("order")]);
-    assert_eq!(done.succeeds(), "app.outbox: 1 refused event moved to the dead letters\n");
+    assert_eq!(done.succeeds(), "app.outbox: 1 rejected event moved to the dead letters\n");
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     let report = outbox.check().await;
@@ -236,9 +236,8 @@ async fn each_filter_chooses_what_it_names_and_a_dry_run_changes_nothing() {
         lines[0].starts_with("1  20") && lines[0].ends_with(&format!("key key-1  event {EVENT}1")),
         "{dry}"
     );
-    assert!(lines[1].contains("its event is gone") && lines[2].contains("its event is gone"), "{dry}");
-    let said =
-        "app.outbox: 1 refused event would be tried again; 2 blocks would be lifted whose event is gone";
+    assert!(lines[1].contains("event gone") && lines[2].contains("event gone"), "{dry}");
+    let said = "app.outbox: 1 rejected event would be retried; 2 keys would be unblocked because the event no longer exists";
     assert_eq!(lines[3], said, "{dry}");
     assert_eq!(state(&setup).await, before);
     setup.drop(&[]).await;
@@ -264,7 +263,7 @@ async fn the_list_shows_what_is_gone_and_never_what_the_events_hold() {
     assert_eq!(*one, expected);
     let text = setup.relay(&["blocked-keys", "list", "--limit", "2"]);
     assert_eq!(text.succeeds().lines().count(), 2, "{text}");
-    assert!(text.stdout.lines().next().unwrap().ends_with("gone: sent or deleted by hand"), "{text}");
+    assert!(text.stdout.lines().next().unwrap().ends_with("gone (marked or deleted manually)"), "{text}");
     assert!(text.stderr.contains("the newest 2"), "{text}");
     assert!(!text.stdout.contains("secret"), "{text}");
 
@@ -289,8 +288,11 @@ async fn a_block_whose_event_is_gone_is_just_lifted_by_either_command() {
         let outbox = "SELECT count(*) FROM app.outbox";
         let rows = setup.number(outbox).await;
         let done = setup.relay(&["blocked-keys", command, "--id", "2,3,5"]);
-        assert!(done.succeeds().contains(": 0 refused events"), "{done}");
-        assert!(done.succeeds().ends_with("; 3 blocks lifted whose event is gone\n"), "{done}");
+        assert!(done.succeeds().contains(": 0 rejected events"), "{done}");
+        assert!(
+            done.succeeds().ends_with("; 3 keys unblocked because the event no longer exists\n"),
+            "{done}"
+        );
         assert_eq!(setup.number(outbox).await, rows, "another event with the id of a gone one stays");
         assert_eq!(setup.number("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
         assert!(setup.number(version).await > before, "the relays read the keys again");

@@ -85,7 +85,7 @@ async fn a_schema_that_is_missing_older_or_newer_names_the_command() {
         "DELETE FROM app.outbox_migration WHERE number = 9; UPDATE app.outbox_migration SET checksum = 'x'",
     )
     .await;
-    one(&client, "from another text", "migrate --print").await;
+    one(&client, "with a different text", "migrate --print").await;
     run(&client, "TRUNCATE app.outbox_migration").await;
     one(&client, "no migration is recorded", "another name").await;
     database.drop(&[]).await;
@@ -150,7 +150,7 @@ async fn a_damaged_table_is_found() {
     alter("DROP COLUMN headers", "is missing").await;
     alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
     alter("ALTER headers TYPE json", "the type is json, not jsonb").await;
-    alter("ALTER event_id DROP NOT NULL", "may be NULL").await;
+    alter("ALTER event_id DROP NOT NULL", "allows NULL").await;
     alter("ALTER sent_at SET DEFAULT now()", "would count as sent").await;
     alter("ALTER sent_at SET NOT NULL", "would count as sent").await;
 

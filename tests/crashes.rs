@@ -116,7 +116,7 @@ async fn a_second_sigterm_ends_at_once() {
     writers::write(&outbox.client, &keys).await;
     outbox.wait_until_publishing(&relay).await;
     relay.signal(Signal::TERM);
-    relay.wait_for_log("finishing what is in flight").await;
+    relay.wait_for_log("shutdown requested, draining").await;
     assert!(relay.is_running(), "the first signal waits for what is in flight");
     let status = relay.stop().await;
     assert_eq!(status.code(), Some(1), "{status}");

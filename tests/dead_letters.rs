@@ -233,7 +233,7 @@ async fn show_prints_the_whole_event_and_only_when_it_is_asked_for() {
         let output = setup.command(&["dead-letters", "show", id, "--payload"]).output().unwrap();
         assert!(output.status.success() && output.stdout == payload, "{output:?}");
     }
-    setup.relay(&["dead-letters", "show", "77"]).fails(1, &["there is no dead letter 77"]);
+    setup.relay(&["dead-letters", "show", "77"]).fails(1, &["no dead letter 77"]);
     setup.drop(&[]).await;
 }
 
@@ -341,7 +341,7 @@ async fn nothing_is_changed_without_having_been_named() {
         let with = |extra: &[&str]| setup.relay(&[&command, extra].concat());
         with(&[]).fails(2, &["--all"]);
         with(&["--dry-run"]).fails(2, &["--all"]);
-        with(&["--all", "--topic", "events.order"]).fails(2, &["--all and a filter"]);
+        with(&["--all", "--topic", "events.order"]).fails(2, &["--all cannot be combined with a filter"]);
         with(&["--all", "--limit", "0"]).fails(2, &["--limit"]);
         with(&["--older-than", "soon"]).fails(2, &["--older-than"]);
         with(&["--event-id", "7"]).fails(2, &["--event-id"]);
@@ -351,7 +351,7 @@ async fn nothing_is_changed_without_having_been_named() {
     assert_eq!(state(&setup).await, before);
     let help =
         crate::commands::Ended::of(&mut crate::commands::binary(&["dead-letters", "requeue", "--help"]));
-    for part in ["BEHIND the later events of its key", "de-duplicate by event_id", "version"] {
+    for part in ["AFTER later events of its key", "deduplicate by event_id", "version"] {
         assert!(help.succeeds().contains(part), "{part}: {help}");
     }
     setup.drop(&[]).await;
@@ -369,7 +369,7 @@ async fn a_lock_that_stays_ends_it_after_the_batches_before() {
         )
         .await;
     setup.sql("BEGIN; SELECT FROM app.outbox_dead_letter WHERE id = 150 FOR UPDATE").await;
-    setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["after 100 that are done", "lock timeout"]);
+    setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["100 were already processed", "lock timeout"]);
     setup.sql("COMMIT").await;
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_dead_letter").await, 150);
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_act").await, 100);

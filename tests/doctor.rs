@@ -132,7 +132,7 @@ async fn a_good_outbox_has_no_findings_but_that_its_broker_is_the_only_one() {
     let nothing = world.doctor();
     assert_eq!((nothing.codes(), nothing.exit), (vec![], 0), "{:#}", nothing.json);
     let text = world.relay.clone().command(&["doctor"]);
-    assert!(text.succeeds().contains("app.outbox: nothing found, of "), "{text}");
+    assert!(text.succeeds().contains("app.outbox: no problems found ("), "{text}");
 
     world.outbox.create_topic("order", 1).await;
     world.sql(EVENT).await;
@@ -144,7 +144,7 @@ async fn a_good_outbox_has_no_findings_but_that_its_broker_is_the_only_one() {
         &format!("warning  replication-factor  topic {topic}\n"),
         "         its replication factor is 1\n",
         "         means: there is one copy of each record",
-        "         mend:  kafka-reassign-partitions.sh",
+        "         fix:   kafka-reassign-partitions.sh",
         "app.outbox: 0 errors, 1 warning, 0 notes\n",
     ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");

@@ -42,11 +42,11 @@ async fn let_events_wait(outbox: &mut Outbox) {
 /// A pause, and its end, and a configuration that is read again.
 async fn steer(outbox: &Outbox, config: Relay, relay: &mut RelayProcess) {
     outbox.operator().command(&["pause"]).succeeds();
-    relay.wait_for_log("an operator has paused everything (no reason was given): nothing more of it is claimed. What to do: ").await;
+    relay.wait_for_log("paused everything (no reason given). To resume, run ").await;
     outbox.operator().command(&["resume"]).succeeds();
-    relay.wait_for_log("resumed everything: the events that waited flow again").await;
+    relay.wait_for_log("resumed everything").await;
     relay.reload(config);
-    relay.wait_for_log("the configuration was read again").await;
+    relay.wait_for_log("configuration reloaded").await;
 }
 
 /// An outage: the role may not log in, until this is called again with `LOGIN`.
@@ -74,9 +74,9 @@ async fn every_json_line_has_the_keys_and_fields_that_the_page_lists() {
         steer(&outbox, relay, &mut running).await;
         let mut relay = running;
         outage(&outbox, "NOLOGIN").await;
-        relay.wait_for_log("Postgres fails").await;
+        relay.wait_for_log("postgres unavailable").await;
         outage(&outbox, "LOGIN").await;
-        relay.wait_for_log("Postgres works again").await;
+        relay.wait_for_log("postgres available again").await;
         assert!(relay.stop().await.success());
         let mut seen = BTreeSet::new();
         for line in lines(&relay) {
@@ -187,12 +187,12 @@ async fn journal_entries_have_the_fields_that_the_page_lists() {
     let says = |entries: &[Vec<(String, String)>], text: &str| {
         entries.iter().flatten().any(|(name, value)| name == "MESSAGE" && value.contains(text))
     };
-    wait_until("it relays", WITHIN, async || says(&listen(), "relaying")).await;
+    wait_until("it relays", WITHIN, async || says(&listen(), "relay started")).await;
     let_events_wait(&mut outbox).await;
     outage(&outbox, "NOLOGIN").await;
-    wait_until("the outage has begun", WITHIN, async || says(&listen(), "Postgres fails")).await;
+    wait_until("the outage has begun", WITHIN, async || says(&listen(), "postgres unavailable")).await;
     outage(&outbox, "LOGIN").await;
-    wait_until("the outage has ended", WITHIN, async || says(&listen(), "Postgres works again")).await;
+    wait_until("the outage has ended", WITHIN, async || says(&listen(), "postgres available again")).await;
     rustix::process::kill_process(rustix::process::Pid::from_child(&relay.0), rustix::process::Signal::TERM)
         .unwrap();
     let mut status = None;
@@ -212,12 +212,12 @@ async fn journal_entries_have_the_fields_that_the_page_lists() {
         let found = entry.iter().find(|(field, _)| field == name);
         found.unwrap_or_else(|| panic!("{name}: {entry:#?}")).1.clone()
     };
-    let relaying = of("relaying");
+    let relaying = of("relay started");
     assert_eq!(value(&relaying, "PRIORITY"), "5");
     assert_eq!(value(&relaying, "SYSLOG_IDENTIFIER"), "outbox-relay");
     assert_eq!(value(&relaying, "TARGET"), "outbox_relay::cli::run");
     assert_eq!(value(&relaying, "OUTBOX_RELAY_TABLE"), "app.outbox");
-    let refused = of("in the dead letters now");
+    let refused = of("moved to the dead letters");
     assert_eq!(value(&refused, "PRIORITY"), "4");
     assert_eq!(value(&refused, "OUTBOX_RELAY_REASON"), "invalid-headers");
     assert_eq!(value(&refused, "OUTBOX_RELAY_TOPIC"), outbox.topic("order"));

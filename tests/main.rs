@@ -37,6 +37,7 @@ mod plan;
 mod pooler;
 mod probes;
 mod promises;
+mod prose;
 mod queries;
 mod reaper;
 mod record_size;

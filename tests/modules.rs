@@ -110,8 +110,10 @@ async fn migrate_makes_the_modules_that_are_asked_for() {
     }
     assert!(setup.relay(&["migrate"]).succeeds().contains("nothing to do"));
     let status = setup.relay(&["migrate", "--status"]);
-    for line in ["0001 inbox (module inbox)     applied 20", "not there: migrate --with idempotency makes it"]
-    {
+    for line in [
+        "0001 inbox (module inbox)     applied 20",
+        "not installed. To create it, run: migrate --with idempotency",
+    ] {
         assert!(status.succeeds().contains(line), "{line}: {status}");
     }
     let printed = setup.relay(&["migrate", "--print", "--with", "idempotency"]);
@@ -173,8 +175,8 @@ async fn reap_deletes_what_is_old_in_the_modules_that_are_there() {
             "app.outbox: 0 rows {verb}, sent more than 1h ago\n\
              app.processed_message: 250 rows {verb}, processed more than 30days ago\n\
              app.idempotency_key: 250 rows {verb}, finished more than 1day ago\n\
-             app.idempotency_key: 2 requests stay that were begun more than 1day ago and are not finished: have the \
-             application complete them\n\
+             app.idempotency_key: kept 2 unfinished requests that began more than 1day ago. Complete them in the \
+             application.\n\
              app.once_key: 250 rows {verb}, expired\n"
         )
     };
@@ -200,7 +202,7 @@ async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_fini
     let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
 
     // Without the rights the outbox is reaped all the same, and what is missing is said once.
-    relay.wait_for_log("the reaper of the modules fails").await;
+    relay.wait_for_log("module reaper unavailable").await;
     relay.wait_for_log("permission denied for table processed_message").await;
     assert_eq!(outbox.count(LEFT).await, 782);
     let grant = "GRANT SELECT, DELETE ON app.once_key, app.idempotency_key TO";
@@ -208,9 +210,9 @@ async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_fini
     wait_until("the two are reaped", WITHIN, async || outbox.count(LEFT).await == 282).await;
     run(&outbox.client, &format!("GRANT SELECT, DELETE ON app.processed_message TO {role}")).await;
     wait_until("all are reaped", WITHIN, async || outbox.count(LEFT).await == 32).await;
-    relay.wait_for_log("the reaper of the modules works again").await;
-    relay.wait_for_log("are not finished").await;
-    assert_eq!(relay.log().matches("the reaper of the modules fails").count(), 1, "{}", relay.log());
+    relay.wait_for_log("module reaper available again").await;
+    relay.wait_for_log("unfinished idempotency requests are older").await;
+    assert_eq!(relay.log().matches("module reaper unavailable").count(), 1, "{}", relay.log());
 
     let unfinished = async |relay: &RelayProcess, number: i64| {
         let line = format!("\noutbox_relay_idempotency_unfinished_requests {number}\n");
@@ -219,9 +221,14 @@ async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_fini
     };
     unfinished(&relay, 2).await;
     run(&outbox.client, "DELETE FROM app.idempotency_key WHERE finished_at IS NULL").await;
-    relay.wait_for_log("no request with an idempotency key is unfinished").await;
+    relay.wait_for_log("no unfinished idempotency requests are past retention").await;
     unfinished(&relay, 0).await;
-    assert_eq!(relay.log().matches("are not finished").count(), 1, "{}", relay.log());
+    assert_eq!(
+        relay.log().matches("unfinished idempotency requests are older").count(),
+        1,
+        "{}",
+        relay.log()
+    );
     drop(relay);
     outbox.database.drop(&[&role]).await;
 }

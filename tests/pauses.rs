@@ -13,8 +13,8 @@ use crate::support::writers::{Load, Writers};
 use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 
 const STALLED: Duration = Duration::from_secs(30);
-const BEGUN: &str = "an operator has paused ";
-const ENDED: &str = ": the events that waited flow again";
+const BEGUN: &str = " WARN paused ";
+const ENDED: &str = " INFO resumed ";
 
 /// Small batches, and the port for metrics.
 fn relay(outbox: &Outbox) -> Relay {
@@ -52,7 +52,7 @@ async fn paused_and_resumed(
     let said = command("pause", &["--reason", "a test"]);
     assert!(said.succeeds().ends_with(" paused\n"), "{said}");
     let paused_at = now(outbox).await + Duration::from_secs(1);
-    assert!(command("pause", &[]).succeeds().contains("was paused already"));
+    assert!(command("pause", &[]).succeeds().contains("was already paused"));
 
     for (relay, before) in relays.iter_mut().zip(begun) {
         wait_until("each relay says so", STALLED, async || says(relay, BEGUN) == before + 1).await;
@@ -170,7 +170,7 @@ async fn in_a_topic_for_all_types_a_key_is_paused_whatever_the_type() {
     assert!(relay.stop().await.success());
     let once = one_topic().command(&["run", "--once"]);
     once.succeeds();
-    assert!(once.stderr.contains("0 held topics, 0 blocked keys and 1 pauses"), "{once}");
+    assert!(once.stderr.contains("0 held topics, 0 blocked keys, 1 pauses"), "{once}");
     operator().command(&["resume", "--all"]).succeeds();
     one_topic().command(&["run", "--once"]).succeeds();
     assert_eq!(outbox.unsent().await, 0);
@@ -192,13 +192,13 @@ async fn status_and_history_show_who_paused_what_and_why() {
     let by = setup.roles().on_call();
     let text = setup.relay(&["status"]);
     for part in [
-        "paused        3 by operators; the events wait, all others flow\n",
+        "paused        3 by operators; their events wait, others continue\n",
         &format!("  everything  by {by} since 20"),
         r": a \u{1b}[31mmigration",
         &format!("  topic events.order  by {by} since 20"),
         ": consumers are broken\n",
         "  key a-customer of order  by ",
-        "what to do: when the reason is gone, `outbox-relay resume`",
+        "fix: when the reason no longer applies, run `outbox-relay resume`",
     ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");
     }

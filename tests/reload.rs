@@ -9,7 +9,7 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
-const READ: &str = "the configuration was read again";
+const READ: &str = "configuration reloaded";
 
 fn base(outbox: &Outbox) -> Relay {
     outbox
@@ -62,11 +62,11 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
     let rows = outbox.count("SELECT count(*) FROM app.outbox").await;
     assert_eq!(rows, 2_000, "on_sent is what it was");
     for (line, times) in [
-        ("[relay] batch_size changed: takes effect now", 1),
-        ("[reaper] interval changed: takes effect now", 1),
-        ("[relay] workers changed: takes effect after a restart", 1),
-        ("[outbox] on_sent changed: takes effect after a restart", 1),
-        ("changed: takes effect", 4),
+        ("[relay] batch_size changed, applied now", 1),
+        ("[reaper] interval changed, applied now", 1),
+        ("[relay] workers changed, applies after a restart", 1),
+        ("[outbox] on_sent changed, applies after a restart", 1),
+        ("changed, appl", 4),
     ] {
         assert_eq!(relay.log().matches(line).count(), times, "{line}: {}", relay.log());
     }
@@ -106,13 +106,13 @@ async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
             .set("relay", "batch_bites", "1MiB")
             .set("log", "level", "debug"),
     );
-    relay.wait_for_log("the configuration was not read again, nothing has changed").await;
+    relay.wait_for_log("reload rejected, keeping the current configuration").await;
     for part in ["batch_size", "did you mean `batch_bytes`?", "outbox-relay check-config"] {
         assert!(relay.log().contains(part), "{part}: {}", relay.log());
     }
     relay.reload_text("[postgres");
     wait_until("the second one is refused, too", STALLED, async || {
-        relay.log().matches("nothing has changed").count() == 2
+        relay.log().matches("keeping the current configuration").count() == 2
     })
     .await;
     let batches = batches_of_1_000(&outbox, &relay, 0).await;
@@ -143,7 +143,7 @@ async fn a_relay_that_waits_for_postgres_takes_up_what_it_reads_before_it_starts
     let config =
         |rows: i64| base(&outbox).set("postgres", "url", url.clone()).set("relay", "batch_size", rows);
     let mut relay = socket.tell(config(10)).spawn(&["run"]);
-    relay.wait_for_log("Postgres fails").await;
+    relay.wait_for_log("postgres unavailable").await;
     relay.reload(config(5_000));
     wait_for_reloads(&relay, 1).await;
     assert!(!socket.listen().contains(&"READY=1".to_owned()), "{socket:?}");

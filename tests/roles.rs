@@ -280,7 +280,7 @@ async fn the_modules_work_as_these_roles_and_who_reaps_reads_no_response() {
 #[test]
 fn a_name_that_is_none_is_refused() {
     let ended = |args: &[&str]| Ended::of(&mut binary(args));
-    ended(&["migrate", "--print-roles", "--role", "pg_relay"]).fails(2, &["keeps this name for itself"]);
+    ended(&["migrate", "--print-roles", "--role", "pg_relay"]).fails(2, &["name is reserved"]);
     ended(&["migrate", "--role", "relay"]).fails(2, &["--print-roles"]);
     ended(&["migrate", "--print", "--print-roles"]).fails(2, &["cannot be used with"]);
 }

@@ -221,7 +221,7 @@ async fn the_daemon_relays_under_exactly_what_the_unit_allows() {
     wait_until("the relay relays inside of the sandbox", STARTS_WITHIN, async || {
         let ended = process.try_wait().unwrap();
         assert!(ended.is_none(), "{ended:?}: {}", sandbox.log());
-        sandbox.log().contains("relaying")
+        sandbox.log().contains("relay started")
     })
     .await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
@@ -229,7 +229,7 @@ async fn the_daemon_relays_under_exactly_what_the_unit_allows() {
     drop(process.stdin.take());
     let status = tokio::task::spawn_blocking(move || process.wait().unwrap()).await.unwrap();
     assert!(status.success(), "{status}: {}", sandbox.log());
-    assert!(sandbox.log().contains("asked to end"), "{}", sandbox.log());
+    assert!(sandbox.log().contains("shutdown requested"), "{}", sandbox.log());
     outbox.check().await.assert_exact();
     outbox.drop().await;
 }

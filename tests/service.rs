@@ -20,7 +20,7 @@ async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() 
     let mut socket = NotifySocket::bind();
     let mut relay = socket.tell(outbox.relay()).spawn(&["run"]);
     socket.wait_for("READY=1").await;
-    assert!(relay.log().contains("relaying"), "the schema was checked before READY: {}", relay.log());
+    assert!(relay.log().contains("relay started"), "the schema was checked before READY: {}", relay.log());
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
     // The status follows what works: Kafka was heard of after READY.
@@ -93,7 +93,7 @@ async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProce
 async fn sigterm_waits_for_what_is_in_flight() {
     let (outbox, mut kafka, mut relay) = stuck("drains", "50s").await;
     relay.signal(Signal::TERM);
-    relay.wait_for_log("asked to end").await;
+    relay.wait_for_log("shutdown requested").await;
     kafka.let_through().await;
     assert!(relay.ended().await.success());
     // What it had claimed is published and settled; what it had not is another relay's.

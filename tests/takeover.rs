@@ -90,8 +90,8 @@ async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
     let (outbox, writers) = under_load("two_lines").await;
     let mut relay = relay(&outbox).set("log", "level", "info").start().await;
     let started = relay.log().lines().count();
-    let begun = |relay: &RelayProcess| relay.log().matches("Postgres fails").count();
-    let ended = |relay: &RelayProcess| relay.log().matches("Postgres works again").count();
+    let begun = |relay: &RelayProcess| relay.log().matches("postgres unavailable").count();
+    let ended = |relay: &RelayProcess| relay.log().matches("postgres available again").count();
     let mut writers = Some(writers);
     for _ in 0..ROUNDS {
         if writers.is_some() {
@@ -115,8 +115,12 @@ async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
     let lines: Vec<&str> = log.lines().skip(started).collect();
     assert!(lines.len() == 2 * begun(&relay) && begun(&relay) <= ROUNDS, "{lines:#?}");
     for line in lines.chunks(2) {
-        assert!(line[0].contains(" WARN Postgres fails, nothing is lost: "), "{}", line[0]);
-        assert!(line[1].contains(" INFO Postgres works again "), "{}", line[1]);
+        assert!(
+            line[0].contains(" WARN postgres unavailable, retrying; no events are lost: "),
+            "{}",
+            line[0]
+        );
+        assert!(line[1].contains(" INFO postgres available again "), "{}", line[1]);
     }
     println!("{}", lines.join("\n"));
     assert!(relay.stop().await.success());

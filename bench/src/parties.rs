@@ -38,11 +38,11 @@ fn postgres(server: &Server) -> Result<Party, String> {
         None => title.contains("[local]"),
     };
     if !title.starts_with("postgres") || !names_us {
-        return Err("not on this machine, or not to be seen from here".to_owned());
+        return Err("not on this machine, or not visible".to_owned());
     }
     match proc::parent(server.backend) {
         Some(postmaster) if postmaster > 1 => Ok(Party::family("postgres", postmaster)),
-        _ => Err("its postmaster is not to be seen from here".to_owned()),
+        _ => Err("its postmaster is not visible".to_owned()),
     }
 }
 
@@ -66,15 +66,15 @@ fn broker_process(broker: &str) -> Result<u32, String> {
         return Err(format!("{address} is not on this machine"));
     }
     let Some(listener) = local.into_iter().find_map(proc::listener) else {
-        return Err(format!("nobody is to be seen that listens on {address}"));
+        return Err(format!("no visible process listens on {address}"));
     };
     let process = proc::owner(listener.inode).or_else(|| only_broker_of(listener.user));
     let Some(process) = process else {
-        return Err(format!("who listens on {address} is not to be seen: another user's process"));
+        return Err(format!("the process that listens on {address} belongs to another user"));
     };
     match proc::name(process) {
         Some(name) if FORWARDERS.iter().any(|forwarder| name.starts_with(forwarder)) => {
-            Err(format!("{address} is passed on by {name}"))
+            Err(format!("{address} is forwarded by {name}"))
         }
         _ => Ok(process),
     }

@@ -220,8 +220,9 @@ fn scratch_template(
     let (prefix, suffix) = (template.prefix(), template.suffix());
     let dot = if template.is_constant() { "." } else { "" };
     let text = format!("{prefix}{dot}{schema}.{number}.{{aggregate_type}}{suffix}");
-    TopicTemplate::parse(&text)
-        .map_err(|error| BenchError::Configuration(format!("a scratch topic beside [outbox] topic: {error}")))
+    TopicTemplate::parse(&text).map_err(|error| {
+        BenchError::Configuration(format!("cannot derive a scratch topic from [outbox] topic: {error}"))
+    })
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Relay {
         loop {
             match self.process.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(self.failed(&format!("did not end as it should: {status}"))),
+                Ok(Some(status)) => return Err(self.failed(&format!("exited with {status}"))),
                 Ok(None) => tokio::time::sleep(LOOK_EVERY).await,
                 Err(source) => return Err(BenchError::System { doing: "waiting for a relay", source }),
             }
@@ -107,7 +107,7 @@ impl Relay {
     ///
     /// It does not answer.
     pub async fn metrics(&self) -> Result<super::metrics::Metrics, BenchError> {
-        let address = self.log.find("metrics and health at http://");
+        let address = self.log.find("serving metrics and health checks at http://");
         let address = address.as_deref().and_then(|rest| rest.split('/').next()).unwrap_or_default();
         super::metrics::fetch(address).await
     }
@@ -117,7 +117,7 @@ impl Relay {
         while self.log.find(text).is_none() {
             self.check()?;
             if begun.elapsed() > START_WITHIN {
-                return Err(self.failed(&format!("does not relay after {START_WITHIN:?}")));
+                return Err(self.failed(&format!("was not ready within {START_WITHIN:?}")));
             }
             // An end without a word is found out by the next look.
             let _ = tokio::time::timeout(10 * LOOK_EVERY, self.log.grown.notified()).await;
@@ -126,7 +126,7 @@ impl Relay {
     }
 
     fn failed(&self, how: &str) -> BenchError {
-        BenchError::Subject(format!("the relay {how}; its log ends with\n{}", self.log.tail()))
+        BenchError::Subject(format!("the relay {how}. End of its log:\n{}", self.log.tail()))
     }
 }
 
@@ -138,7 +138,7 @@ impl Subject for Relay {
     fn check(&mut self) -> Result<(), BenchError> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(self.failed(&format!("ended: {status}"))),
+            Ok(Some(status)) => Err(self.failed(&format!("exited: {status}"))),
             Err(source) => Err(BenchError::System { doing: "looking after a relay", source }),
         }
     }

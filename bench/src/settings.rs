@@ -50,7 +50,7 @@ impl Settings {
             .filter(|(name, _)| !self.overrides.iter().any(|(known, _)| known == name))
             .chain(self.overrides.iter().cloned());
         config::load(self.file.as_deref(), environment, check).map_err(|findings| {
-            BenchError::Configuration(format!("the configuration cannot be used\n{findings}"))
+            BenchError::Configuration(format!("The configuration is invalid.\n{findings}"))
         })
     }
 

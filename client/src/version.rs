@@ -76,7 +76,7 @@ pub struct Version(i64);
 /// The row is not the one that was read: somebody else has changed or deleted it. Nothing was changed; roll back,
 /// read it again and decide again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the row has no longer version {expected}: somebody else has changed or deleted it", expected = .expected.0)]
+#[error("the row no longer has version {expected}: another transaction has changed or deleted it", expected = .expected.0)]
 pub struct Conflict {
     /// The version that was read.
     pub expected: Version,

@@ -33,27 +33,27 @@ use std::time::Duration;
 
 const PARTITIONS: i32 = 12;
 
-/// Watch a shop's events reach Kafka: nothing to configure, nothing left behind.
+/// Run a demo: a shop whose events reach Kafka.
 #[derive(Debug, Parser)]
 #[command(
     name = "outbox-demo",
     version,
     max_term_width = 100,
     after_help = "\
-A shop places orders and enqueues their events in the same transactions; the relay moves them to a broker inside of \
-this process; a consumer reads them, and both ends are compared. Works in a schema of its own, outbox_demo, which it \
-drops at the end.
+A shop inserts orders and their events in the same transactions. The relay publishes the events to a broker inside \
+this process. A consumer reads them, and the demo compares both ends. It uses its own schema, outbox_demo, and drops \
+it at the end.
 
-`make demo` starts a private Postgres for it.
+`make demo` starts a private PostgreSQL server for it.
 
-Exit codes: 0 every event arrived once and in order, 1 one did not, 2 usage, 69 Postgres cannot be reached, 78 the \
-schema outbox_demo is not the demo's, or may not be made."
+Exit codes: 0 every event arrived once and in order, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 the schema \
+outbox_demo cannot be created or belongs to something else."
 )]
 struct Demo {
-    /// The database to play in, as for psql: postgres://user@localhost/app.
+    /// Database to use, such as postgres://user@localhost/app.
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
-    /// How long the shop is open.
+    /// How long the demo inserts orders.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
 }

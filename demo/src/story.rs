@@ -40,7 +40,9 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     let summary = if verdict.is_exact() { screen.green(&summary) } else { screen.red(&summary) };
     let from_others = match foreign {
         0 => "none of their events arrived".to_owned(),
-        count => screen.red(&format!("{} events that nobody committed arrived", thousands(*count as usize))),
+        count => {
+            screen.red(&format!("{} events arrived that were never committed", thousands(*count as usize)))
+        }
     };
     let payloads = match altered {
         0 => "each with the topic, key and payload it was written with".to_owned(),

@@ -110,7 +110,7 @@ async fn an_event_that_no_writer_committed_makes_the_demo_fail() {
     let output = tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()).await.unwrap();
     let stdout = shown + &text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{stdout}{}", text(&output.stderr));
-    assert!(stdout.contains("1 events that nobody committed arrived"), "{stdout}");
+    assert!(stdout.contains("1 events arrived that were never committed"), "{stdout}");
     assert!(!schema_exists(&client).await, "{stdout}");
     database.drop(&[]).await;
 }

@@ -24,7 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why the endpoint cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("[admin] listen = \"{listen}\" cannot be opened; choose another address or port, or \"off\"")]
+#[error("Cannot listen on [admin] listen = \"{listen}\". Choose another address or port, or \"off\"")]
 pub struct AdminError {
     listen: SocketAddr,
     source: io::Error,
@@ -56,7 +56,7 @@ impl Listening {
                 accepted = self.0.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                     Ok((stream, _)) => _ = connections.spawn(answer(stream, router.clone())),
                     Err(error) => {
-                        tracing::debug!("[admin] a connection could not be accepted: {error}");
+                        tracing::debug!("cannot accept a connection on [admin] listen: {error}");
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },

@@ -12,27 +12,26 @@ use crate::relay::publisher::Publisher;
 use crate::relay::reason::remedy;
 use clap::Args;
 
-/// Check the configuration, and with --connect what it leads to.
+/// Validate the configuration.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --connect nothing is connected to: every setting is checked, every file of a secret or certificate opened, and \
-librdkafka asked whether it takes the properties. Everything that is wrong is shown at once, with its line.
+Checks every setting, the files of secrets and certificates, and the librdkafka properties. Reports all problems at \
+once, with their line numbers. Without --connect, it opens no connections.
 
-With --connect also: Postgres answers and has the right schema and grants, Kafka answers, and whatever `doctor` looks at: \
-TLS, the claim's plan, and of each topic that events go to whether the relay's user sees it, whether its replicas are in \
-sync, and whether it takes what waits. Nothing is changed, so whether the user may write to a topic that it sees is not \
-tried. Errors have to be mended first; of an event that can never be sent, only a warning is given, since the others flow.
+With --connect, it also checks that PostgreSQL and Kafka are reachable, and runs the checks of `doctor`: schema, \
+grants, TLS, query plan and topics. It changes nothing, so it cannot test whether the user may write to a topic. \
+Problems that stop the relay are errors. An event that can never be sent is only a warning, because other events \
+continue.
 
 Examples:
   outbox-relay check-config --config config.toml
   outbox-relay check-config --config config.toml --connect && systemctl restart outbox-relay
 
-Exit codes: 0 all is well, 2 usage, 69 Postgres or Kafka cannot be reached, 78 the configuration, the schema or a topic \
-has to be mended.")]
+Exit codes: 0 valid, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration, schema or topic.")]
 pub struct CheckConfig {
     #[command(flatten)]
     config: ConfigFile,
-    /// Connect to Postgres and Kafka.
+    /// Also check PostgreSQL, Kafka and the topics.
     #[arg(long)]
     connect: bool,
 }
@@ -51,17 +50,17 @@ impl CheckConfig {
         match block_on(connect(&config, &cluster))?.worst {
             None => Ok(()),
             Some(Severity::Unavailable) => {
-                Err(Failed::Unavailable(anyhow::anyhow!("a server that the relay needs cannot be reached")))
+                Err(Failed::Unavailable(anyhow::anyhow!("PostgreSQL or Kafka is unreachable")))
             }
             Some(Severity::Mend) => Err(Failed::Configuration(anyhow::anyhow!(
-                "something has to be mended before the relay can run"
+                "The relay cannot run until these errors are fixed."
             ))),
         }
     }
 }
 
 fn unusable(failure: &Failure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
+    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +102,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
     match cluster.probe().await {
         Ok(()) => say("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
-            let text = format!("{failure}; {}", remedy(failure.reason));
+            let text = format!("{failure}. Fix: {}", remedy(failure.reason));
             let severity = match failure.reason {
                 "configuration" | "authentication" | "token" | "tls" => Severity::Mend,
                 _ => Severity::Unavailable,
@@ -135,14 +134,14 @@ async fn check_postgres(config: &Config, findings: &mut Findings) {
     };
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
     say("postgres", &format!("answers, version {major}.{minor}"));
-    say("schema", &format!("{} is as it must be", config.outbox.table));
+    say("schema", &format!("{} is valid", config.outbox.table));
 }
 
 /// What the doctor found, but for its notes.
 fn tell(examined: &Examined, findings: &mut Findings) {
     match examined.topics {
-        0 => say("topics", "none was looked at, since no event waits or was sent lately"),
-        topics => say("topics", &format!("{topics} that events go to were looked at")),
+        0 => say("topics", "none checked: no event is waiting or was sent recently"),
+        topics => say("topics", &format!("{topics} checked")),
     }
     let (mut errors, mut warnings) = (0, 0);
     for found in &examined.findings {
@@ -153,7 +152,7 @@ fn tell(examined: &Examined, findings: &mut Findings) {
         match code.severity {
             finding::Severity::Error if !one_event => {
                 errors += 1;
-                findings.add("error", Severity::Mend, &format!("{place}: {problem}; {remedy}"));
+                findings.add("error", Severity::Mend, &format!("{place}: {problem}. Fix: {remedy}"));
             }
             finding::Severity::Error | finding::Severity::Warning => {
                 warnings += 1;
@@ -163,11 +162,11 @@ fn tell(examined: &Examined, findings: &mut Findings) {
         }
     }
     match (errors, warnings) {
-        (0, 0) => say("doctor", "finds nothing"),
+        (0, 0) => say("doctor", "no problems found"),
         _ => {
             say(
                 "doctor",
-                &format!("errors {errors}, warnings {warnings}: outbox-relay doctor explains them"),
+                &format!("errors: {errors}, warnings: {warnings}. For details, run: outbox-relay doctor"),
             );
         }
     }

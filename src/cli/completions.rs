@@ -5,19 +5,19 @@ use super::output;
 use clap::Args;
 use clap_complete::{Shell, generate};
 
-/// Print a script that completes the command line in a shell.
+/// Print a shell completion script.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The packages install the scripts of bash, fish and zsh; this is for other ways to install.
+The packages install the scripts for bash, fish and zsh. Use this command if you installed the relay in another way.
 
 Examples:
   outbox-relay completions bash > /etc/bash_completion.d/outbox-relay
   outbox-relay completions fish > ~/.config/fish/completions/outbox-relay.fish
   outbox-relay completions zsh > /usr/local/share/zsh/site-functions/_outbox-relay
 
-Exit codes: 0 printed, 1 stdout cannot be written to, 2 usage.")]
+Exit codes: 0 success, 1 cannot write to stdout, 2 usage error.")]
 pub struct Completions {
-    /// The shell that is to read the script.
+    /// Shell to generate the script for.
     shell: Shell,
 }
 

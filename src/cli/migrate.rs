@@ -13,11 +13,11 @@ use crate::relay::health::stats::Stats;
 use clap::Args;
 use std::sync::Arc;
 
-/// Make or upgrade the tables of the outbox.
+/// Create or upgrade the outbox tables.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each migration runs in its own transaction under an advisory lock, with a lock timeout of 5 s, and is recorded with \
-its checksum: running it again changes nothing. The daemon never migrates by itself.
+Each migration runs in its own transaction, under an advisory lock and with a lock timeout of 5 s. Its checksum is \
+recorded. Running the command again changes nothing. The relay never migrates by itself.
 
 Examples:
   outbox-relay migrate --config config.toml --status
@@ -27,24 +27,24 @@ Examples:
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
   outbox-relay migrate --config config.toml --print-queries > queries.sql    (then \\i queries.sql in psql, and EXPLAIN)
 
-Exit codes: 0 every migration is applied, or was shown, 1 another one holds the lock, 2 usage, 69 Postgres cannot be \
-reached, 78 the configuration, the grants or the schema have to be mended.")]
+Exit codes: 0 success, 1 another migration is in progress, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
-    /// Make these optional modules too, in the schema of the outbox: inbox, idempotency, once. A module that is there
-    /// already is upgraded in any case.
+    /// Also create these optional modules in the outbox's schema: inbox, idempotency, once. Modules that exist are
+    /// always upgraded.
     #[arg(long, value_delimiter = ',', value_name = "MODULES")]
     with: Vec<Module>,
-    /// Make these modules and no outbox, for a database that only consumes.
+    /// Create only these modules, for a database without an outbox.
     #[arg(long, value_delimiter = ',', value_name = "MODULES", conflicts_with = "with")]
     only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,
-    /// The relay's role; those of operators, monitoring and writers are called after it.
+    /// Name of the relay's role. The other roles are named after it.
     #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "print_roles")]
     role: RelayRole,
-    /// The type of the payload column: json, jsonb, text, or bytea.
+    /// Type of the payload column: json, jsonb, text or bytea.
     #[arg(long, value_name = "TYPE", default_value = "json", requires = "print_queries")]
     payload: PayloadType,
 }
@@ -52,21 +52,20 @@ pub struct Migrate {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct Instead {
-    /// Show the whole SQL, and connect to nothing.
+    /// Print the SQL of all migrations without connecting.
     #[arg(long)]
     print: bool,
-    /// Show the SQL that makes the roles of the relay, of operators, of monitoring and of writers, with exactly the rights
-    /// that each needs, and connect to nothing.
+    /// Print the SQL that creates the relay, operator, monitoring and writer roles with the privileges they need,
+    /// without connecting.
     #[arg(long)]
     print_roles: bool,
-    /// Show the statements that a running relay sends, for EXPLAIN, and connect to nothing. Each is a PREPARE with a comment
-    /// that explains its parameters.
+    /// Print the statements of a running relay as PREPARE, for EXPLAIN, without connecting.
     #[arg(long)]
     print_queries: bool,
-    /// Run what is pending and roll it back.
+    /// Run pending migrations and roll them back.
     #[arg(long)]
     dry_run: bool,
-    /// Show what is applied and what is pending.
+    /// List applied and pending migrations.
     #[arg(long)]
     status: bool,
 }
@@ -119,7 +118,9 @@ impl Migrate {
                 {
                     let name = of_module(migration.name, Some(module));
                     let state = match migration.state {
-                        State::Pending => format!("not there: migrate --with {module} makes it"),
+                        State::Pending => {
+                            format!("not installed. To create it, run: migrate --with {module}")
+                        }
                         other => describe(&other),
                     };
                     println!("{:04} {name:<24} {state}", migration.number);
@@ -146,7 +147,7 @@ impl Migrate {
         }
         let verb = if self.instead.dry_run { "would be applied, rolled back" } else { "applied" };
         if applied.is_empty() {
-            println!("{table}: nothing to do, every migration is applied");
+            println!("{table}: up to date");
         }
         for migration in applied {
             let name = of_module(migration.name.to_owned(), migration.module);
@@ -169,7 +170,7 @@ fn describe(state: &State) -> String {
             format!("applied {}", humantime::format_rfc3339_seconds(*at))
         }
         State::Pending => "pending".to_owned(),
-        State::ChecksumDiffers { recorded } => format!("applied from another text (sha256 {recorded})"),
+        State::ChecksumDiffers { recorded } => format!("applied with a different text (sha256 {recorded})"),
         State::Unknown => "applied by a newer version".to_owned(),
     }
 }

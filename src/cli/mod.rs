@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Moves committed events from a Postgres outbox table to Kafka: none lost, each key in order.
+/// Publish events from a PostgreSQL outbox table to Apache Kafka.
 #[derive(Debug, Parser)]
 #[command(name = "outbox-relay", version, max_term_width = 100)]
 struct Cli {
@@ -39,35 +39,35 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Relay events until SIGTERM.
+    /// Run the relay.
     Run(run::Run),
-    /// Make or upgrade the tables of the outbox.
+    /// Create or upgrade the outbox tables.
     Migrate(migrate::Migrate),
-    /// Check the configuration, and with --connect what it leads to.
+    /// Validate the configuration.
     CheckConfig(check_config::CheckConfig),
-    /// Show how far behind the outbox is, what it waits for, and why.
+    /// Show backlog, throughput and problems.
     Status(status::Status),
-    /// Look for whatever is wrong with the database, the topics and the events, and say what mends it.
+    /// Diagnose the database, topics and events.
     Doctor(doctor::Doctor),
-    /// Look at the events that Kafka refused for good, send them again, or throw them away.
+    /// List, requeue or discard rejected events.
     DeadLetters(dead_letters::DeadLetters),
-    /// Look at the keys whose events wait behind a refused one, and decide what becomes of it.
+    /// List and resolve blocked keys.
     BlockedKeys(blocked_keys::BlockedKeys),
-    /// Keep everything, a topic or a key from being published, until `resume`.
+    /// Pause publishing: everything, one topic, or one key.
     Pause(pauses::Pause),
-    /// Let flow what `pause` has stopped.
+    /// Resume publishing.
     Resume(pauses::Resume),
-    /// Delete the rows that were sent longer ago than the configured retention.
+    /// Delete sent rows past retention.
     Reap(reap::Reap),
-    /// Print a script that completes the command line in a shell.
+    /// Print a shell completion script.
     Completions(completions::Completions),
 }
 
 /// Where the configuration is.
 #[derive(Clone, Debug, Args)]
 pub struct ConfigFile {
-    /// The configuration file. Every key can be overridden by the environment (OUTBOX_RELAY__SECTION__KEY); without a
-    /// file, the environment has to give everything.
+    /// Configuration file. Environment variables named OUTBOX_RELAY__SECTION__KEY override its settings. Without a
+    /// file, they must provide all required settings.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ impl ConfigFile {
 
 fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
     let config = loaded.map_err(|findings| {
-        Failed::Configuration(anyhow::anyhow!("the configuration cannot be used\n{findings}"))
+        Failed::Configuration(anyhow::anyhow!("The configuration is invalid.\n{findings}"))
     })?;
     if !config.warnings.is_empty() {
         eprintln!("{}", config.warnings);

@@ -50,7 +50,7 @@ pub async fn in_batches(
 }
 
 fn after_some(failed: Failed, done: u64) -> Failed {
-    let some = format!("after {done} that are done, and recorded in the history");
+    let some = format!("{done} were already processed and are recorded in the history");
     match failed {
         Failed::Failure(error) => Failed::Failure(error.context(some)),
         Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),

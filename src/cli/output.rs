@@ -55,7 +55,7 @@ pub async fn list<T>(
         let complete = (rows.len() as i64) < wanted;
         for row in rows {
             if left == 0 {
-                eprintln!("these are the newest {limit}; --limit shows more, or a filter fewer");
+                eprintln!("Showing the newest {limit}. Use --limit to show more, or a filter to show fewer.");
                 return Ok(());
             }
             let (id, text) = show(&row)?;

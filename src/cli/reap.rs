@@ -19,24 +19,24 @@ use tokio::time::{Instant, sleep};
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 const TURN_AGAIN: Duration = Duration::from_millis(50);
 
-/// Delete the rows that were sent longer ago than the configured retention, and what is old in the optional modules.
+/// Delete sent rows past retention.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A running relay does this by itself, unless [reaper] enabled = false; this does it once, to the end of the table. \
-Rows go in batches of [reaper] batch_size, each in its own transaction, round rows that somebody has locked; an unsent \
-row is never deleted. Where the modules inbox, idempotency and once were made, their old rows go too; requests that \
-nobody has finished stay, and are reported. Breaking it off is harmless.
+A running relay does this by itself, unless [reaper] enabled = false. This command deletes all sent rows past \
+retention once, in batches of [reaper] batch_size. Each batch has its own transaction and skips locked rows. Unsent \
+rows are never deleted. Old rows of the modules inbox, idempotency and once are deleted too. Unfinished requests are \
+kept and reported. You can interrupt the command safely.
 
 Examples:
   outbox-relay reap --config config.toml --dry-run
   OUTBOX_RELAY__REAPER__RETENTION=1h outbox-relay reap --config config.toml
 
-Exit codes: 0 done, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the schema has to be \
-mended.")]
+Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or \
+schema.")]
 pub struct Reap {
     #[command(flatten)]
     config: ConfigFile,
-    /// Count the rows, and delete none.
+    /// Count the rows without deleting them.
     #[arg(long)]
     dry_run: bool,
 }
@@ -86,8 +86,7 @@ impl Reap {
                 let Unfinished { requests, .. } = modules.unfinished().await?;
                 if requests > 0 {
                     lines.push(format!(
-                        "{name}: {requests} requests stay that were begun {} and are not finished: have the \
-                         application complete them",
+                        "{name}: kept {requests} unfinished requests that began {}. Complete them in the application.",
                         ago(config.reaper.idempotency_retention)
                     ));
                 }
@@ -132,8 +131,8 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
             sleep(TURN_AGAIN).await;
         } else {
             return Err(Failed::Failure(anyhow::anyhow!(
-                "a relay is deleting old rows all the time; {rows} rows were deleted here. Try again, or leave it to the \
-                 relay"
+                "Another relay is deleting old rows. This command deleted {rows} rows. Try again later, or leave \
+                 the rest to the relay."
             )));
         }
     }

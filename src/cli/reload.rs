@@ -57,7 +57,7 @@ impl Reloading {
                 None
             }
             Err(_) => {
-                refuse(&format!("it could not be read within {READ_WITHIN:?}"));
+                refuse(&format!("the file could not be read within {READ_WITHIN:?}"));
                 None
             }
         };
@@ -74,7 +74,7 @@ impl Reloading {
         let changes = config::changes(&self.config, new);
         self.config = self.config.reloaded(new);
         if let Err(error) = self.filter.set(&self.config.log.level) {
-            tracing::error!("[log] level was not taken up: {error}");
+            tracing::error!("[log] level was not applied: {error}");
         }
         for change in &changes {
             tell(change);
@@ -84,11 +84,10 @@ impl Reloading {
         if credentials.is_some_and(|folder| config::are_of_systemd(&folder)) {
             tracing::info!(
                 changes,
-                "the configuration was read again, but for secrets that systemd handed over: those are of the start, and \
-                 a new one needs a restart"
+                "configuration reloaded, except for systemd credentials, which need a restart"
             );
         } else {
-            tracing::info!(changes, "the configuration was read again");
+            tracing::info!(changes, "configuration reloaded");
         }
         self.config.clone()
     }
@@ -100,7 +99,7 @@ async fn read(path: Option<PathBuf>) -> Result<Config, String> {
         let config = config::load(path.as_deref(), config::environment(), check)
             .map_err(|findings: Findings| findings.to_string())?;
         supervisor::check_kafka(&config)
-            .map_err(|failure| format!("[kafka.properties] cannot be used: {failure}"))?;
+            .map_err(|failure| format!("[kafka.properties] is invalid: {failure}"))?;
         Ok(config)
     };
     spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
@@ -108,17 +107,17 @@ async fn read(path: Option<PathBuf>) -> Result<Config, String> {
 
 fn refuse(why: &str) {
     tracing::error!(
-        "the configuration was not read again, nothing has changed: {why}\nWhat to do: mend it, look with \
-         `outbox-relay check-config`, and reload once more"
+        "reload rejected, keeping the current configuration: {why}\nFix the configuration, validate it with \
+         `outbox-relay check-config`, and reload again"
     );
 }
 
 fn tell(Change { section, key, effect }: &Change) {
     match effect {
-        Effect::Now => tracing::info!("[{section}] {key} changed: takes effect now"),
+        Effect::Now => tracing::info!("[{section}] {key} changed, applied now"),
         Effect::NextConnection => {
-            tracing::info!("[{section}] {key} changed: takes effect with the next connection");
+            tracing::info!("[{section}] {key} changed, applies to the next connection");
         }
-        Effect::Restart => tracing::warn!("[{section}] {key} changed: takes effect after a restart"),
+        Effect::Restart => tracing::warn!("[{section}] {key} changed, applies after a restart"),
     }
 }

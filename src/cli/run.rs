@@ -20,38 +20,38 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 /// What a superuser is, and what to do instead.
-pub(super) const MORE_THAN_NEEDED: &str = "who can read and change everything: make a role of its own with `outbox-relay \
-                                           migrate --print-roles`, and put it into [postgres] url";
+pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything. Create a separate role with \
+     `outbox-relay migrate --print-roles`, and set it in [postgres] url";
 
-/// Relay events until SIGTERM.
+/// Run the relay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Claims unsent rows, publishes them, settles them, and deletes old ones; any number of relays may run on one table. \
-If Postgres or Kafka is away it waits, and goes on by itself.
+Claims unsent rows, publishes them, marks them as sent, and deletes old rows. You can run any number of relays on one \
+table. If PostgreSQL or Kafka is unavailable, the relay waits and resumes by itself.
 
-SIGTERM or SIGINT: claims nothing more, finishes what is in flight, settles, and exits 0 within [relay] \
-shutdown_timeout. A second signal ends it at once.
+SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, waits for the events in flight, settles \
+them, and exits with 0 within [relay] shutdown_timeout. A second signal stops it immediately.
 
-SIGHUP reads the configuration again, checks it, and takes up limits, intervals, secrets and the log's level at once; what \
-needs a restart is named in the log. A file that cannot be used changes nothing, and the log says why.
+SIGHUP reloads the configuration. Limits, intervals, secrets and the log level apply immediately. The log lists \
+settings that need a restart. If the new file is invalid, the relay keeps the current configuration and logs the \
+reason.
 
-With [admin] listen (127.0.0.1:10187 unless set otherwise) it serves /metrics, /livez and /readyz. Under systemd it tells \
-when it is ready, what it waits for, and that it stops; and it feeds the watchdog, as long as the cycle goes on.
+The relay serves /metrics, /livez and /readyz on [admin] listen (default: 127.0.0.1:10187). Under systemd, it reports \
+when it is ready, what it waits for and when it stops, and feeds the watchdog while it makes progress.
 
 Examples:
   outbox-relay run --config /etc/outbox-relay/config.toml
   outbox-relay run --config config.toml --once
 
-Exit codes: 0 ended as asked, 1 failed, 2 usage, 69 (with --once) Postgres or Kafka cannot be reached, 78 the \
-configuration or the schema has to be mended.")]
+Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable (only with --once), 78 invalid \
+configuration or schema.")]
 pub struct Run {
     #[command(flatten)]
     config: ConfigFile,
-    /// Publish what is unsent now, then exit.
+    /// Publish all unsent events, then exit.
     #[arg(long)]
     once: bool,
-    /// End as on SIGTERM when stdin is closed: for whoever starts a relay and must not leave it behind, however it ends
-    /// itself.
+    /// Shut down as on SIGTERM when stdin is closed, so that the relay does not outlive the process that started it.
     #[arg(long, hide = true)]
     while_stdin_is_open: bool,
 }
@@ -94,7 +94,9 @@ async fn open_admin(
         Some(listen) => {
             let listening = Listening::open(listen).await.map_err(|error| Failed::Failure(error.into()))?;
             if let Ok(address) = listening.address() {
-                tracing::info!("metrics and health at http://{address}/metrics, /livez and /readyz");
+                tracing::info!(
+                    "serving metrics and health checks at http://{address}/metrics, /livez and /readyz"
+                );
             }
             Some(listening)
         }
@@ -110,7 +112,7 @@ async fn open_admin(
 }
 
 fn unusable_kafka(failure: &Failure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
+    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
 }
 
 async fn start(
@@ -125,11 +127,11 @@ async fn start(
     let Some(ready) = until_ready(reloading, &database, once, stats, signals).await? else { return Ok(()) };
     let config = reloading.config().clone();
     if ready.facts.is_superuser {
-        tracing::warn!("the relay connects as a superuser, {MORE_THAN_NEEDED}");
+        tracing::warn!("connected as a superuser, {MORE_THAN_NEEDED}");
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
-        postgres = ready.facts.server_version_num, "relaying"
+        postgres = ready.facts.server_version_num, "relay started"
     );
     systemd::ready(stats);
     let until = if once { Until::Drained } else { Until::Asked };
@@ -150,12 +152,12 @@ async fn start(
             () = signals.next() => {
                 stats.stop();
                 systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
-                tracing::info!("asked to end: finishing what is in flight");
+                tracing::info!("shutdown requested, draining");
                 _ = ask.send(());
                 break tokio::select! {
                     end = &mut relaying => end,
                     () = signals.next() => {
-                        tracing::warn!("asked again: ending at once, what is in flight may be sent again");
+                        tracing::warn!("second signal received, exiting now; events in flight may be redelivered");
                         std::process::exit(1);
                     }
                 };
@@ -208,16 +210,18 @@ fn ended(end: End) -> Result<(), Failed> {
         End::Drained(Waiting { topics, keys, paused, .. }) => {
             let pauses = paused.total();
             eprintln!(
-                "everything is published but the events of {topics} held topics, {keys} blocked keys and {pauses} pauses; \
-                 `outbox-relay status` names them"
+                "All other events are published. Still waiting: {topics} held topics, {keys} blocked keys, {pauses} \
+                 pauses. To list them, run: outbox-relay status"
             );
             Ok(())
         }
         End::TooLate => Err(Failed::Failure(anyhow::anyhow!(
-            "not everything in flight was acknowledged within shutdown_timeout: what is not settled is sent again"
+            "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered."
         ))),
         End::Unavailable(error) => Err(Failed::Unavailable(anyhow::anyhow!(error))),
-        End::Broken(task) => Err(Failed::Failure(anyhow::anyhow!("{task} ended, which it never should"))),
+        End::Broken(task) => {
+            Err(Failed::Failure(anyhow::anyhow!("{task} ended unexpectedly. This is a bug.")))
+        }
     }
 }
 
@@ -229,7 +233,7 @@ async fn wait_for_schema(
     stats: &Stats,
 ) -> Result<crate::postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
-    let outage = crate::relay::health::outage::Outage::new("Postgres");
+    let outage = crate::relay::health::outage::Outage::new("postgres");
     loop {
         systemd::waiting();
         stats.beat();

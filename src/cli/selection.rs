@@ -8,27 +8,27 @@ use uuid::Uuid;
 
 /// Which ones. Several filters: those that fit all of them.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which ones")]
+#[command(next_help_heading = "Filters")]
 pub struct Filters {
-    /// Of events for this topic.
+    /// Only events for this topic.
     #[arg(long)]
     topic: Option<String>,
-    /// Of events with this key (`aggregate_id`).
+    /// Only events with this key (`aggregate_id`).
     #[arg(long)]
     key: Option<String>,
-    /// Refused for this reason, such as record-too-large.
+    /// Only events rejected for this reason, such as record-too-large.
     #[arg(long)]
     reason: Option<String>,
-    /// Refused longer ago than this, such as 1h or 2days.
+    /// Only events rejected longer ago than this, such as 1h or 2days.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     older_than: Option<Duration>,
-    /// Refused since, such as 1h or 2days ago.
+    /// Only events rejected within this time, such as 1h or 2days.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     newer_than: Option<Duration>,
-    /// With one of these ids, the first column of `list`.
+    /// Only these IDs (first column of `list`), separated by commas.
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     id: Vec<i64>,
-    /// Of one of these events.
+    /// Only these event IDs, separated by commas.
     #[arg(long, value_name = "UUID", value_delimiter = ',')]
     event_id: Vec<Uuid>,
 }
@@ -52,16 +52,16 @@ impl Filters {
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
 pub struct Deed {
-    /// All of them: there has to be this or a filter.
+    /// Select all. Required if there is no filter.
     #[arg(long)]
     pub all: bool,
-    /// Show what would happen, and change nothing.
+    /// Show what would happen without changing anything.
     #[arg(long)]
     pub dry_run: bool,
-    /// At most so many, the oldest first.
+    /// Process at most this many, oldest first.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Print one JSON object.
+    /// Print a JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -71,10 +71,10 @@ impl Deed {
     pub fn check(&self, filtered: bool) -> Result<(), Failed> {
         match (self.all, filtered) {
             (false, false) => Err(Failed::Usage(
-                "say which ones, by --id, --topic or another filter, or say --all; --dry-run shows what would happen"
+                "No selection. Pass a filter such as --id or --topic, or --all. To preview, add --dry-run."
                     .to_owned(),
             )),
-            (true, true) => Err(Failed::Usage("--all and a filter contradict each other".to_owned())),
+            (true, true) => Err(Failed::Usage("--all cannot be combined with a filter.".to_owned())),
             _ => Ok(()),
         }
     }
@@ -89,10 +89,10 @@ impl Deed {
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
 pub struct Shown {
-    /// At most so many, the newest first.
+    /// Show at most this many.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Print one JSON object a line: fields may be added in later versions, none is renamed or removed.
+    /// Print one JSON object per line. Later versions may add fields, but never rename or remove them.
     #[arg(long)]
     pub json: bool,
 }

@@ -35,7 +35,7 @@ pub fn ready(stats: &Stats) {
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!("systemd is not told of the reload: {error}"),
+        Err(error) => tracing::debug!("could not notify systemd of the reload: {error}"),
     }
 }
 
@@ -48,8 +48,8 @@ pub async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible 
     let least = longest_step.saturating_mul(2);
     if period < least {
         tracing::info!(
-            "WatchdogSec of the unit is {period:?}; with these timeouts a step may take {longest_step:?}, so systemd is \
-             told {least:?}"
+            "WatchdogSec={period:?} is shorter than the configured timeouts require ({longest_step:?} per step), \
+             set to {least:?}"
         );
         notify(&[NotifyState::WatchdogUsec(microseconds(least))]);
     }
@@ -86,13 +86,14 @@ pub async fn keep_status(stats: &Stats) -> Infallible {
 
 /// One line: a line break would begin another assignment.
 fn status(stats: &Stats) -> String {
-    let relaying = if stats.is_paused() { "paused: `outbox-relay resume` ends it" } else { "relaying" };
+    let relaying =
+        if stats.is_paused() { "paused, run `outbox-relay resume` to continue" } else { "relaying" };
     stats.not_ready().unwrap_or_else(|| relaying.to_owned())
 }
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!("systemd cannot be told: {error}");
+        tracing::debug!("could not notify systemd: {error}");
     }
 }
 

@@ -40,33 +40,33 @@ const DAY: u64 = 24 * HOUR;
 
 settings! {
     section "postgres" Postgres at |config| Some(&config.postgres),
-        "The database that holds the outbox." {
+        "The database that contains the outbox." {
         url / url_file(
             "postgres-url",
-            "A file that holds the url. Relative names, here and below, are looked up in $CREDENTIALS_DIRECTORY, then in\n\
-            the folder of this file. It is read again at each connect."
+            "File that contains the url. Relative names, here and below, are looked up in $CREDENTIALS_DIRECTORY, \
+             then in\nthe directory of this file. The file is reloaded for each connection."
         ): SecretSource, Text, Required("postgres://outbox_relay@localhost/app"), Restart,
-            "Where the database is, as for psql: a URL, or words like \"host=db user=outbox_relay dbname=app\".";
+            "Connection string of the database: a URL, or keywords such as \"host=db user=outbox_relay dbname=app\".";
         password / password_file(
             "postgres-password",
-            "A file that holds the password. It is read again at each connect."
+            "File that contains the password. The file is reloaded for each connection."
         ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
-            "The password, if the url has none; it comes before the one of the url. With another url in the environment, the\n\
-            file's password is not used: give that url its own.";
+            "The password. It overrides the password of the url. If the environment sets another url, the password \
+             of this\nfile is not used: include the password in that url.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
-            "How far TLS is required and verified; comes before the sslmode of the url, as do the next three.\n\
-            When neither says it: verify-full, but prefer when every host is loopback or a socket.";
+            "How far TLS is required and verified. This and the next three override the parameters of the url.\nIf \
+             neither is set: verify-full, or prefer if every host is loopback or a socket.";
         sslrootcert: Option<String>, Text, Unset("ca.pem"), NextConnection,
-            "The file with the certificate authorities to trust. When not given, or \"system\": those of the system.";
+            "File with the trusted certificate authorities. If unset or \"system\": those of the system.";
         sslcert: Option<String>, File, Unset("client.pem"), NextConnection,
-            "The client's certificate, if the server asks for one.";
+            "Client certificate, if the server requires one.";
         sslkey: Option<String>, File, Unset("client.key"), NextConnection,
-            "The key of the client's certificate.";
+            "Key of the client certificate.";
         connect_timeout: Option<Duration>, Span(ms(100), secs(600)), Default("10s"), Restart,
-            "How long one attempt to connect to one address may take.";
+            "Timeout of one attempt to connect to one address.";
         prepared_statements: bool, Flag, Default("true"), Restart,
-            "Set to false behind a pooler in transaction mode that does not know prepared statements\n\
-            (PgBouncer before 1.21, or with max_prepared_statements = 0).";
+            "Set to false behind a pooler in transaction mode that does not support prepared statements\n(PgBouncer \
+             before 1.21, or with max_prepared_statements = 0).";
         application_name: Option<String>, Text, Default("outbox-relay"), Restart,
             "The name shown in pg_stat_activity.";
     } and {
@@ -75,12 +75,13 @@ settings! {
     }
 
     section "kafka" Kafka at |config| Some(&config.kafka),
-        "The cluster that events go to." {
+        "The cluster to publish to." {
         bootstrap_servers: String => brokers, Text, Required("localhost:9092"), Restart,
-            "The brokers to begin with, as host:port, separated by commas.";
+            "Bootstrap brokers as host:port, separated by commas.";
         [properties]
-            "Any property of librdkafka, by its own name, but for those that the guarantees rest on. Secrets have twins\n\
-            too: \"sasl.password_file\". By environment: OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
+            "Any librdkafka property, by its own name, except those that the guarantees depend on. Secrets can be \
+             read from\nfiles: \"sasl.password_file\". In the environment: \
+             OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
     } and {
         /// The properties that the user chose, by librdkafka's names; each passed the
         /// [`PropertyCheck`](super::kafka::properties::PropertyCheck).
@@ -90,97 +91,99 @@ settings! {
     }
 
     section "kafka.oauth" OAuth at |config| config.kafka.oauth.as_ref(),
-        "A login with tokens (SASL OAUTHBEARER, client credentials), in place of a user and a password; it wants\n\
-            \"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. In use when token_url is set." {
+        "Token authentication (SASL OAUTHBEARER, client credentials) instead of user and password. \
+         Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url is set." {
         token_url: Uri, Text, Unset("https://login.example.com/oauth2/token"), Restart,
-            "The token endpoint of the identity provider. Without TLS only on this host itself.";
+            "Token endpoint of the identity provider. Must use TLS, except on this host.";
         client_id: String, Text, Unset("outbox-relay"), Restart,
-            "Who the relay is at the identity provider.";
+            "Client ID of the relay at the identity provider.";
         client_secret / client_secret_file(
             "kafka-client-secret",
-            "A file that holds the client_secret. It is read again for each token."
+            "File that contains the client_secret. The file is reloaded for each token."
         ): SecretSource, Text, Unset("secret"), Restart,
-            "The secret of this client.";
+            "Client secret.";
         client_authentication: ClientAuthentication, Choice(ClientAuthentication::WORDS), Default("basic"), Restart,
-            "How id and secret are sent: in the header Authorization, as every provider must allow, or in the body.";
+            "How ID and secret are sent: in the Authorization header, which every provider must support, or in the \
+             body.";
         scope: Option<String>, Text, Unset("kafka"), Restart,
-            "The scopes to ask for, separated by spaces.";
+            "Requested scopes, separated by spaces.";
         audience: Option<String>, Text, Unset("kafka"), Restart,
-            "The audience to ask for, where the provider wants one.";
+            "Requested audience, if the provider requires one.";
         ca_location: Option<PathBuf>, File, Unset("oauth-ca.pem"), Restart,
-            "The certificate authorities that may sign for the token endpoint. When not given: those of the system.";
+            "Trusted certificate authorities of the token endpoint. If unset: those of the system.";
     }
 
     section "outbox" Outbox at |config| Some(&config.outbox),
-        "The table, and how its rows become records." {
+        "The table, and how rows become records." {
         table: TableName, Text, Default("public.outbox"), Restart,
-            "The outbox table, with its schema. Its other tables are named after it.";
+            "Outbox table, with its schema. The other tables are named after it.";
         topic: TopicTemplate, Text, Default("events.{aggregate_type}"), Restart,
-            "The topic of an event, from the columns of its row.";
+            "Topic of an event. Can contain columns of its row.";
         on_sent: OnSent, Choice(OnSent::WORDS), Default("mark"), Restart,
-            "What happens to a row that Kafka has: mark sets sent_at, and the reaper deletes it later; delete is faster\n\
-            and leaves no history.";
+            "What happens to a row once it is sent. mark sets sent_at, and the reaper deletes the row later. delete \
+             is faster\nand leaves no history.";
         on_rejected: OnRejected, Choice(OnRejected::WORDS), Default("dead-letter"), Now,
-            "What happens to a row that Kafka definitely rejects, alone: dead-letter moves it to the dead letters, and the\n\
-            rows behind it go on; block-key keeps it, and the rows of its key wait until you decide.";
+            "What happens to a row that Kafka permanently rejects. dead-letter moves it to the dead letters, and \
+             later rows\nof its key continue. block-key keeps it, and later rows of its key wait until you resolve it.";
         rejections_before_hold: u32, Count(1, 1_000_000), Default("10"), Now,
-            "After so many rejected rows of one topic, with no success between them, the next one holds the topic instead:\n\
-            a broken limit or validator must not empty the outbox into the dead letters.";
+            "After this many consecutive rejected rows of one topic, the next one holds the topic instead.\nA \
+             misconfigured limit or validator must not move the whole outbox to the dead letters.";
         optional_headers: Vec<OptionalHeader>, Words(OptionalHeader::WORDS), Default(""), Restart,
-            "Headers to add to event_id, event_type and the row's own: \"aggregate_type\", \"created_at\".";
+            "Headers to add to event_id, event_type and the headers of the row: \"aggregate_type\", \"created_at\".";
     }
 
     section "relay" Relay at |config| Some(&config.relay),
-        "How much is moved at once, and how long things may take." {
+        "Batch sizes and timeouts." {
         batch_size: usize, Count(1, 100_000), Default("10000"), Now,
-            "The most rows that one worker claims at once.";
+            "Maximum number of rows that one worker claims at once.";
         batch_bytes: ByteSize, Size(64 << 10, 1 << 30), Default("8MiB"), Now,
-            "The most bytes that one worker claims at once; a single larger row still goes. Memory is about\n\
-            workers times this.";
+            "Maximum number of bytes that one worker claims at once. A single larger row is still published. Memory \
+             usage is\nabout workers times this value.";
         poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("50ms"), Now,
-            "The longest pause between two looks at an empty outbox; after work the pauses begin at 1ms.";
+            "Maximum interval between two polls of an empty outbox. After work, the interval starts at 1ms.";
         workers: usize, Count(1, 64), Default("2"), Restart,
-            "How many batches are under way at once, each with a Postgres connection and a Kafka producer.";
+            "Number of concurrent batches, each with a Postgres connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,
-            "How long Kafka may take to acknowledge a batch before what is left of it is released and sent anew.\n\
-            Keep it above the 30s that a cluster may take to recover by itself. Vacuum can be held back this long.";
+            "How long Kafka may take to acknowledge a batch before the rest of it is released and sent again.\nKeep \
+             it above the 30s that a cluster may take to recover by itself. Vacuum can be held back this long.";
         takeover_timeout: Duration, Span(secs(1), secs(600)), Default("10s"), Restart,
-            "How long a relay that froze or vanished keeps its rows before others take over.";
+            "How long a frozen or disconnected relay keeps its rows before other relays take over.";
         shutdown_timeout: Duration, Span(secs(1), secs(HOUR)), Default("50s"), Now,
-            "How long SIGTERM waits for what is in flight. Keep it above publish_timeout, and TimeoutStopSec of the\n\
-            service above it.";
+            "How long a shutdown waits for events in flight. Keep it above publish_timeout, and keep TimeoutStopSec \
+             of the\nservice above it.";
     }
 
     section "reaper" Reaper at |config| Some(&config.reaper),
-        "The deletion of rows that were sent long ago." {
+        "Deletion of old rows." {
         enabled: bool, Flag, Default("true"), Restart,
             "Whether this relay deletes old rows.";
         retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("1d"), Now,
             "How long a row is kept after it was sent.";
         interval: Duration, Span(secs(1), secs(DAY)), Default("1m"), Now,
-            "How often old rows are looked for.";
+            "How often the relay checks for old rows.";
         batch_size: usize, Count(1, 100_000), Default("5000"), Now,
-            "The most rows that are deleted in one transaction.";
+            "Maximum number of rows deleted in one transaction.";
         inbox_retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("30d"), Now,
-            "How long the module inbox keeps which events were processed, where it was made. Keep it above the retention\n\
-            of the topics plus the longest replay.";
+            "How long the inbox module, if installed, remembers processed events. Keep it above the retention\nof \
+             the topics plus the longest replay.";
         idempotency_retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("1d"), Now,
-            "How long the module idempotency keeps finished requests, where it was made. Unfinished ones that are older are\n\
-            reported, and kept.";
+            "How long the idempotency module, if installed, keeps finished requests. Older unfinished requests \
+             are\nkept and reported.";
     }
 
     section "admin" Admin at |config| Some(&config.admin),
-        "Metrics and health over HTTP: /metrics, /livez, /readyz." {
+        "Metrics and health checks over HTTP: /metrics, /livez, /readyz." {
         listen: Option<SocketAddr> => listen_address, Text, Default("127.0.0.1:10187"), Restart,
-            "The address and port to listen on; \"off\" opens no port.";
+            "Address and port to listen on. \"off\" opens no port.";
     }
 
     section "log" Log at |config| Some(&config.log),
-        "What is logged, and how." {
+        "Logging." {
         level: String => log_filter, Text, Default("info"), Now,
-            "off, error, warn, info, debug or trace, for all or for parts: \"info,outbox_relay::kafka=debug\". SIGHUP changes\n\
-            it in a running relay, as it does most limits and intervals; docs/operating.md has the list.";
+            "off, error, warn, info, debug or trace, for everything or per module: \
+             \"info,outbox_relay::kafka=debug\". A reload\n(SIGHUP) applies it and most limits and intervals to a \
+             running relay. See docs/operating.md for the list.";
         format: LogFormat, Choice(LogFormat::WORDS), Default("auto"), Restart,
-            "auto means journald under systemd, else text.";
+            "auto means journald under systemd, otherwise text.";
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
         let place = lines.malformed(error.span().unwrap_or_default().start);
         malformed.extend(place.line());
         // The parser takes a string without quotes for a number.
-        let help = if error.message().starts_with("invalid float") { "texts stand in quotes" } else { "" };
+        let help = if error.message().starts_with("invalid float") { "put text in quotes" } else { "" };
         findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
     }
     // Of a malformed file, the known settings on whole lines are still checked. Other keys may be the parser's
@@ -96,9 +96,9 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
 fn unreadable(error: &std::io::Error) -> Problem {
     let help = match error.kind() {
         ErrorKind::NotFound => {
-            "name the right file with --config, or begin with a copy of config.example.toml"
+            "pass the right file with --config, or start with a copy of config.example.toml"
         }
-        ErrorKind::PermissionDenied => "let the user that runs the relay read it",
+        ErrorKind::PermissionDenied => "make it readable by the user that runs the relay",
         _ => "",
     };
     Problem::new(format!("the file cannot be read: {error}"), help)
@@ -114,8 +114,7 @@ fn walk(document: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries, findin
             }
             (Some((section, _)), _) => {
                 let message = format!("[{section}] must be a table");
-                findings
-                    .error(&place, Problem::new(message, format!("write [{section}] on a line of its own")));
+                findings.error(&place, Problem::new(message, format!("write [{section}] on its own line")));
             }
             (None, value) => findings.error(&place, unknown_section(section.get_ref(), value)),
         }
@@ -126,7 +125,7 @@ fn unknown_section(name: &str, value: &DeValue<'_>) -> Problem {
     if !value.is_table()
         && let Some(setting) = SETTINGS.iter().find(|setting| setting.key == name)
     {
-        let message = format!("`{name}` stands outside of its section");
+        let message = format!("`{name}` is outside its section");
         return Problem::new(message, format!("move it below [{}]", setting.section));
     }
     let names = SECTIONS.iter().map(|(name, _)| *name);

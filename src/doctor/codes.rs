@@ -28,102 +28,116 @@ macro_rules! codes {
 
 codes! {
     SERVER_TOO_OLD = Error, "server-too-old",
-        "this version of PostgreSQL lacks what the relay needs";
+        "this version of PostgreSQL is not supported";
     STANDBY = Error, "standby",
-        "a standby cannot be written to, so nothing can be claimed or marked there";
+        "the server is a standby, so the relay cannot claim or mark rows";
     ENCODING = Error, "encoding",
         "a single event whose text is not valid UTF-8 would make reads of other events fail; the relay does not start";
     MIGRATION = Error, "migration",
-        "the schema is missing, or is not that of this version; the relay does not start";
+        "the schema is missing or has another version; the relay does not start";
     RELATION = Error, "relation",
-        "a table is missing, or is of a kind that does not keep what is in it; the relay does not start";
+        "a table is missing or not durable; the relay does not start";
     COLUMN = Error, "column",
-        "a column of the outbox is missing, or is not what the relay reads; the relay does not start";
+        "a column of the outbox is missing or has the wrong type; the relay does not start";
     PENDING_INDEX = Error, "pending-index",
         "without this index each claim would sort the whole table; the relay does not start";
     CLAIM_PLAN = Error, "claim-plan",
-        "under the current statistics the claim does not read by the pending index, so it becomes slower as the table grows";
+        "with the current statistics, the claim does not use the pending index, so it becomes slower as the table \
+         grows";
     INDEX_INVALID = Warning, "index-invalid",
-        "what was interrupted while it was built serves no query, and costs every insert";
+        "the build of the index was interrupted; it serves no query and slows down every insert";
     INDEX_UNUSED = Note, "index-unused",
-        "no query has read by this index since statistics began, and it costs every insert and every mark";
+        "no query has used this index since the statistics were reset, and it slows down every insert and update";
     SEQUENCE = Error, "sequence",
-        "ids are not drawn in the order of the writers, so events of one key can be published out of order; the relay does not start";
+        "IDs are not assigned in the order of the writers, so events of one key can be published out of order; the \
+         relay does not start";
     LANES = Error, "lanes",
         "events of a missing lane would never be sent; the relay does not start";
     HOLD_COUNT = Error, "hold-count",
-        "changes of holds and blocked keys are not counted, so their end could reorder events; the relay does not start";
+        "changes to holds and blocked keys are not counted, so releasing them could reorder events; the relay does \
+         not start";
     ROW_SECURITY = Error, "row-security",
         "rows may be hidden from the relay, and hidden events are never sent; the relay does not start";
     AUTOVACUUM_OFF = Warning, "autovacuum-off",
-        "sent rows are never cleared away: the table and its indexes grow without end";
+        "dead rows are never removed, so the table and its indexes grow without limit";
     AUTOVACUUM_LATE = Warning, "autovacuum-late",
-        "vacuum waits for so many dead rows that the table becomes much larger than what is in it";
+        "vacuum starts only after so many dead rows that the table becomes much larger than its content";
     LONG_TRANSACTION = Warning, "long-transaction",
-        "as long as this transaction is open, vacuum removes nothing that was sent since it began; the table grows";
+        "while this transaction is open, vacuum cannot remove rows that were sent after it began, so the table grows";
     PREPARED_TRANSACTION = Warning, "prepared-transaction",
-        "somebody prepared a transaction and did not end it: vacuum removes nothing that was sent since, and the relay's low-water mark waits for it, too";
+        "a prepared transaction was not ended: vacuum cannot remove rows that were sent after it, and the relay's \
+         low-water mark cannot advance";
     REPLICATION_SLOT = Warning, "replication-slot",
-        "a standby, by its slot, asks to keep what was sent since; if it is gone, for ever";
+        "the slot of a standby prevents vacuum from removing sent rows, permanently if the standby no longer exists";
 
     GRANT_MISSING = Error, "grant-missing",
-        "the role may not do what the relay has to; the relay does not start";
+        "the role lacks a required privilege; the relay does not start";
     ROLE_SUPERUSER = Warning, "role-superuser",
-        "whoever gets hold of the relay's password owns the whole server";
+        "anyone with the relay's password controls the whole server";
     ROLE_ATTRIBUTES = Warning, "role-attributes",
-        "the role may make roles or databases, or read the write-ahead log, which the relay never does";
+        "the role may create roles or databases, or read the write-ahead log, which the relay does not need";
     ROLE_OWNER = Warning, "role-owner",
-        "the role owns the outbox, so it may change and drop it, whatever is granted";
+        "the role owns the outbox, so it may change and drop it regardless of grants";
     EVENTS_CHANGEABLE = Warning, "events-changeable",
-        "the role may change events that the application has written; the relay only ever sets sent_at";
+        "the role may change events of the application, but the relay only needs to set sent_at";
     OTHER_TABLES = Warning, "other-tables",
-        "the role may use tables that are none of the outbox's";
+        "the role may use tables that do not belong to the outbox";
     ROLE_TIMEOUT = Note, "role-timeout",
-        "a timeout of the role or server ends what the relay leaves open on purpose; no claim is lost by it, since each sets its own, but connections and checks are";
+        "a timeout of the role or server ends connections and checks of the relay; claims are not affected because \
+         they set their own timeouts";
 
     POOLER = Note, "pooler",
-        "a pooler gives each transaction another connection of the server; its own timeouts can end a claim, and cannot be seen from here";
+        "a pooler assigns server connections per transaction; its timeouts can end a claim and cannot be checked \
+         from here";
     POOLER_PREPARED_STATEMENTS = Error, "pooler-prepared-statements",
-        "the pooler forgets prepared statements between transactions, and the relay prepares its own";
+        "the pooler does not keep prepared statements between transactions, but the relay uses them";
     TLS_OFF = Warning, "tls-off",
-        "events, and perhaps the password, go over the network to Postgres unencrypted";
+        "events, and possibly the password, are sent to Postgres unencrypted";
     TLS_UNVERIFIED = Warning, "tls-unverified",
-        "the connection to Postgres is encrypted, but somebody in between could pose as the server";
+        "the connection to Postgres is encrypted, but the server's identity is not verified";
     UNIX_SOCKET = Note, "unix-socket",
-        "a relay that is frozen while the server sends it a large result keeps its lanes until it resumes or is killed: over a Unix socket the server has no timeout for that";
+        "a relay that freezes while it receives a large result keeps its lanes until it resumes or is killed, \
+         because the server has no timeout for this on Unix sockets";
     CLOCK_SKEW = Warning, "clock-skew",
-        "the clocks of this machine and of Postgres differ: times in logs, rows and records cannot be compared";
+        "the clocks of this machine and of Postgres differ, so times in logs, rows and records cannot be compared";
     KAFKA_TLS_OFF = Warning, "kafka-tls-off",
-        "events go over the network to Kafka unencrypted";
+        "events are sent to Kafka unencrypted";
 
     KAFKA_UNREACHABLE = Error, "kafka-unreachable",
-        "no event can be published from here now; topics are looked at only if the brokers answer";
+        "no event can be published from here now; topics were not checked";
     TOPIC_MISSING = Error, "topic-missing",
-        "events of this topic wait, or would, until it exists";
+        "events for this topic wait until it exists";
     TOPIC_UNUSABLE = Error, "topic-unusable",
-        "events of this topic wait, or would, until what the brokers say of it has changed";
+        "events for this topic wait until the error is resolved";
     TOPIC_HIDDEN = Note, "topic-settings-hidden",
-        "the relay's user may not see the topic's settings, so they were not looked at; the relay takes Kafka's default for the largest record";
+        "the relay's user may not read the topic's settings, so they were not checked; the relay assumes Kafka's \
+         default for the maximum record size";
     PARTITION_UNAVAILABLE = Error, "partition-unavailable",
-        "a partition takes no events now: it has no leader, or fewer replicas in sync than it asks for";
+        "a partition accepts no events now: it has no leader or too few in-sync replicas";
     REPLICATION_FACTOR = Warning, "replication-factor",
-        "there is one copy of each record: if its broker loses its disk, events that count as sent are gone";
+        "there is one copy of each record: if its broker loses its disk, sent events are lost";
     MIN_INSYNC_TOO_HIGH = Error, "min-insync-too-high",
-        "a record needs every replica, so the topic takes nothing as soon as one broker is down, be it for a restart";
+        "every replica must acknowledge a record, so the topic accepts nothing while one broker is down, even for a \
+         restart";
     MIN_INSYNC_TOO_LOW = Warning, "min-insync-too-low",
-        "a record counts as stored when one broker alone has it: if that one is lost before the others have copied it, the event is gone";
+        "a record counts as stored when one broker has it: if that broker is lost before the others have copied it, \
+         the event is lost";
     PAYLOAD_ABOVE_TOPIC = Warning, "payload-above-topic-limit",
-        "the topic takes no records as large as an event that waits; unless compression makes it smaller, Kafka refuses it";
+        "a waiting event is larger than the topic's maximum record size; unless compression makes it smaller, Kafka \
+         rejects it";
 
     EVENT_TOPIC_NAME = Error, "event-topic-name",
-        "Kafka allows no topic of that name, so the event can never be sent; a relay moves it to the dead letters, or blocks its key";
+        "the topic name is invalid, so the event can never be sent; a relay moves it to the dead letters or blocks \
+         its key";
     EVENT_TOO_LARGE = Error, "event-too-large",
-        "the event is larger than the producer's largest record, so it can never be sent; a relay moves it to the dead letters, or blocks its key";
+        "the event is larger than the producer's maximum record size, so it can never be sent; a relay moves it to \
+         the dead letters or blocks its key";
     EVENT_HEADERS = Error, "event-headers",
-        "headers have to be a flat JSON object of strings, without the relay's own names, so the event can never be sent; a relay moves it to the dead letters, or blocks its key";
+        "headers must be a flat JSON object of strings without reserved names, so the event can never be sent; a \
+         relay moves it to the dead letters or blocks its key";
 
     NOT_LOOKED_AT = Note, "not-looked-at",
-        "this could not be asked, so nothing is known of it";
+        "this check could not run";
 }
 
 /// The code of this word.

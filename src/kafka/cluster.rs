@@ -227,7 +227,7 @@ impl KafkaCluster {
             }
             if begun.elapsed() > IDENTIFIED_WITHIN {
                 let why = reports.last_error().map_or_else(String::new, |error| format!(": {error}"));
-                let error = format!("the brokers give no producer id within {IDENTIFIED_WITHIN:?}{why}");
+                let error = format!("no producer ID from the brokers within {IDENTIFIED_WITHIN:?}{why}");
                 return Err(NO_ANSWER.failure(error));
             }
             // All topics only as long as none is known: the answer may be large.
@@ -248,7 +248,7 @@ impl KafkaCluster {
             BROKERS_DOWN.failure(format!(
                 "no broker of {} answers: {}",
                 self.settings.borrow().bootstrap_servers,
-                reports.last_error().unwrap_or_else(|| format!("silent for {METADATA_TIMEOUT:?}"))
+                reports.last_error().unwrap_or_else(|| format!("no response for {METADATA_TIMEOUT:?}"))
             ))
         });
         let config = match client_config(&self.settings.borrow()) {
@@ -333,7 +333,7 @@ pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> 
 
 /// Publishes rows and waits for all of their reports.
 async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
-    let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("no answer in time")); rows.len()];
+    let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
         let refused = match producer.send(index as u32, topic, partition, *row) {
             Ok(()) => continue,

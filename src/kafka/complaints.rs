@@ -19,8 +19,8 @@ impl Complaints {
             None => tracing::debug!(target: "librdkafka", "{kind}: {message}"),
             Some(unsaid) => tracing::error!(
                 target: "librdkafka", unsaid,
-                "{kind}: {message}. What to do: look whether the host lacks threads, files or memory; if events of a topic \
-                 wait after that, restart the relay"
+                "{kind}: {message}. Check whether the host has run out of threads, file descriptors or memory. If a \
+                 topic's events wait after that, restart the relay"
             ),
         }
     }

@@ -29,9 +29,9 @@ pub async fn examine(
         return findings;
     }
     if settings.oauth.is_some() {
-        let problem = "the Kafka client library cannot ask for topics' settings when it logs in with a token";
-        let remedy = "look at them with kafka-configs.sh --describe --entity-type topics";
-        findings.push(NOT_LOOKED_AT.found("settings of topics", problem, remedy));
+        let problem = "the Kafka client library cannot read topic settings with token authentication";
+        let remedy = "check them with kafka-configs.sh --describe --entity-type topics";
+        findings.push(NOT_LOOKED_AT.found("topic settings", problem, remedy));
     }
     let inspector = match Inspector::new(settings, cluster).await {
         Ok(inspector) => inspector,
@@ -62,7 +62,7 @@ fn unreachable(settings: &config::Kafka, failure: &Failure) -> Finding {
 fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
     let waiting = match topic.waiting {
         0 => String::new(),
-        rows => format!("; {rows} of the rows that wait first are for it"),
+        rows => format!("; {rows} of the oldest waiting rows are for it"),
     };
     let (place, problem) = (format!("topic {}", topic.topic), format!("{failure}{waiting}"));
     if failure.reason == UNKNOWN_TOPIC.word {
@@ -91,7 +91,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         Err(unseen) => {
             if unseen == Unseen::Hidden {
                 let remedy = "allow the relay's Kafka user DescribeConfigs on the topic";
-                findings.push(TOPIC_HIDDEN.found(&place, "the brokers do not tell its settings", remedy));
+                findings.push(TOPIC_HIDDEN.found(&place, "its settings are not readable", remedy));
             }
             if in_sync == 0 {
                 findings.push(unavailable(&place, in_sync, 1));
@@ -116,13 +116,13 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, alter("min.insync.replicas=2")));
     }
     if min_insync == 1 && replicas == 2 {
-        let problem = "min.insync.replicas is 1, and two replicas leave no better choice";
+        let problem = "min.insync.replicas is 1, the only choice with two replicas";
         let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition, then min.insync.replicas=2";
         findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, remedy));
     }
     if topic.largest_bytes > request_bytes_max {
         let problem = format!(
-            "max.message.bytes is {request_bytes_max}, and of the events that wait the largest has {}",
+            "max.message.bytes is {request_bytes_max}, and the largest waiting event has {}",
             topic.largest_bytes
         );
         let enough = alter(&format!("max.message.bytes={}", topic.largest_bytes.saturating_add(65_536)));
@@ -134,7 +134,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
 fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {
     let problem = match in_sync {
         0 => "a partition has no leader".to_owned(),
-        _ => format!("a partition has {in_sync} replicas in sync, and asks for {wanted}"),
+        _ => format!("a partition has {in_sync} replicas in sync, and needs {wanted}"),
     };
     let remedy = "start the brokers that are down: `kafka-topics.sh --bootstrap-server BROKER --describe --unavailable-partitions`";
     PARTITION_UNAVAILABLE.found(place, problem, remedy)

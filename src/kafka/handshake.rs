@@ -22,7 +22,7 @@ pub(super) fn explained(error: &str, config: &ClientConfig) -> String {
         if error.contains(REFUSED) { broker(error).and_then(|at| verdict(at, config)) } else { None };
     let text = verdict.map_or_else(|| error.to_owned(), |verdict| format!("{error}: {verdict}"));
     match certificates::remedy(&text) {
-        Some(remedy) => format!("{text}. To mend it: {remedy}"),
+        Some(remedy) => format!("{text}. Fix: {remedy}"),
         None => text,
     }
 }

@@ -47,7 +47,7 @@ impl PolledProducer {
         });
         // Whoever wants the producer says so, once.
         let thread = thread.map_err(|error| {
-            KafkaError::ClientCreation(format!("its thread cannot be started, are there too many: {error}"))
+            KafkaError::ClientCreation(format!("cannot start its thread (thread limit reached?): {error}"))
         })?;
         Ok(PolledProducer { inner: Some(Inner { producer, stop, thread }) })
     }

@@ -18,13 +18,13 @@ pub fn check(name: &str, value: &str) -> Result<(), String> {
     let verdict = ClientConfig::new().set(name, value).create_native_config();
     match verdict {
         Ok(_) if is_known(name) => Ok(()),
-        Ok(_) => Err("does not concern a producer".to_owned()),
+        Ok(_) => Err("does not apply to producers".to_owned()),
         Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => {
-            Err("is not a property of librdkafka".to_owned())
+            Err("is not a librdkafka property".to_owned())
         }
-        Err(_) if is_secret(name) => Err("has a value that librdkafka refuses".to_owned()),
-        Err(KafkaError::ClientConfig(_, reason, ..)) => Err(format!("is refused by librdkafka: {reason}")),
-        Err(_) => Err("has a value that librdkafka refuses".to_owned()),
+        Err(_) if is_secret(name) => Err("has a value that librdkafka rejects".to_owned()),
+        Err(KafkaError::ClientConfig(_, reason, ..)) => Err(format!("is rejected by librdkafka: {reason}")),
+        Err(_) => Err("has a value that librdkafka rejects".to_owned()),
     }
 }
 

@@ -70,10 +70,10 @@ impl<'de> Visitor<'de> for Own {
         let mut headers = self.0;
         while let Some(name) = map.next_key::<Cow<'de, str>>()? {
             if name.contains('\0') {
-                return Err(A::Error::custom("the header's name holds a NUL character"));
+                return Err(A::Error::custom("the header name contains a NUL character"));
             }
             if [EVENT_ID, EVENT_TYPE].contains(&&*name) {
-                return Err(A::Error::custom(format!("the header {name:?} is the relay's own")));
+                return Err(A::Error::custom(format!("the header name {name:?} is reserved")));
             }
             let HeaderValue(value) = map
                 .next_value()
@@ -115,7 +115,7 @@ mod tests {
             (r#"["secret"]"#, "headers must be a flat JSON object of strings"),
             (r#""secret""#, "headers must be a flat JSON object of strings"),
             (r#"{"event_id": "x"}"#, "the header \"event_id\" is the relay's own"),
-            (r#"{"a\u0000b": "x"}"#, "the header's name holds a NUL character"),
+            (r#"{"a\u0000b": "x"}"#, "the header name contains a NUL character"),
         ] {
             let rejection = own(json).unwrap_err();
             assert_eq!((rejection.reason, rejection.error.as_str()), ("invalid-headers", says), "{json}");

@@ -121,7 +121,7 @@ impl Watched {
         let told: Client = match serde_json::from_slice(json) {
             Ok(told) => told,
             Err(error) => {
-                return tracing::debug!(target: "librdkafka", "its statistics cannot be read: {error}");
+                return tracing::debug!(target: "librdkafka", "cannot parse statistics: {error}");
             }
         };
         let mut live = self.statistics.live.lock().unwrap_or_else(PoisonError::into_inner);

@@ -53,7 +53,7 @@ pub(super) fn ask(settings: &OAuth) -> Result<Issued, TokenError> {
         Ok(runtime) => {
             let answer = runtime.block_on(async { tokio::time::timeout(TIMEOUT, request(settings)).await });
             runtime.shutdown_background(); // a name may still be resolving
-            answer.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
+            answer.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")))
         }
         Err(error) => Err(error.to_string()),
     };
@@ -70,7 +70,7 @@ async fn request(settings: &OAuth) -> Result<Issued, Problem> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body =
-        body.map_err(|_| format!("its answer broke off, or has more than {ANSWER_BYTES_MAX} bytes"))?;
+        body.map_err(|_| format!("its response was truncated or has more than {ANSWER_BYTES_MAX} bytes"))?;
     read(status, &body.to_bytes())
 }
 
@@ -106,7 +106,7 @@ fn connector(settings: &OAuth) -> Result<HttpsConnector<HttpConnector>, Problem>
     if let Some(path) = &settings.ca_location {
         let trusted = certificates::authorities(path);
         let trusted =
-            trusted.map_err(|error| format!("ca_location: {} is not usable: {error}", path.display()))?;
+            trusted.map_err(|error| format!("ca_location: {} is invalid: {error}", path.display()))?;
         tls.set_cert_store(trusted);
     }
     let mut tcp = HttpConnector::new();
@@ -137,9 +137,9 @@ fn unanswered(error: &hyper_util::client::legacy::Error) -> Problem {
         cause = source;
     }
     if error.is_connect() {
-        format!("it cannot be reached: {cause}")
+        format!("it is unreachable: {cause}")
     } else {
-        format!("it gave no answer of HTTP: {cause}")
+        format!("it sent an invalid HTTP response: {cause}")
     }
 }
 
@@ -155,30 +155,30 @@ fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {
     let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     if status.is_redirection() {
         return Err(format!(
-            "it answered {status}, and no redirect is followed: name the endpoint itself in token_url"
+            "it responded with {status}. Redirects are not followed: set token_url to the endpoint itself"
         ));
     }
     if status != StatusCode::OK {
         let said = json["error"].as_str().filter(|code| is_error_code(code));
         return Err(match said {
             Some("invalid_client" | "unauthorized_client") => {
-                format!("it answered {status}, invalid_client: look at client_id and the client secret")
+                format!("it responded with {status}, invalid_client. Check client_id and the client secret")
             }
-            Some("invalid_scope") => format!("it answered {status}, invalid_scope: look at scope"),
-            Some(code) => format!("it answered {status}, {code}"),
-            None => format!("it answered {status}"),
+            Some("invalid_scope") => format!("it responded with {status}, invalid_scope. Check scope"),
+            Some(code) => format!("it responded with {status}, {code}"),
+            None => format!("it responded with {status}"),
         });
     }
     let token = json["access_token"].as_str().unwrap_or_default();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("it answered 200 OK, without a usable access_token: look whether it is a token endpoint"
+        return Err("it responded with 200 OK, but without a valid access_token. Check whether it is a token endpoint"
             .to_owned());
     }
     // Some providers write the number as a text.
     let seconds = json["expires_in"].as_u64().or_else(|| json["expires_in"].as_str()?.parse().ok());
     let lifetime = seconds.map_or(LIFETIME_UNSAID, Duration::from_secs).min(LIFETIME_MOST);
     if lifetime.is_zero() {
-        return Err("its token is no longer good when it is issued (expires_in is 0)".to_owned());
+        return Err("its token expires immediately (expires_in is 0)".to_owned());
     }
     Ok(Issued { token: Secret::new(token), lifetime })
 }

@@ -100,10 +100,10 @@ impl Tokens {
         let renew = move || {
             match tokens.ask() {
                 Ok(_) if tokens.has_failed.swap(false, Ordering::AcqRel) => {
-                    tracing::info!("the Kafka token is renewed again");
+                    tracing::info!("kafka token renewed");
                 }
                 Err(error) if !tokens.has_failed.swap(true, Ordering::AcqRel) => tracing::warn!(
-                    "the Kafka token cannot be renewed, the old one is still good: {error}. It is tried again until it ends"
+                    "kafka token renewal failed, retrying while the current token is valid: {error}"
                 ),
                 _ => {}
             }
@@ -112,7 +112,7 @@ impl Tokens {
             tokens.renewed.notify_all();
         };
         if let Err(error) = thread::Builder::new().name("token renewal".to_owned()).spawn(renew) {
-            tracing::error!("the thread that renews the Kafka token cannot be started: {error}");
+            tracing::error!("cannot start the thread that renews the kafka token: {error}");
             self.is_renewing.store(false, Ordering::Release);
         }
     }

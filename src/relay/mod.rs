@@ -62,7 +62,7 @@ pub struct Relay<P> {
     /// Whether Kafka answers.
     pub gate: Gate,
     /// What works, and what is reported of it.
-    health: Health,
+    pub(crate) health: Health,
     /// What happened, for metrics, health and status.
     pub stats: Arc<Stats>,
 }

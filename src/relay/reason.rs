@@ -44,113 +44,124 @@ macro_rules! reasons {
 reasons! {
     RECORD_TOO_LARGE = Row, "record-too-large",
         "the record is larger than the topic, or `message.max.bytes` of `[kafka.properties]`, allows",
-        "raise the topic's max.message.bytes and, above 1 MB, message.max.bytes of [kafka.properties], then requeue the event; or send smaller ones";
+        "increase the topic's max.message.bytes and, above 1 MB, message.max.bytes in [kafka.properties], then \
+         requeue the event. Or send smaller events";
     INVALID_RECORD = Row, "invalid-record",
-        "the brokers have looked at the record and refuse it",
-        "look at the broker's log for what it found wrong, mend the event or the topic's settings, then requeue it";
+        "the brokers rejected the record as invalid",
+        "check the broker log, fix the event or the topic's settings, then requeue the event";
     OTHER_RECORD_REFUSED = Row, "other-record-refused",
-        "the record was not stored, because another one of the same request is invalid; judged alone it is never found guilty for this",
-        "nothing for this event: look at the one that was refused";
+        "the record was not stored because another record of the same request is invalid. A record that is sent \
+         alone never fails for this reason",
+        "nothing for this event: check the event that was rejected";
     INVALID_HEADERS = Row, "invalid-headers",
-        "`headers` is no flat JSON object of strings, or uses a name that is the relay's own; found before anything is sent",
-        "mend the writer; to send the event all the same, insert it again with headers that fit";
+        "`headers` is not a flat JSON object of strings, or uses a reserved name. Detected before the event is sent",
+        "fix the writer. To send the event, insert it again with valid headers";
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
-        "`aggregate_type` makes a name that Kafka allows for no topic; found before anything is sent",
-        "mend the writer's aggregate_type, or the template [outbox] topic";
+        "`aggregate_type` results in an invalid topic name. Detected before the event is sent",
+        "fix the aggregate_type in the writer, or the template in [outbox] topic";
     UNREADABLE_ROW = Row, "unreadable-row",
-        "Postgres cannot read the row, for instance because its TOAST data is damaged, or because the text of a `jsonb` is above 1 GB; if the row cannot be moved to the dead letters either, it blocks its key",
-        "restore the row from a backup with an UPDATE, or delete it, then run `outbox-relay blocked-keys retry`; look at the server's log for other damaged data";
+        "Postgres cannot read the row, for example because its TOAST data is damaged or the text of a `jsonb` \
+         exceeds 1 GB. If the row cannot be moved to the dead letters, it blocks its key",
+        "restore the row from a backup with an UPDATE, or delete it, then run `outbox-relay blocked-keys retry`. \
+         Check the server log for other damaged data";
 
     UNKNOWN_TOPIC = Topic, "unknown-topic",
-        "the topic, or the partition, does not exist, or the relay's user may not see it",
+        "the topic or partition does not exist, or the relay's Kafka user may not describe it",
         "create the topic, or delete the rows if their aggregate_type is a mistake";
     TOPIC_AUTHORIZATION = Topic, "topic-authorization",
-        "the relay's user may not write to the topic",
+        "the relay's Kafka user may not write to the topic",
         "allow the relay's Kafka user to Write to and Describe the topic";
     POLICY_VIOLATION = Topic, "policy-violation",
-        "a policy of the brokers forbids it",
-        "look at the broker's policy for the topic";
+        "a broker policy forbids it",
+        "check the broker's policy for the topic";
     INVALID_TOPIC = Topic, "invalid-topic",
-        "the name is allowed, but the brokers take no records for it: an internal topic of Kafka's own",
+        "the name is valid, but the brokers do not accept records for it (an internal topic)",
         "choose another name with [outbox] topic, or delete the rows if their aggregate_type is a mistake";
     INVALID_TIMESTAMP = Topic, "invalid-timestamp",
-        "the brokers find the time of the records, which is that of sending, too far off",
-        "compare the clocks of the relay's host and the brokers, and the topic's message.timestamp.* settings";
+        "the brokers reject the record timestamp (the time of sending)",
+        "check the clocks of the relay's host and the brokers, and the topic's message.timestamp.* settings";
     UNSUPPORTED_FORMAT = Topic, "unsupported-format",
-        "the topic's format takes no records with headers, or not this compression",
-        "raise the topic's message format, or choose another compression.type in [kafka.properties]";
+        "the topic's message format does not support headers or this compression",
+        "use a newer message format for the topic, or choose another compression.type in [kafka.properties]";
     STUCK = Topic, "stuck",
-        "the topic acknowledges nothing while others do",
-        "look for partitions of the topic without a leader or with fewer in-sync replicas than min.insync.replicas; the relay goes on by itself when they have them";
+        "the topic acknowledges no records while other topics do",
+        "check the topic for partitions without a leader or with fewer in-sync replicas than min.insync.replicas. \
+         Publishing then resumes by itself";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
-        "the topic has rejected many records in a row, each sent alone, so the fault is hardly theirs",
-        "look at the topic's limits and validators, such as max.message.bytes and schema checks; the relay goes on by itself when the topic takes an event again. If the events are wrong, raise [outbox] rejections_before_hold, reload the relays, and delete the topic's row from the table of holds";
+        "the topic has rejected many records in a row, each sent alone, so the cause is probably the topic",
+        "check the topic's limits and validators, such as max.message.bytes and schema checks. Publishing resumes \
+         when the topic accepts an event. If the events are wrong, increase [outbox] rejections_before_hold, reload \
+         the relays, and delete the topic's row from the table of holds";
 
     AUTHENTICATION = Cluster, "authentication",
-        "the brokers do not accept who the relay says it is",
-        "look at security.protocol, sasl.* and the credentials in [kafka.properties], or at [kafka.oauth]; files are read again at each attempt, credentials of systemd at a restart";
+        "authentication with the brokers failed",
+        "check security.protocol, sasl.* and the credentials in [kafka.properties], or [kafka.oauth]. Files are \
+         reloaded at each attempt, systemd credentials at a restart";
     TOKEN = Cluster, "token",
-        "the token endpoint gives the relay no token to log in with",
-        "look at [kafka.oauth] and at the identity provider; the file of the client secret is read again at each attempt, a credential of systemd at a restart";
+        "the token endpoint did not issue a token",
+        "check [kafka.oauth] and the identity provider. The client secret file is reloaded at each attempt, a \
+         systemd credential at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
-        "the relay's user has no right to publish at all",
+        "the relay's Kafka user is not allowed to publish",
         "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 3.0), or Write on a topic";
     TLS = Cluster, "tls",
-        "no secure connection comes about",
-        "look at ssl.* in [kafka.properties], the brokers' certificates and their dates, and at the client certificate if the brokers ask for one; files are read again at each attempt, credentials of systemd at a restart";
+        "the TLS connection failed",
+        "check ssl.* in [kafka.properties], the brokers' certificates and their validity, and the client \
+         certificate if the brokers require one. Files are reloaded at each attempt, systemd credentials at a restart";
     BROKERS_DOWN = Cluster, "brokers-down",
-        "no broker answers",
-        "look at [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network between";
+        "no broker is reachable",
+        "check [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network";
     BROKER_UNREACHABLE = Cluster, "broker-unreachable",
-        "this relay cannot reach a broker that other relays reach; it leaves its work to them",
+        "this relay cannot reach a broker that other relays can reach, and leaves the work to them",
         "check the network between this relay's host and that broker: routes, firewalls, and the address that the broker advertises";
     CONFIGURATION = Cluster, "configuration",
-        "the Kafka client cannot be made of the settings",
-        "mend what the error names in [kafka.properties]; `outbox-relay check-config` says more";
+        "the Kafka client rejects the settings",
+        "fix [kafka.properties] as the error describes. For details, run `outbox-relay check-config`";
     INCOMPATIBLE_BROKER = Cluster, "incompatible-broker",
-        "the brokers do not speak what the relay needs",
-        "use brokers of Kafka 2.1 or newer, and look whether a proxy in between is older";
+        "the brokers do not support the required protocol version",
+        "use Kafka 2.1 or newer, and check for an older proxy in between";
 
     FATAL_PRODUCER_ERROR = Session, "fatal-producer-error",
-        "this producer can no longer promise order, and refuses everything from here on",
-        "nothing, unless it comes again and again: then look for the failure that the log has before it";
+        "this producer can no longer guarantee order, and rejects all further records",
+        "nothing, unless it recurs: then check the log for an earlier failure";
     PRODUCER_STATE_LOST = Session, "producer-state-lost",
-        "the partition's leader does not know this producer, or its sequence, any more",
-        "nothing, unless it comes again and again: then look at producer.id.expiration.ms, and for topics that are deleted and created";
+        "the partition's leader no longer knows this producer or its sequence",
+        "nothing, unless it recurs: then check producer.id.expiration.ms, and whether topics are deleted and created";
     SMALLER_BATCHES = Session, "smaller-batches",
-        "a topic takes smaller requests than this producer makes",
-        "nothing: the next producer makes smaller ones";
+        "a topic accepts only smaller requests than this producer sends",
+        "nothing: the next producer sends smaller requests";
 
     CONNECTION_LOST = Unknown, "connection-lost",
-        "the connection broke before an answer came",
-        "nothing, unless it lasts: then look at the network and the brokers";
+        "the connection was lost before a response arrived",
+        "nothing, unless it persists: then check the network and the brokers";
     NO_ANSWER = Unknown, "no-answer",
-        "no answer came in time",
-        "nothing, unless it lasts: then look for a broker that is overloaded, or a partition whose replicas are behind";
+        "the request timed out",
+        "nothing, unless it persists: then check for an overloaded broker or lagging replicas";
     LEADER_MOVING = Unknown, "leader-moving",
-        "the partition has no leader, or another one than the client knows",
-        "nothing, unless it lasts: then look for partitions without a leader";
+        "the partition has no leader, or its leader has changed",
+        "nothing, unless it persists: then check for partitions without a leader";
     TOO_FEW_REPLICAS = Unknown, "too-few-replicas",
-        "fewer replicas are in sync than min.insync.replicas asks for; the record may have been stored",
-        "bring the partition's other replicas back";
+        "fewer replicas are in sync than min.insync.replicas requires. The record may have been stored",
+        "restore the partition's other replicas";
     BROKER_FAILED = Unknown, "broker-failed",
-        "the broker met an error of its own, for instance of its disk",
-        "look at the broker's log and disks";
+        "the broker had an internal error, for example a disk error",
+        "check the broker's log and disks";
     TAKEN_BACK = Unknown, "taken-back",
-        "the relay, or its client, took the record back after another failure",
-        "nothing: look at that other failure";
+        "the relay or its client withdrew the record after another failure",
+        "nothing: check the other failure";
     CLIENT_FAILED = Unknown, "client-failed",
-        "the Kafka client met an error of its own, or could not read an answer",
-        "look whether the host lacks memory, files or threads; then report it with the log at level debug";
+        "the Kafka client had an internal error or could not parse a response",
+        "check whether the host has run out of memory, file descriptors or threads. If not, report it with the log \
+         at level debug";
     NO_OFFSET = Unknown, "no-offset",
-        "a success that names no offset: Kafka may have taken the record for one that it had already",
+        "a success without an offset: Kafka may have treated the record as a duplicate",
         "nothing";
     UNEXPECTED = Unknown, "unexpected",
-        "a code about something that the relay does not do, such as consuming or administration",
+        "a code for something that the relay does not do, such as consuming or administration",
         "report it, with the log at level debug";
     UNKNOWN = Unknown, "unknown",
-        "any code that is not listed, and whatever ended without an answer",
-        "nothing, unless it lasts: then look at the brokers' logs";
+        "any other code, and any request without a response",
+        "nothing, unless it persists: then check the broker logs";
 }
 
 /// The reason of this word; `None` for a word of another version.
@@ -160,7 +171,7 @@ pub fn reason(word: &str) -> Option<&'static Reason> {
 
 /// What a person can do about a failure for this reason.
 pub fn remedy(word: &str) -> &'static str {
-    reason(word).map_or("look at the brokers and their logs", |reason| reason.remedy)
+    reason(word).map_or("check the brokers and their logs", |reason| reason.remedy)
 }
 
 #[cfg(test)]

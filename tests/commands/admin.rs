@@ -39,7 +39,7 @@ impl Running {
             let Ok(text) = self.lines.recv_timeout(PATIENCE) else {
                 panic!("no admin endpoint in the log:\n{log}")
             };
-            if let Some((_, rest)) = text.split_once("metrics and health at http://") {
+            if let Some((_, rest)) = text.split_once("serving metrics and health checks at http://") {
                 return rest.split('/').next().unwrap_or_default().to_owned();
             }
             log.push_str(&text);

@@ -19,7 +19,7 @@ fn with_config(args: &[&str], text: &str) -> Ended {
 fn a_missing_file_ends_every_command_with_78() {
     for args in COMMANDS {
         let ended = Ended::of(binary(args).args(["--config", "/nowhere/relay.toml"]));
-        ended.fails(78, &["/nowhere/relay.toml", "the configuration cannot be used"]);
+        ended.fails(78, &["/nowhere/relay.toml", "The configuration is invalid."]);
     }
 }
 
@@ -57,7 +57,7 @@ fn what_only_a_client_finds_wrong_is_found() {
         format!("{GOOD}[kafka.properties]\n\"security.protocol\" = \"ssl\"\n\"ssl.key.pem\" = \"hunter2\"\n");
     for args in [&["check-config"][..], &["run"]] {
         let ended = with_config(args, &text);
-        ended.fails(78, &["[kafka.properties] cannot be used"]);
+        ended.fails(78, &["[kafka.properties] is invalid"]);
         assert!(!ended.stderr.contains("hunter2"), "{ended}");
     }
 }

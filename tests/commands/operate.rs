@@ -30,11 +30,11 @@ async fn status_tells_what_waits_and_why() {
         "held topics   none",
         "blocked keys  none",
         "dead letters  0",
-        "none is connected",
+        "none connected",
     ] {
         assert!(empty.succeeds().contains(line), "{line}: {empty}");
     }
-    assert!(!empty.stdout.contains("what to do"), "{empty}");
+    assert!(!empty.stdout.contains("fix:"), "{empty}");
     setup
         .sql(
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at)
@@ -85,8 +85,8 @@ async fn status_tells_what_waits_and_why() {
         "rejections_before_hold",
         "blocked keys  7; their events wait",
         "events.c  key key 1, row 1  invalid-headers since 20",
-        "what to do: the event can never be sent as it is: `outbox-relay blocked-keys dead-letter`",
-        "and more, which `outbox-relay blocked-keys list` shows",
+        "fix: run `outbox-relay blocked-keys dead-letter`",
+        "and more; to list all, run: outbox-relay blocked-keys list",
         "`outbox-relay dead-letters list`",
     ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");
@@ -176,7 +176,7 @@ async fn check_config_finds_what_the_doctor_does() {
         "postgres       answers, version",
         "schema         app.outbox",
         "topics         none was looked at",
-        "doctor         finds nothing",
+        "doctor         no problems found",
     ] {
         assert!(none.succeeds().contains(line), "{line}: {none}");
     }
@@ -192,7 +192,7 @@ async fn check_config_finds_what_the_doctor_does() {
             &format!("error          topic events.{kind}"),
             &format!("kafka-topics.sh --bootstrap-server BROKER --create --topic events.{kind}"),
             "events.a b",
-            "doctor         errors 1, warnings ",
+            "doctor         errors: 1, warnings: ",
         ],
     );
     // An event that can never be sent keeps no relay from starting.

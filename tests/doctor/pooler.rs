@@ -19,7 +19,7 @@ async fn a_pooler_in_between_is_found_by_doctor_and_said_by_status() {
     let pooled = world.relay.clone().set("postgres", "url", url).set("postgres", "sslmode", "disable");
 
     let found = Found::by(&pooled.clone().set("postgres", "prepared_statements", true));
-    let remedy = found.has("pooler", "another connection of the server");
+    let remedy = found.has("pooler", "different server connections");
     assert!(
         remedy.contains("idle_transaction_timeout") && remedy.contains("publish_timeout = 45s"),
         "{remedy}"
@@ -27,11 +27,11 @@ async fn a_pooler_in_between_is_found_by_doctor_and_said_by_status() {
     if pgbouncer::prepares(version) {
         found.has_not("pooler-prepared-statements");
     } else {
-        found.has("pooler-prepared-statements", "not known in the next transaction");
+        found.has("pooler-prepared-statements", "does not exist in the next transaction");
     }
     let unprepared = pooled.set("postgres", "prepared_statements", false);
     let found = Found::by(&unprepared);
-    found.has("pooler", "another connection of the server");
+    found.has("pooler", "different server connections");
     found.has_not("pooler-prepared-statements");
 
     let status = unprepared.clone().command(&["status", "--json"]);
@@ -40,7 +40,7 @@ async fn a_pooler_in_between_is_found_by_doctor_and_said_by_status() {
     // Connections prove nothing behind a pooler.
     assert_eq!(json["verdict"]["state"], "healthy", "{json:#}");
     let text = unprepared.command(&["status"]);
-    assert!(text.succeeds().contains("a pooler stands in between: its connections are seen"), "{text}");
+    assert!(text.succeeds().contains("connected through a pooler: these are its connections"), "{text}");
 
     world.doctor().has_not("pooler");
     let direct = world.relay.clone().command(&["status", "--json"]);

@@ -133,9 +133,9 @@ async fn clocks_that_differ_are_found() {
     };
     world.sql(&with_clock("1 minute")).await;
     let ahead = world.doctor();
-    ahead.has("clock-skew", "ahead of the one of this machine");
+    ahead.has("clock-skew", "ahead of the clock of this machine");
     world.sql(&with_clock("-1 minute")).await;
-    world.doctor().has("clock-skew", "behind the one of this machine");
+    world.doctor().has("clock-skew", "behind the clock of this machine");
     world.sql(&with_clock("1 second")).await;
     world.doctor().has_not("clock-skew");
     world.drop().await;

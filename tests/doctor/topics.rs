@@ -14,7 +14,7 @@ const USER: &str = "relay";
 async fn a_missing_topic_is_found_and_that_of_sent_events_is_in_use_too() {
     let mut world = World::new("doctor_topic").await;
     world.sql(EVENT).await;
-    let remedy = world.doctor().has("topic-missing", "1 of the rows that wait first are for it");
+    let remedy = world.doctor().has("topic-missing", "1 of the oldest waiting rows are for it");
     let topic = world.outbox.topic("order");
     assert!(remedy.ends_with(&format!("--create --topic {topic}")), "{remedy}");
     world.sql("UPDATE app.outbox SET sent_at = now()").await;
@@ -87,7 +87,7 @@ async fn topics_that_the_relays_user_may_not_use_or_look_into_are_found() {
     rights(&kafka, "--add", &topic, &["Write", "Describe"]).await;
     wait_until("the topic may be seen", WITHIN, async || !world.doctor().codes().contains(&"topic-unusable"))
         .await;
-    world.doctor().has("topic-settings-hidden", "do not tell");
+    world.doctor().has("topic-settings-hidden", "are not readable");
     rights(&kafka, "--add", &topic, &["DescribeConfigs"]).await;
     wait_until("its settings may be seen", WITHIN, async || {
         !world.doctor().codes().contains(&"topic-settings-hidden")

@@ -43,14 +43,14 @@ async fn whatever_holds_vacuum_back_for_long_is_found_and_ended() {
         .await;
     world.doctor().has_not("long-transaction");
     begin_many(&world.outbox.client).await;
-    let remedy = world.doctor().has("long-transaction", "transactions were begun since");
+    let remedy = world.doctor().has("long-transaction", "transactions have begun since");
     world.mend(&remedy).await;
     wait_until("the report has ended", WITHIN, async || report.is_closed()).await;
     world.doctor().has_not("long-transaction");
 
     world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
     begin_many(&world.outbox.client).await;
-    let remedy = world.doctor().has("prepared-transaction", "transactions were begun since");
+    let remedy = world.doctor().has("prepared-transaction", "transactions have begun since");
     world.mend(&remedy).await;
     world.doctor().has_not("prepared-transaction");
     world.doctor().has_not("autovacuum-off");
@@ -86,7 +86,7 @@ async fn the_slot_of_a_standby_that_is_gone_is_found_and_dropped() {
     let inactive = "SELECT count(*) FROM pg_replication_slots WHERE NOT active";
     wait_until("the server knows that it is gone", WITHIN, async || world.outbox.count(inactive).await == 1)
         .await;
-    let remedy = world.doctor().has("replication-slot", "nobody reads it");
+    let remedy = world.doctor().has("replication-slot", "the slot is not in use");
     world.mend(&remedy).await;
     world.doctor().has_not("replication-slot");
     world.drop().await;

@@ -86,14 +86,14 @@ async fn a_panic_in_any_task_ends_the_process_at_once() {
         let relay = world::relay(&outbox).set_environment(FAIL_POINT, format!("{point}:1:panic"));
         let mut relay = relay.spawn(&["run"]);
         if point == "answering-health" {
-            relay.wait_for_log("relaying").await;
+            relay.wait_for_log("relay started").await;
             assert!(relay.try_readiness().await.is_err(), "it answers nobody any more");
         }
         let status = relay.ended().await;
         println!("panic at {point}: {status}");
         assert_eq!(status.signal(), Some(SIGABRT), "{status}: {}", relay.log());
         let log = relay.log();
-        let said = log.lines().filter(|line| line.contains("a bug, the process ends"));
+        let said = log.lines().filter(|line| line.contains("internal error, aborting"));
         assert_eq!(said.count(), 1, "{log}");
         assert!(log.contains(&format!("fail point {point} panics")), "{log}");
     }

@@ -67,7 +67,7 @@ async fn a_producer_that_the_broker_forgot_goes_on_without_a_gap() {
     }
     assert!(relay.stop().await.success());
     let report = outbox.check_of("order").await;
-    let sessions = relay.log().matches("a session ended").count();
+    let sessions = relay.log().matches("session ended").count();
     print!("{sessions} sessions ended, {deleted} records in the other topic: {report}");
     report.assert_exact();
     assert_eq!(deleted, ROUNDS * 1_000, "nothing is repeated in the topic whose records were deleted");
@@ -108,7 +108,7 @@ async fn a_producer_that_the_broker_refuses_is_replaced_and_nothing_is_lost() {
     assert!(relay.stop().await.success());
     let report = outbox.check().await;
     let dead = outbox.dead_letters().await;
-    let sessions = relay.log().matches("a session ended").count();
+    let sessions = relay.log().matches("session ended").count();
     let refused = refused.load(Ordering::Relaxed);
     print!("{refused} requests refused, {sessions} sessions ended, dead letters {dead}: {report}");
     report.assert_sound();

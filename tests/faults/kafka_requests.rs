@@ -145,7 +145,7 @@ async fn a_request_delivered_after_its_session_was_given_up_only_repeats() {
     let writers = Writers::start(&outbox, &keys, Load::default()).await;
     wait_until("a request is held", STALLED, async || held.lock().unwrap().is_some()).await;
     writers.stop().await;
-    relay.wait_for_log("a session ended").await;
+    relay.wait_for_log("session ended").await;
     outbox.wait_until_drained(STALLED).await;
     assert_only_late_duplicates(outbox, &proxy, &held).await;
     assert!(relay.stop().await.success());

@@ -94,7 +94,7 @@ async fn kafka_away_costs_time_and_nothing_else() {
     let gone = Instant::now();
     let what = "the relay has let everything go";
     let let_go = wait_until(what, Duration::from_secs(15), async || {
-        outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
+        outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
     })
     .await;
     let (mut looks, mut grown) = (0, 0);

@@ -36,7 +36,7 @@ async fn swallowed(test: &str, requests: bool, answers: bool) {
         kafka.lose(requests, answers).await;
         let what = "the relay has let everything go";
         let let_go = wait_until(what, PUBLISH_TIMEOUT + LET_GO_WITHIN, async || {
-            outbox.held_open(&relay).await == 0 && relay.log().contains("Kafka fails")
+            outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
         })
         .await;
         kafka.let_through().await;

@@ -83,7 +83,7 @@ async fn a_relay_frozen_while_rows_are_sent_to_it_is_overtaken() {
     overtaken(&outbox, &victim, "frozen in the middle of a result").await;
     proxy.become_network(Network::Open);
     victim.thaw();
-    wait_until("it has noticed", STALLED, async || victim.log().contains("Postgres fails")).await;
+    wait_until("it has noticed", STALLED, async || victim.log().contains("postgres unavailable")).await;
     assert!(successor.stop().await.success());
     rows::insert(&outbox, "order", 1, 150..250, Filling::Nothing).await;
     world::verdict(&outbox, &mut [victim], "frozen in the middle of a result").await;

@@ -23,7 +23,7 @@ const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from
 /// The successor has to come round, and to send what the other one had.
 const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(RESUMED_WITHIN);
 /// How an outage of Postgres begins in the log.
-pub const FAILS: &str = "Postgres fails, nothing is lost";
+pub const FAILS: &str = "postgres unavailable, retrying; no events are lost";
 
 const KEYS: usize = 100;
 
@@ -90,7 +90,7 @@ pub async fn verdict(outbox: &Outbox, relays: &mut [RelayProcess], what: &str) -
 pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
     let count = |text: &str| relay.log().matches(text).count();
     wait_until(&format!("{times} outages have begun and ended in the log"), STALLED, async || {
-        count("Postgres works again") == times
+        count("postgres available again") == times
     })
     .await;
     assert_eq!(count(FAILS), times, "{}", relay.log());

@@ -15,8 +15,8 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "What was asked for is done."),
     ("1", "It failed, or a check found something."),
     ("2", "The command line is wrong."),
-    ("69", "Postgres or Kafka cannot be reached. \"run\" without --once waits instead."),
-    ("78", "The configuration, the grants or the schema have to be mended first."),
+    ("69", "PostgreSQL or Kafka is unreachable. \"run\" without --once waits instead."),
+    ("78", "The configuration, the grants or the schema are invalid."),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[

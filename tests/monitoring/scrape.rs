@@ -52,7 +52,7 @@ async fn busy(test: &str) -> (Outbox, RelayProcess) {
         outbox.dead_letters().await == 1
     })
     .await;
-    relay.wait_for_log("events of this topic wait").await;
+    relay.wait_for_log("topic held").await;
     (outbox, relay)
 }
 

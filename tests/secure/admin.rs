@@ -17,7 +17,7 @@ const CONNECTIONS_MAX: usize = 16;
 
 async fn connect(relay: &RelayProcess) -> TcpStream {
     let log = relay.log();
-    let (_, address) = log.split_once("metrics and health at http://").unwrap();
+    let (_, address) = log.split_once("serving metrics and health checks at http://").unwrap();
     TcpStream::connect(address.split('/').next().unwrap()).await.unwrap()
 }
 

@@ -69,27 +69,27 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
             &[
                 "(tls)",
                 "unable to get local issuer certificate",
-                "name the authority that signed",
-                "look at ssl.*",
+                "trust the authority that signed",
+                "check ssl.*",
             ],
         ),
         mistake(
             "a wrong host name",
             secured.relay("OTHERHOST", &[]),
             MEND,
-            &["(tls)", "hostname mismatch", "connect by a name that stands in the certificate"],
+            &["(tls)", "hostname mismatch", "connect with a name that is in the certificate"],
         ),
         mistake(
             "an expired certificate",
             secured.relay("EXPIRED", &[]),
             MEND,
-            &["(tls)", "certificate has expired", "renew the certificate of the server"],
+            &["(tls)", "certificate has expired", "renew the server certificate"],
         ),
         mistake(
             "a missing client certificate",
             secured.relay("MUTUAL", &[]),
             MEND,
-            &["(tls)", "give a client certificate with its key", "look at ssl.*"],
+            &["(tls)", "configure a client certificate", "check ssl.*"],
         ),
         mistake(
             "a client certificate of a stranger",
@@ -98,7 +98,7 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
                 &[("ssl.certificate.location", &stranger.0), ("ssl.key.location", &stranger.1)],
             ),
             MEND,
-            &["(tls)", "certificate", "look at ssl.*"],
+            &["(tls)", "certificate", "check ssl.*"],
         ),
         mistake(
             "without TLS",
@@ -120,7 +120,7 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
     let wrong =
         |mechanism: &str| secured.by_password(mechanism).set_kafka_property("sasl.password_file", &wrong);
     let says: &'static [&'static str] =
-        &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "read again"];
+        &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "reloaded at each attempt"];
     let not_offered = secured.by_password("SCRAM-SHA-512");
     let not_offered = not_offered.set("kafka", "bootstrap_servers", secured.kafka.listener("OAUTH"));
     vec![
@@ -131,7 +131,7 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
             "a mechanism that is not offered",
             not_offered,
             MEND,
-            &["(authentication)", "OAUTHBEARER", "look at security.protocol, sasl.*"],
+            &["(authentication)", "OAUTHBEARER", "check security.protocol, sasl.*"],
         ),
     ]
 }
@@ -174,7 +174,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             MEND,
             &[
                 "(token)",
-                "401 Unauthorized, invalid_client: look at client_id and the client secret",
+                "401 Unauthorized, invalid_client. Check client_id and the client secret",
                 "[kafka.oauth]",
             ],
         ),
@@ -182,7 +182,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             "no token endpoint",
             at(nobody),
             MEND,
-            &["(token)", "it cannot be reached", "Connection refused"],
+            &["(token)", "it is unreachable", "Connection refused"],
         ),
         mistake("another path", elsewhere, MEND, &["(token)", "400 Bad Request, invalid_request"]),
         mistake(
@@ -195,7 +195,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             "an endpoint that is silent",
             at(broken.silent.url()),
             MEND,
-            &["(token)", "no answer within 10s"],
+            &["(token)", "no response within 10s"],
         ),
         mistake(
             "an endpoint with a certificate of a stranger",
@@ -207,7 +207,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             "a token that somebody else has signed",
             at(broken.forging.url()),
             MEND,
-            &["(authentication)", "or at [kafka.oauth]"],
+            &["(authentication)", "or [kafka.oauth]"],
         ),
     ]
 }

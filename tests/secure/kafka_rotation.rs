@@ -37,7 +37,7 @@ async fn certificates_and_passwords_of_kafka_are_rotated_under_running_relays() 
     secured.kafka.stop().await;
     secured.kafka.restart().await;
     for relay in [&by_password, &by_certificate] {
-        not_ready(relay, "name the authority that signed the certificate").await;
+        not_ready(relay, "trust the authority that signed").await;
     }
     secured.files.put("ca.pem", next.cert_pem());
     not_ready(&by_password, "(authentication)").await;

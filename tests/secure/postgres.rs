@@ -227,7 +227,7 @@ async fn certificates_and_passwords_of_postgres_are_rotated_under_a_running_rela
     secured.show(&next, &next.server(&["localhost"]));
     secured.reload().await;
     secured.cut().await;
-    not_ready(&relay, "name the authority that signed the certificate").await;
+    not_ready(&relay, "trust the authority that signed").await;
     secured.hand_out(&next);
     not_ready(&relay, "password authentication failed").await;
     secured.files.put("password", "a new password\n");

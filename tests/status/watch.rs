@@ -85,8 +85,8 @@ async fn the_screen_survives_a_restart_of_postgres_and_ends_with_0_on_ctrl_c() {
     let mut watching = Watching::start(&world.relay, &["status", "--watch", "200ms"]);
     watching.writes("unsent        0 rows\n").await;
     server.stop(Shutdown::Fast);
-    watching.writes("Postgres cannot be reached for ").await;
-    watching.writes("trying again every 200ms\n              it was, at 20").await;
+    watching.writes("PostgreSQL unreachable for ").await;
+    watching.writes("retrying every 200ms\n              last known state, at 20").await;
     server.start_again().await;
     world.outbox.reconnect().await;
     world.sql(EVENT).await;

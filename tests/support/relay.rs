@@ -79,7 +79,7 @@ impl Relay {
     /// Starts `run` and waits until it relays.
     pub async fn start(self) -> RelayProcess {
         let mut relay = self.spawn(&["run"]);
-        relay.wait_for_log("relaying").await;
+        relay.wait_for_log("relay started").await;
         relay
     }
 
@@ -262,7 +262,8 @@ impl RelayProcess {
     /// Where its admin endpoint listens. Needs `[admin] listen`.
     pub fn address(&self) -> String {
         let log = self.log();
-        let (_, address) = log.split_once("metrics and health at http://").expect("[admin] listen is set");
+        let (_, address) =
+            log.split_once("serving metrics and health checks at http://").expect("[admin] listen is set");
         address.split('/').next().unwrap().to_owned()
     }
 

@@ -215,7 +215,7 @@ fn lags(report: &Report) -> Option<Finding> {
     Some(Finding {
         what: "lag",
         seen: format!(
-            "beside writers at full speed ({} rows a transaction) the relay falls behind: {} rows when they ended",
+            "with writers at full speed ({} rows per transaction), the relay falls behind: {} rows when they ended",
             worst.rows_per_transaction, worst.lag_rows_end
         ),
         change: "writers that never pause fill any machine; what counts is that the relay catches up when they do, \

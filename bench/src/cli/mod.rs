@@ -24,69 +24,71 @@ use std::time::Duration;
 /// The name of the program.
 const NAME: &str = "outbox-bench";
 
-/// Measure how fast events reach Kafka, and what limits it.
+/// Measure throughput and latency on your own servers.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, max_term_width = 100, after_help = "\
-It works in a schema that it makes for itself in the configured database, outbox_bench_ and eight digits, and on topics \
-of its own, named after it behind the fixed beginning of [outbox] topic. The configured outbox and its topics are neither \
-read nor written. Schema and topics are removed at the end, on Ctrl-C and after an error too; what a run leaves behind that \
-was killed is named and removed by the next one. The role needs CREATE on the database, and the Kafka user the rights to \
-create, write, read and delete these topics; OUTBOX_RELAY__POSTGRES__URL names another role. It loads both servers fully \
-for a minute or two: not for production at its busiest hour.
+The benchmark creates its own schema in the configured database (outbox_bench_ and eight digits) and its own topics, \
+named after the schema with the constant prefix of [outbox] topic. It neither reads nor writes the configured outbox \
+and its topics. It removes the schema and the topics at the end, on Ctrl-C and after an error. If a run is killed, the \
+next run reports and removes what is left.
 
-What is measured, with --only some of it:
-  idle     CPU of a relay that has nothing to do, and of Postgres beside it
-  limits   each half of the relay alone: claim and settle without Kafka, produce without Postgres
-  drain    --rows rows that wait, marked and deleted
+The role needs CREATE on the database; set OUTBOX_RELAY__POSTGRES__URL to use another role. The Kafka user must be \
+allowed to create, write, read and delete these topics. The benchmark puts full load on both servers for a minute or \
+two, so do not run it in production at peak hours.
+
+Parts (select with --only):
+  idle     CPU of an idle relay and of PostgreSQL
+  limits   each half of the relay alone: claim and settle without Kafka, produce without PostgreSQL
+  drain    publish a backlog of --rows rows, with sent rows marked and with sent rows deleted
   flow     8 writers at full speed for --seconds, without and with a relay
-  steady   100, 1,000 and 5,000 rows/s for --seconds: from the answer to COMMIT until a consumer has the record
+  steady   100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT until a consumer has the record
   held     the drain while a transaction holds a snapshot open, as a backup does
   hot-key  the drain with all rows of one key, and with half of them
 
-Units: rows/s; CPU in microseconds a row (user and system), or in % of one core; memory in MiB, the most that was resident; \
-latency in milliseconds, p99.9 being what one row in a thousand exceeds. `of limit` compares a drain with the lowest of: \
-claim and settle alone, produce alone, and the CPU of all cores by what a row costs relay, Postgres and Kafka together. CPU \
-and memory of Postgres and Kafka are those of their processes on this machine, if they are to be seen; what else the \
-machine does slows everything.
+Units: rows/s; CPU in microseconds per row (user and system) or in % of one core; peak resident memory in MiB; latency \
+in milliseconds. `of limit` compares a drain with the lowest of three limits: claim and settle alone, produce alone, \
+and the CPU of all cores divided by the CPU that the relay, PostgreSQL and Kafka use per row. CPU and memory of \
+PostgreSQL and Kafka are measured only if their processes are visible on this machine. Other load on the machine slows \
+everything.
 
-Every record is read again, and compared with what was committed. --json prints the same as one object: its `format` \
-is 1 as long as no field changes its meaning; fields may be added.
+Every record is read back and compared with what was committed. --json prints the same data as one object. Its \
+`format` is 1 as long as no field changes its meaning. Later versions may add fields.
 
 Examples:
   outbox-bench --config config.toml
   outbox-bench --config config.toml --only drain,steady --rows 2000000 --payload 1024
   OUTBOX_RELAY__RELAY__WORKERS=6 outbox-bench --config config.toml --only drain --json
 
-Exit codes: 0 measured, everything arrived and in order; 1 it did not, or the measurement failed; 2 usage, 69 Postgres or \
-Kafka cannot be reached, 78 the configuration is invalid, a right is missing, or outbox-relay was not found.")]
+Exit codes: 0 success, 1 events lost or out of order, or the benchmark failed, 2 usage error, 69 PostgreSQL or Kafka \
+unreachable, 78 invalid configuration, missing privilege, or outbox-relay not found.")]
 struct Bench {
     #[command(flatten)]
     config: ConfigFile,
-    /// Measure only these, separated by commas.
+    /// Run only these parts, separated by commas.
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     only: Vec<Chosen>,
-    /// Rows of each drain.
+    /// Rows per drain.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     rows: u64,
-    /// Different keys; each row has one of them by chance.
+    /// Number of keys; each row gets a random one.
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     keys: u64,
-    /// Bytes of each payload, exactly: JSON, about half of it random.
+    /// Payload size in bytes (JSON, about half of it random).
     #[arg(long, value_name = "BYTES", default_value_t = 246, value_parser = payload)]
     payload: usize,
-    /// Partitions of each scratch topic.
+    /// Partitions per topic.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(i32).range(1..=1_000))]
     partitions: i32,
-    /// How long a steady rate, a flow and an idle relay are measured.
+    /// Duration of each idle, flow and steady measurement.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// Print one JSON object.
+    /// Print a JSON object.
     #[arg(long)]
     json: bool,
-    /// The outbox-relay program to measure; by default the one next to this program, then the one in PATH.
+    /// outbox-relay binary to measure (default: next to this program, then in PATH).
     #[arg(long, value_name = "PATH")]
     relay: Option<PathBuf>,
-    /// Print a completion script for this shell, and exit.
+    /// Print a completion script for this shell and exit.
     #[arg(long, value_name = "SHELL", exclusive = true)]
     completions: Option<Shell>,
 }

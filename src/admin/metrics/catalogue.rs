@@ -88,167 +88,172 @@ macro_rules! catalogue {
 catalogue! {
     Late {
         READY = Gauge "outbox_relay_ready" [],
-            "1 while rows can be relayed, as /readyz says",
-            "0: Kafka or Postgres is away, or the relay is about to end";
+            "1 while the relay can publish, as reported by /readyz",
+            "0: Kafka or Postgres is unavailable, or the relay is shutting down";
         KAFKA_UP = Gauge "outbox_relay_kafka_up" [],
-            "1 while Kafka answers",
-            "0: nothing is claimed meanwhile";
+            "1 while Kafka is available",
+            "0: claims are suspended";
         POSTGRES_UP = Gauge "outbox_relay_postgres_up" [],
-            "1 while Postgres answers everybody in the relay who needs it",
-            "0: nothing is relayed meanwhile";
+            "1 while Postgres is available to all parts of the relay",
+            "0: nothing is published";
         OLDEST_UNSENT = Gauge "outbox_relay_oldest_unsent_seconds" [],
-            "Age of the oldest unsent row by the clock of the database, held topics included; measured every 5 s, less often when that takes long",
-            "more than some seconds, or rising by a second each second: nothing moves";
+            "Age of the oldest unsent row by the database clock, including held topics; measured every 5 s, less \
+             often if the measurement is slow",
+            "more than a few seconds, or an increase of one second per second: nothing is published";
         BACKLOG = Gauge "outbox_relay_backlog_rows" [],
-            "Unsent rows, but for those of held topics: exact up to 10000, above that the span of their ids",
-            "rising for minutes: more is inserted than relayed";
+            "Unsent rows, except those of held topics; exact up to 10000, above that estimated from the range of IDs",
+            "an increase for minutes: more is inserted than published";
         MEASURED = Gauge "outbox_relay_measurement_age_seconds" [],
-            "How long ago the age of the oldest unsent row and the backlog were measured",
-            "more than some minutes: Postgres is away, or refuses to be measured, and those two say nothing";
+            "Time since the last measurement of the backlog and the oldest unsent row",
+            "more than a few minutes: Postgres is unavailable or the measurement fails, so both metrics are outdated";
         LATENCY = Histogram "outbox_relay_latency_seconds" [],
-            "From the insert of the oldest event of a batch (the begin of its transaction) to the batch's confirmed COMMIT, by the clock of the database",
+            "Time from the insert of the oldest event of a batch (the start of its transaction) to the confirmed \
+             COMMIT of the batch, by the database clock",
             "a high quantile far above its usual value";
         UNSETTLED = Gauge "outbox_relay_unsettled_rows" [],
-            "Rows that Kafka has acknowledged and that are not recorded as sent yet",
-            "above 0 for minutes: somebody keeps rows of the outbox locked, or settlements fail; a crash now sends them again";
+            "Rows that Kafka has acknowledged and that are not marked as sent yet",
+            "above 0 for minutes: another session locks outbox rows, or settlements fail; a crash now would \
+             redeliver them";
         PROGRESS = Gauge "outbox_relay_progress_age_seconds" [],
-            "How long ago the relay last looked for work; /livez fails at 60",
-            "more than some seconds: a statement hangs, or the process does";
+            "Time since the relay last looked for work; /livez fails at 60",
+            "more than a few seconds: a statement or the process hangs";
     }
     Fast {
         PUBLISHED = Counter "outbox_relay_published_total" [],
-            "Rows that were settled as sent",
+            "Rows that were marked as sent",
             "no increase while there is a backlog";
         RECOVERED = Counter "outbox_relay_recovered_total" [],
-            "Published rows that were settled without sending them again, because Kafka had acknowledged them before",
-            "a steady increase: settlements fail again and again";
+            "Published rows that were settled without resending them, because Kafka had already acknowledged them",
+            "a steady increase: settlements fail repeatedly";
         TOPIC_RECORDS = Counter "outbox_relay_topic_records_total" ["topic"],
-            "Records that Kafka has acknowledged, by topic; the first 50 topics are named, all others count as `other`",
+            "Records that Kafka has acknowledged, by topic; the first 50 topics have their own label, all others \
+             count as `other`",
             "no increase for a topic that always has events";
         TOPIC_BYTES = Counter "outbox_relay_topic_bytes_total" ["topic"],
-            "Size of the rows of acknowledged records, as Postgres sent them, by topic",
+            "Size of the rows of acknowledged records, as received from Postgres, by topic",
             "";
         BATCH_ROWS = Histogram "outbox_relay_batch_rows" [],
-            "Rows in a batch",
+            "Rows per batch",
             "";
         BATCH_SECONDS = Histogram "outbox_relay_batch_seconds" [],
-            "From the claim of a batch to its confirmed COMMIT",
-            "seconds; what is not in outbox_relay_publish_seconds is Postgres";
+            "Time from the claim of a batch to its confirmed COMMIT",
+            "seconds; the part that is not in outbox_relay_publish_seconds is spent in Postgres";
         PUBLISH_SECONDS = Histogram "outbox_relay_publish_seconds" [],
-            "From the first row of a batch handed to the producer to the last acknowledgement",
+            "Time from sending the first row of a batch to its last acknowledgement",
             "seconds: Kafka is slow";
         WORKERS = Gauge "outbox_relay_workers" [],
             "Workers",
             "";
         WORKERS_BUSY = Gauge "outbox_relay_workers_busy" [],
-            "Workers that are at a batch",
-            "all of them, all the time: the relay is at its limit";
+            "Workers that are processing a batch",
+            "all workers, all the time: the relay is at its limit";
         LANES_IN_HAND = Gauge "outbox_relay_lanes_in_hand" [],
-            "Lanes that workers have in hand, of 64",
+            "Lanes claimed by workers, of 64",
             "";
         LANES_ELSEWHERE = Counter "outbox_relay_lanes_elsewhere_total" [],
-            "Lanes that were asked for and that another relay had",
+            "Requested lanes that another relay had claimed",
             "";
         CLAIMS = Counter "outbox_relay_claims_total" [],
-            "Claims that got a lane",
+            "Claims that got at least one lane",
             "";
         CLAIMS_EMPTY = Counter "outbox_relay_claims_empty_total" [],
-            "Claims that got a lane and found no row, because another relay was quicker",
+            "Claims that got a lane but no row, because another relay was faster",
             "nearly as many as claims: too many relays";
         LOOKS = Counter "outbox_relay_looks_total" [],
-            "Looks for lanes with unsent rows",
+            "Scans for lanes with unsent rows",
             "";
         LOOKS_EMPTY = Counter "outbox_relay_looks_empty_total" [],
-            "Looks for lanes with unsent rows that saw nothing new",
+            "Scans for lanes with unsent rows that found nothing new",
             "";
     }
     Failed {
         HELD_TOPICS = Gauge "outbox_relay_held_topics" [],
-            "Topics that cannot be written to, whose rows wait; status names them with the reason",
+            "Held topics, whose rows wait; status lists them with the reason",
             "above 0";
         TOPIC_HELD = Gauge "outbox_relay_topic_held" ["topic" "reason"],
-            "1 for each held topic, with the reason; at most 100 are named",
+            "1 for each held topic, with the reason; at most 100 topics",
             "1";
         HOLDS = Counter "outbox_relay_holds_total" [],
-            "Times that this relay found that a topic cannot be written to",
-            "an increase, again and again: the topic comes and goes";
+            "Times that this relay has held a topic",
+            "repeated increases: the topic is unstable";
         BLOCKED_KEYS = Gauge "outbox_relay_blocked_keys" [],
-            "Keys whose first event Kafka rejected under on_rejected = block-key, and whose events wait",
-            "above 0: somebody has to decide";
+            "Blocked keys: Kafka rejected their first event under on_rejected = block-key, and later events wait",
+            "above 0: an operator must resolve them";
         PAUSED = Gauge "outbox_relay_paused" ["scope"],
-            "Pauses that operators have begun and not ended: of everything, of a topic, of a key; status names them",
-            "above 0 for longer than anybody meant: events wait until somebody resumes";
+            "Active pauses of everything, a topic or a key; status lists them",
+            "above 0 for longer than intended: events wait until an operator resumes";
         DEAD_LETTERS = Counter "outbox_relay_dead_letters_total" [],
             "Rows that were moved to the dead letters",
-            "an increase: events did not reach their consumers";
+            "an increase: events were not delivered to their consumers";
         REJECTED = Counter "outbox_relay_rejected_total" ["reason"],
-            "Rows that can never become a record, dead letters and blocked ones, by reason",
+            "Rejected rows (dead letters and blocked keys), by reason",
             "an increase";
         SESSIONS_FAILED = Counter "outbox_relay_sessions_failed_total" [],
             "Producers that were replaced after a failure",
-            "an increase for minutes: the failure lasts";
+            "an increase for minutes: the failure persists";
         KAFKA_FAILURES = Counter "outbox_relay_kafka_failures_total" ["reason"],
-            "Producers that were replaced after a failure, by its reason as in docs/error-codes.md",
+            "Producers that were replaced after a failure, by reason (see docs/error-codes.md)",
             "an increase for minutes";
         POSTGRES_FAULTS = Counter "outbox_relay_postgres_faults_total" [],
-            "Claims that a fault of Postgres ended; their rows are claimed again",
+            "Claims that were ended by a Postgres error; their rows are claimed again",
             "an increase for minutes";
         POSTGRES_CONNECTIONS = Counter "outbox_relay_postgres_connections_total" [],
-            "Connections to Postgres that were made, reconnects included",
-            "a steady increase: connections break";
+            "Connections opened to Postgres, including reconnects",
+            "a steady increase: connections are lost";
         REAPER_FAULTS = Counter "outbox_relay_reaper_faults_total" [],
-            "Batches of the reaper that failed",
+            "Failed batches of the reaper",
             "an increase for hours: the table grows";
         UNFINISHED = Gauge "outbox_relay_idempotency_unfinished_requests" [],
-            "Requests with an idempotency key that were begun longer than idempotency_retention ago and are not finished, as the \
-             reaper found them last; at most 1000 are counted",
-            "more than 0: nobody completes them";
+            "Unfinished requests with an idempotency key that are older than idempotency_retention, at the last run \
+             of the reaper; counted up to 1000",
+            "more than 0: the application does not complete them";
         REQUEST_ERRORS = Counter "outbox_relay_kafka_request_errors_total" [],
-            "Requests that could not be sent to a broker, and answers that could not be read",
+            "Requests that could not be sent to a broker, and responses that could not be read",
             "an increase for minutes";
         REQUEST_RETRIES = Counter "outbox_relay_kafka_request_retries_total" [],
-            "Requests that the Kafka client sent again",
+            "Requests that the Kafka client retried",
             "an increase for minutes: leaders move, or brokers are overloaded";
         REQUEST_TIMEOUTS = Counter "outbox_relay_kafka_request_timeouts_total" [],
-            "Requests to brokers without an answer in time",
+            "Requests to brokers that timed out",
             "an increase";
         DISCONNECTS = Counter "outbox_relay_kafka_disconnects_total" [],
-            "Connections to brokers that ended; idle ones are closed by brokers after some minutes",
-            "an increase while rows flow";
+            "Closed connections to brokers; brokers close idle connections after some minutes",
+            "an increase while rows are published";
     }
     Costs {
         TRANSACTIONS = Counter "outbox_relay_postgres_transactions_total" [],
-            "Transactions that were begun in Postgres, those that only look included",
-            "more than about 100 a second for each relay while nothing is inserted";
+            "Transactions begun in Postgres, including read-only ones",
+            "more than about 100 per second per relay while nothing is inserted";
         REAPED = Counter "outbox_relay_reaped_total" [],
-            "Rows that were deleted because they were sent longer ago than the retention",
+            "Deleted rows past retention",
             "no increase for hours while rows are sent: the table grows";
         REAPER_BATCHES = Counter "outbox_relay_reaper_batches_total" [],
-            "Batches of the reaper, those of nothing to do included; of several relays one reaps at a time",
+            "Batches of the reaper, including empty ones; only one relay reaps at a time",
             "";
         REQUESTS = Counter "outbox_relay_kafka_requests_total" [],
-            "Requests to brokers, those sent again included",
+            "Requests to brokers, including retries",
             "";
         RESPONSES = Counter "outbox_relay_kafka_responses_total" [],
-            "Answers of brokers whose time was taken",
+            "Timed responses from brokers",
             "";
         ROUND_TRIPS = Counter "outbox_relay_kafka_round_trip_seconds_total" [],
-            "Time from requests to brokers to their answers, added up; divided by outbox_relay_kafka_responses_total it is the mean round trip, which for records includes replication",
+            "Total time from requests to brokers to their responses. Divided by outbox_relay_kafka_responses_total, \
+             it is the mean round trip, which includes replication for records",
             "";
         BROKER_SECONDS = Gauge "outbox_relay_kafka_broker_round_trip_seconds" ["broker"],
-            "Time that 99 of 100 answers of a broker took at most when there last were any, of the slowest producer; at most 50 brokers are named",
-            "one broker far above the others";
+            "99th percentile of a broker's latest response times, of the slowest producer; at most 50 brokers",
+            "one broker is much slower than the others";
         IN_FLIGHT = Gauge "outbox_relay_kafka_requests_in_flight" [],
-            "Requests that wait for the answer of a broker",
+            "Requests waiting for the response of a broker",
             "";
         WAITING = Gauge "outbox_relay_kafka_requests_waiting" [],
-            "Requests that wait to be sent to a broker",
+            "Requests waiting to be sent to a broker",
             "above 0 for minutes: a broker or the network does not keep up";
         QUEUED = Gauge "outbox_relay_kafka_queued_records" [],
-            "Records that were handed to the Kafka client and are not acknowledged",
+            "Unacknowledged records in the Kafka client",
             "";
         QUEUED_BYTES = Gauge "outbox_relay_kafka_queued_bytes" [],
-            "Size of the records that were handed to the Kafka client and are not acknowledged",
+            "Size of the unacknowledged records in the Kafka client",
             "";
         SENT_BYTES = Counter "outbox_relay_kafka_sent_bytes_total" [],
             "Bytes sent to brokers, compressed",
@@ -258,13 +263,13 @@ catalogue! {
             "";
         CONNECTS = Counter "outbox_relay_kafka_connects_total" [],
             "Attempts to connect to a broker",
-            "a steady increase: connections break, or cannot be made";
+            "a steady increase: connections are lost or cannot be opened";
         CPU = Counter "process_cpu_seconds_total" [],
             "CPU time of the process",
-            "an increase of nearly a second each second: the relay is at its limit";
+            "an increase of nearly one second per second: the relay is at its limit";
         RESIDENT = Gauge "process_resident_memory_bytes" [],
             "Resident memory of the process",
-            "rising for hours";
+            "an increase for hours";
         THREADS = Gauge "process_threads" [],
             "Threads of the process",
             "";
@@ -272,13 +277,13 @@ catalogue! {
             "Open file descriptors",
             "near process_max_fds";
         MAX_FDS = Gauge "process_max_fds" [],
-            "The most file descriptors that may be open",
+            "Maximum number of open file descriptors",
             "";
         START_TIME = Gauge "process_start_time_seconds" [],
-            "When the process began, in seconds since 1970",
-            "changes: it was restarted";
+            "Start time of the process, in seconds since 1970",
+            "a change: the process was restarted";
         BUILD = Info "outbox_relay_build_info" ["version"],
-            "The version that runs",
-            "several versions side by side for longer than a deployment takes";
+            "Version of the relay",
+            "several versions for longer than a deployment takes";
     }
 }

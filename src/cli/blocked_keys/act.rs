@@ -72,12 +72,12 @@ pub fn act(
         output::json(&Done { act: act.name, dry_run: deed.dry_run, blocked_keys: done, lifted })?
     } else {
         let (what, lifted_as) =
-            if deed.dry_run { (act.foreseen, "would be lifted") } else { (act.done, "lifted") };
+            if deed.dry_run { (act.foreseen, "would be unblocked") } else { (act.done, "unblocked") };
         let gone = match lifted {
             0 => String::new(),
-            _ => format!("; {} {lifted_as} whose event is gone", counted(lifted, "block")),
+            _ => format!("; {} {lifted_as} because the event no longer exists", counted(lifted, "key")),
         };
-        format!("{}: {} {what}{gone}", config.outbox.table, counted(done, "refused event"))
+        format!("{}: {} {what}{gone}", config.outbox.table, counted(done, "rejected event"))
     };
     output::line(&text).map(|_| ())
 }

@@ -12,19 +12,19 @@ const DEAD_LETTER: Act = Act {
     rights: UNBLOCK_RIGHTS,
 };
 
-/// Move the refused events to the dead letters, and let the others of their keys flow.
+/// Move rejected events to the dead letters.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The event moves whole, and the block is lifted, in one transaction; the events behind it flow, in order, without it. A \
-block whose event is gone (sent or deleted by hand) is just lifted. `outbox-relay dead-letters` shows the event from then \
-on.
+Moves each rejected event to the dead letters and unblocks its key, in one transaction. Later events of the key are \
+then published in order. If the rejected event no longer exists because it was marked or deleted manually, the key is \
+only unblocked. `outbox-relay dead-letters` shows the moved events.
 
 Examples:
   outbox-relay blocked-keys dead-letter --config config.toml --id 1042
   outbox-relay blocked-keys dead-letter --config config.toml --older-than 2days --dry-run
 
-Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
-grants or the schema have to be mended.")]
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct DeadLetter {
     #[command(flatten)]
     chosen: Chosen,

@@ -13,8 +13,8 @@ use serde::Serialize;
 /// List blocked keys, newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A line: the id of the refused row, since when, the reason, the topic, the key, the event_id; and whether the event is \
-gone, since somebody has sent or deleted it by hand: `retry` lifts such a block.
+Each line has the ID of the rejected row, the time since when the key is blocked, the reason, topic, key and event_id. \
+It also shows whether the event is gone because it was marked or deleted manually; `retry` unblocks such a key.
 
 Fields of --json: id, event_id, aggregate_type, aggregate_id, topic, reason, error, blocked_at, event_gone, remedy.
 
@@ -22,7 +22,7 @@ Examples:
   outbox-relay blocked-keys list --config config.toml --older-than 1h
   outbox-relay blocked-keys list --config config.toml --json | jq -r .topic | sort | uniq -c
 
-Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the schema has to be mended.")]
+Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
 pub struct List {
     #[command(flatten)]
     config: ConfigFile,

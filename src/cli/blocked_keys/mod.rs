@@ -13,21 +13,21 @@ use crate::postgres::access::grants::Right;
 use crate::postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};
 use clap::{Args, Subcommand};
 
-/// Look at the keys whose events wait behind a refused one, and decide what becomes of it.
+/// List and resolve blocked keys.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With [outbox] on_rejected = \"block-key\", an event that Kafka refuses for good stays in the outbox, and the events of its \
-key wait behind it; all other keys flow. The relay does not try it again by itself.
+With [outbox] on_rejected = \"block-key\", an event that Kafka permanently rejects stays in the outbox, and later \
+events of its key wait behind it. Other keys continue. The relay does not retry a blocked key by itself.
 
-What these commands do is recorded; `outbox-relay dead-letters history` shows it. A right that is missing is named, as \
-the GRANT to execute; `migrate --print-roles` has a role with all of them.
+Every action is recorded; `outbox-relay dead-letters history` shows the records. If a privilege is missing, the error \
+contains the GRANT statement. `migrate --print-roles` creates an operator role with all of them.
 
 Examples:
   outbox-relay blocked-keys list --config config.toml
   outbox-relay blocked-keys retry --config config.toml --topic events.order
 
-Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
-grants or the schema have to be mended.")]
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct BlockedKeys {
     #[command(subcommand)]
     command: Command,
@@ -37,9 +37,9 @@ pub struct BlockedKeys {
 enum Command {
     /// List blocked keys, newest first.
     List(list::List),
-    /// Let the relay try the refused events again, in order.
+    /// Retry rejected events, in order.
     Retry(retry::Retry),
-    /// Move the refused events to the dead letters, and let the others of their keys flow.
+    /// Move rejected events to the dead letters.
     DeadLetter(dead_letter::DeadLetter),
 }
 
@@ -58,15 +58,15 @@ impl BlockedKeys {
 pub fn remedy(reason: &str) -> &'static str {
     match reason {
         "record-too-large" => {
-            "raise the topic's max.message.bytes (and message.max.bytes in [kafka.properties]), then `outbox-relay \
-             blocked-keys retry`; or `outbox-relay blocked-keys dead-letter`"
+            "raise the topic's max.message.bytes (and message.max.bytes in [kafka.properties]), then run \
+             `outbox-relay blocked-keys retry`; or run `outbox-relay blocked-keys dead-letter`"
         }
         "invalid-topic-name" | "invalid-headers" => {
-            "the event can never be sent as it is: `outbox-relay blocked-keys dead-letter`, or correct the row and \
-             `outbox-relay blocked-keys retry`"
+            "run `outbox-relay blocked-keys dead-letter`, or correct the row and run `outbox-relay blocked-keys retry`"
         }
         _ => {
-            "mend what the error says, then `outbox-relay blocked-keys retry`; or `outbox-relay blocked-keys dead-letter`"
+            "fix the cause of the error, then run `outbox-relay blocked-keys retry`; or run `outbox-relay \
+             blocked-keys dead-letter`"
         }
     }
 }
@@ -80,7 +80,7 @@ async fn open(config: &Config, rights: &[Right]) -> Result<PostgresBlockedKeys, 
 
 /// One line.
 fn describe(key: &BlockedKey) -> String {
-    let gone = if key.there { "" } else { "  its event is gone: sent or deleted by hand" };
+    let gone = if key.there { "" } else { "  event gone (marked or deleted manually)" };
     format!(
         "{id}  {since}  {reason}  {topic}  key {name}  event {event}{gone}",
         id = key.outbox_id,

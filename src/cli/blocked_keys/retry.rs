@@ -6,21 +6,22 @@ use crate::postgres::access::grants::RETRY_RIGHTS;
 use clap::Args;
 
 const RETRY: Act =
-    Act { name: "retry", done: "to be tried again", foreseen: "would be tried again", rights: RETRY_RIGHTS };
+    Act { name: "retry", done: "will be retried", foreseen: "would be retried", rights: RETRY_RIGHTS };
 
-/// Let the relay try the refused events again, in order.
+/// Retry rejected events, in order.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-First mend what they were refused for, such as the topic's max.message.bytes. The block is lifted, and a running relay \
-reads the key again from the refused event on, so the key stays in order. If Kafka refuses it again, the key is blocked \
-again. A block whose event is gone (sent or deleted by hand) is just lifted.
+Fix the cause of the rejection first, such as the topic's max.message.bytes. The command unblocks the key, and a \
+running relay publishes its events in order, from the rejected event on. If Kafka rejects the event again, the key is \
+blocked again. If the rejected event no longer exists because it was marked or deleted manually, the key is only \
+unblocked.
 
 Examples:
   outbox-relay blocked-keys retry --config config.toml --topic events.order --dry-run
   outbox-relay blocked-keys retry --config config.toml --key 42
 
-Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
-grants or the schema have to be mended.")]
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct Retry {
     #[command(flatten)]
     chosen: Chosen,

@@ -13,22 +13,22 @@ const DISCARD: Act = Act { name: "discard", participle: "discarded", rights: DIS
 /// Delete dead letters.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What a discarded dead letter held is gone for good. That it was there, and who discarded it, stays in the history. \
-Requeueing keeps the dead letter: discard those with --requeued once their events have arrived.
+Discarding deletes a dead letter permanently. The history still shows the event ID and who discarded it. Requeueing \
+keeps the dead letter: use --requeued to discard requeued dead letters once their events have been published.
 
 Examples:
   outbox-relay dead-letters discard --config config.toml --older-than 90days --dry-run
   outbox-relay dead-letters discard --config config.toml --requeued
 
-Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
-grants or the schema have to be mended.")]
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct Discard {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
     filters: Filters,
-    /// Only those that were requeued.
-    #[arg(long, help_heading = "Which ones")]
+    /// Only dead letters that were requeued.
+    #[arg(long, help_heading = "Filters")]
     requeued: bool,
     #[command(flatten)]
     deed: Deed,

@@ -10,30 +10,29 @@ use clap::Args;
 use serde::Serialize;
 use uuid::Uuid;
 
-/// List what was done to dead letters and blocked keys, what was paused and resumed, and by whom, newest first.
+/// List the actions of operators, newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The acts: requeue and discard of `dead-letters`; retry and dead-letter of `blocked-keys`; lift, a block whose event was \
-gone; pause and resume. A line: when, the role, the act, the dead letter, the outbox row that Kafka refused, the \
-event_id, the topic, the reason of the refusal, and the application_name and address of the connection; of a pause its \
-number, whose events waited, and the reason that was given. The key itself is not recorded.
+Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, and paused or resumed publishing. \
+`lift` removed the block of a key whose event no longer existed. Each line has the time, role, action, dead letter, \
+outbox row, event_id, topic, reason, and the application_name and address of the connection. For a pause, it has the \
+pause's number, scope and reason. Keys are not recorded.
 
-Each act is recorded in its own transaction, and the record outlives a discarded dead letter. Nothing deletes it.
+Each action is recorded in its own transaction. Records are never deleted, not even with their dead letter.
 
 Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
-event_id, pause_id, aggregate_type, topic, reason. A pause has no outbox_id and no event_id, and of aggregate_type and topic \
-what it is about; all others have no pause_id.
+event_id, pause_id, aggregate_type, topic, reason. For pause and resume, outbox_id and event_id are null, and \
+aggregate_type and topic are the scope. For other actions, pause_id is null.
 
 Examples:
   outbox-relay dead-letters history --config config.toml
   outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .role | sort | uniq -c
 
-Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the grants or the schema have to be \
-mended.")]
+Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
 pub struct History {
     #[command(flatten)]
     config: ConfigFile,
-    /// Only what was done to this event.
+    /// Only actions on this event.
     #[arg(long, value_name = "UUID")]
     event_id: Option<Uuid>,
     #[command(flatten)]

@@ -10,30 +10,30 @@ use crate::postgres::operate::dead_letters::{DeadLetter, Which};
 use clap::Args;
 use serde::Serialize;
 
-/// List dead letters, newest first, without what they hold.
+/// List dead letters, newest first, without payloads.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A line: id, when it was refused, the reason, the topic, the key, the event_id, the size of the payload, and when it was \
-requeued, if it was. `show ID` has the rest.
+Each line has the ID, the time of the rejection, the reason, topic, key, event_id, payload size, and the time of the \
+requeue, if any. `show ID` prints the rest.
 
-Fields of --json: id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, topic, reason, error, rejected_at, \
-requeued_at (or null), payload_bytes (null for a tombstone).
+Fields of --json: id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, topic, reason, error, \
+rejected_at, requeued_at (or null), payload_bytes (null for a tombstone).
 
 Examples:
   outbox-relay dead-letters list --config config.toml --topic events.order --newer-than 1h
   outbox-relay dead-letters list --config config.toml --json --limit 1000 | jq -r .reason | sort | uniq -c
 
-Exit codes: 0 shown, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the schema has to be mended.")]
+Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
 pub struct List {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
     filters: Filters,
-    /// Only those that were requeued.
-    #[arg(long, help_heading = "Which ones", conflicts_with = "not_requeued")]
+    /// Only dead letters that were requeued.
+    #[arg(long, help_heading = "Filters", conflicts_with = "not_requeued")]
     requeued: bool,
-    /// Only those that were not requeued.
-    #[arg(long, help_heading = "Which ones")]
+    /// Only dead letters that were not requeued.
+    #[arg(long, help_heading = "Filters")]
     not_requeued: bool,
     #[command(flatten)]
     shown: Shown,

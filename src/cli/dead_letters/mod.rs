@@ -15,18 +15,19 @@ use crate::postgres::access::grants::Right;
 use crate::postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
 use clap::{Args, Subcommand};
 
-/// Look at the events that Kafka refused for good, send them again, or throw them away.
+/// List, requeue or discard rejected events.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Requeueing, discarding and what `blocked-keys` does is recorded, with the role, in a table beside the outbox; `history` \
-shows it. A right that is missing is named, as the GRANT to execute; `migrate --print-roles` has a role with all of them.
+A dead letter is an event that was permanently rejected by Kafka. Every requeue, discard and `blocked-keys` action is \
+recorded with the role that ran it; `history` shows the records. If a privilege is missing, the error contains the \
+GRANT statement. `migrate --print-roles` creates an operator role with all of them.
 
 Examples:
   outbox-relay dead-letters list --config config.toml
   outbox-relay dead-letters requeue --config config.toml --topic events.order --dry-run
 
-Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
-grants or the schema have to be mended.")]
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct DeadLetters {
     #[command(subcommand)]
     command: Command,
@@ -34,15 +35,15 @@ pub struct DeadLetters {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List dead letters, newest first, without what they hold.
+    /// List dead letters, newest first, without payloads.
     List(list::List),
-    /// Show a dead letter whole, with its headers and its payload.
+    /// Show a dead letter with its headers and payload.
     Show(show::Show),
-    /// Put dead letters back into the outbox, to be published again.
+    /// Put dead letters back into the outbox.
     Requeue(requeue::Requeue),
     /// Delete dead letters.
     Discard(discard::Discard),
-    /// List what was done to dead letters and blocked keys, and by whom.
+    /// List the actions of operators, newest first.
     History(history::History),
 }
 

@@ -10,27 +10,28 @@ use clap::Args;
 
 const REQUEUE: Act = Act { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };
 
-/// Put dead letters back into the outbox, to be published again.
+/// Put dead letters back into the outbox.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each event goes back as a new row of the outbox: the same event_id, type, key, headers, created_at and payload. The dead \
-letter stays and is marked as requeued; those that are marked are left out, unless you say --again. Two operators at once \
-requeue each one once.
+Fix the cause of the rejection first, such as the topic's max.message.bytes. Otherwise the event becomes a dead letter \
+again.
 
-Order: a requeued event comes BEHIND the later events of its key, which were published when it became a dead letter. \
-Consumers de-duplicate by event_id, and have to tell an event that is older than what they know, as by the version of \
-its aggregate. Where that is not possible, discard it, and let the application announce the present state anew; or run \
-with [outbox] on_rejected = \"block-key\", which keeps the order.
+Each event becomes a new outbox row with the same event_id, type, key, headers, created_at and payload. The dead \
+letter is kept and marked as requeued. Requeued dead letters are skipped unless you pass --again. If two operators run \
+the command at the same time, each event is requeued once.
 
-First mend what it was refused for, such as the topic's max.message.bytes: otherwise it becomes a dead letter again.
+Order: a requeued event arrives AFTER later events of its key, which were published when it became a dead letter. \
+Consumers must deduplicate by event_id and recognize outdated events, for example by the version of the aggregate. If \
+they cannot, discard the event and have the application publish the current state. To keep the order, use [outbox] \
+on_rejected = \"block-key\".
 
 Examples:
   outbox-relay dead-letters requeue --config config.toml --topic events.order --dry-run
   outbox-relay dead-letters requeue --config config.toml --id 17,18
   outbox-relay dead-letters requeue --config config.toml --all --limit 10
 
-Exit codes: 0 done, even if nothing fits, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, the \
-grants or the schema have to be mended.")]
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration, grants or schema.")]
 pub struct Requeue {
     #[command(flatten)]
     config: ConfigFile,
@@ -38,7 +39,7 @@ pub struct Requeue {
     filters: Filters,
     #[command(flatten)]
     deed: Deed,
-    /// Also those that were requeued before.
+    /// Include dead letters that were already requeued.
     #[arg(long)]
     again: bool,
 }

@@ -11,30 +11,30 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Show a dead letter whole, with its headers and its payload.
+/// Show a dead letter with its headers and payload.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints what the event holds, to stdout and nowhere else. --payload writes the payload alone, byte for byte: nothing for a \
-tombstone.
+Prints the event to stdout. No other command prints payloads. --payload writes the raw bytes of the payload, and \
+nothing for a tombstone.
 
-Fields of --json: those of `list`, and created_at, headers (an object, or null), payload, payload_encoding (\"utf-8\"; \
-\"hex\" for what is no text; null for a tombstone).
+Fields of --json: those of `list`, and created_at, headers (an object, or null), payload, payload_encoding (\"utf-8\", \
+\"hex\" for binary data, or null for a tombstone).
 
 Examples:
   outbox-relay dead-letters show --config config.toml 17
   outbox-relay dead-letters show --config config.toml 17 --payload > payload.json
 
-Exit codes: 0 shown, 1 there is no such dead letter, 2 usage, 69 Postgres cannot be reached, 78 the configuration or the \
-schema has to be mended.")]
+Exit codes: 0 success, 1 no such dead letter, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
+grants or schema.")]
 pub struct Show {
     #[command(flatten)]
     config: ConfigFile,
-    /// Its id, the first column of `list`.
+    /// ID of the dead letter (first column of `list`).
     id: i64,
-    /// Print one JSON object: fields may be added in later versions, none is renamed or removed.
+    /// Print a JSON object. Later versions may add fields, but never rename or remove them.
     #[arg(long)]
     json: bool,
-    /// Print the payload and nothing else.
+    /// Print only the payload.
     #[arg(long, conflicts_with = "json")]
     payload: bool,
 }
@@ -82,7 +82,7 @@ impl Show {
         let Some(whole) = whole else {
             let (table, id) = (&config.outbox.table, self.id);
             return Err(Failed::Failure(anyhow::anyhow!(
-                "{table}: there is no dead letter {id}; `outbox-relay dead-letters list` shows which there are"
+                "{table}: no dead letter {id}. To list all, run: outbox-relay dead-letters list"
             )));
         };
         if self.payload {
@@ -115,7 +115,7 @@ fn text(whole: &WholeDeadLetter) -> Vec<u8> {
         ("error", in_line(&letter.error, cut)),
         ("requeued", letter.requeued_at.map_or("never".to_owned(), time)),
         ("headers", in_line(whole.headers.as_deref().unwrap_or("none"), cut)),
-        ("payload", letter.payload_bytes.map_or("none, a tombstone".to_owned(), |n| format!("{n} bytes"))),
+        ("payload", letter.payload_bytes.map_or("none (tombstone)".to_owned(), |n| format!("{n} bytes"))),
     ] {
         text.push_str(&format!("{name:<15} {value}\n"));
     }

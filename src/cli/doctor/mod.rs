@@ -12,25 +12,24 @@ use crate::{kafka, postgres};
 use clap::Args;
 use report::Report;
 
-/// Look for whatever is wrong with the database, the topics and the events, and say what mends it.
+/// Diagnose the database, topics and events.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each finding has a severity (error, warning, note), a code to filter by, what it means, and the command that mends it. \
-docs/doctor.md lists the codes. Nothing is written: every transaction is READ ONLY, and nothing is published. Every \
-question is bounded: of rows, only the first unsent ones and the latest ones are looked at.
+Each finding has a severity (error, warning, note), a code, an explanation and a fix. docs/doctor.md lists the codes. \
+The command writes nothing: every transaction is READ ONLY, and no event is published. Every query is bounded: only \
+the oldest unsent rows and the latest rows are examined.
 
-A Kafka that cannot be reached is a finding: the database is looked at all the same.
+If Kafka is unreachable, this is reported as a finding, and the database is still checked.
 
 Examples:
   outbox-relay doctor --config /etc/outbox-relay/config.toml
   outbox-relay doctor --config config.toml --json | jq -r '.findings[] | select(.severity == \"error\") | .remedy'
 
-Exit codes: 0 no error was found, 1 one was, 2 usage, 69 Postgres cannot be reached, 78 the configuration has to be \
-mended.")]
+Exit codes: 0 no errors found, 1 errors found, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration.")]
 pub struct Doctor {
     #[command(flatten)]
     config: ConfigFile,
-    /// Print one JSON object: fields may be added in later versions, none is renamed or removed.
+    /// Print a JSON object. Later versions may add fields, but never rename or remove them.
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +39,7 @@ impl Doctor {
     pub fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let unusable = |failure: Failure| {
-            Failed::Configuration(anyhow::anyhow!("[kafka.properties] cannot be used: {failure}"))
+            Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
         };
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;
@@ -50,8 +49,8 @@ impl Doctor {
         output::print(text.as_bytes())?;
         match report.errors {
             0 => Ok(()),
-            1 => Err(Failed::Failure(anyhow::anyhow!("one error was found"))),
-            errors => Err(Failed::Failure(anyhow::anyhow!("{errors} errors were found"))),
+            1 => Err(Failed::Failure(anyhow::anyhow!("1 error found"))),
+            errors => Err(Failed::Failure(anyhow::anyhow!("{errors} errors found"))),
         }
     }
 }

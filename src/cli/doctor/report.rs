@@ -73,10 +73,10 @@ impl fmt::Display for Report {
             writeln!(f, "{:<8} {}  {}", finding.severity, finding.code, shown(&finding.place))?;
             writeln!(f, "         {}", shown(&finding.problem))?;
             writeln!(f, "         means: {}", finding.means)?;
-            writeln!(f, "         mend:  {}", shown(&finding.remedy))?;
+            writeln!(f, "         fix:   {}", shown(&finding.remedy))?;
         }
         if self.findings.is_empty() {
-            return writeln!(f, "{}: nothing found, of {} things looked for", self.table, CODES.len());
+            return writeln!(f, "{}: no problems found ({} checks)", self.table, CODES.len());
         }
         writeln!(
             f,

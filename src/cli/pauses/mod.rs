@@ -16,12 +16,12 @@ use clap::Args;
 
 /// Whose events are meant. Nothing given: those of all.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Whose events")]
+#[command(next_help_heading = "Scope")]
 struct Selector {
-    /// Those of this topic. Without --topic and --key: all.
+    /// Only this topic (default: everything).
     #[arg(long, conflicts_with = "key")]
     topic: Option<String>,
-    /// Those of this key: the aggregate type and the key, as the columns of the outbox have them.
+    /// Only this key: the values of aggregate_type and aggregate_id.
     #[arg(long, num_args = 2, value_names = ["AGGREGATE_TYPE", "KEY"])]
     key: Option<Vec<String>>,
 }
@@ -46,7 +46,7 @@ impl Selector {
                     return Ok(Scope::Topic(topic.clone()));
                 }
                 Err(Failed::Usage(format!(
-                    "no event of {} has the topic {:?}: [outbox] topic is {:?}",
+                    "Events of {} cannot have the topic {:?}. [outbox] topic is {:?}.",
                     config.outbox.table,
                     topic,
                     template.topic("{aggregate_type}"),

@@ -6,29 +6,31 @@ use crate::cli::{ConfigFile, block_on, one_shot, output};
 use crate::postgres::access::grants::PAUSE_RIGHTS;
 use clap::Args;
 
-/// Keep everything, a topic or a key from being published, until `resume`.
+/// Pause publishing: everything, one topic, or one key.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The events wait in the outbox, in order; all others flow. All relays see it with their next claim. What they have claimed \
-already is published and settled. The pause stands in the database: it outlives every relay, and only `resume` ends it. \
-Applications go on inserting. `status` shows what is paused, since when, by whom and why.
+Events accumulate in the outbox and are published in order after `resume`. Other topics and keys continue, and \
+applications keep inserting. The pause applies to all relays from their next claim; events that were already claimed \
+are still published. A pause has no timeout and survives restarts. `status` lists each pause with its start time, role \
+and reason.
 
-A key is one of an aggregate type; if [outbox] topic is the same for all types, the key is paused whatever the type, since its \
-events have one order. A held topic that is paused stays held, and is not tried meanwhile.
+A key belongs to an aggregate type. If [outbox] topic is the same for all types, pausing a key pauses it for every \
+type, because its events share one order. A held topic that is paused stays held, and is not probed until you resume \
+it.
 
 Examples:
   outbox-relay pause --config config.toml --reason \"consumers are migrated\"
   outbox-relay pause --config config.toml --topic events.order
   outbox-relay pause --config config.toml --key order 42
 
-Exit codes: 0 it is paused, also if it was before, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, \
-the grants or the schema have to be mended.")]
+Exit codes: 0 paused, now or before, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
+grants or schema.")]
 pub struct Pause {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
     selector: Selector,
-    /// Why, for whoever looks at `status`, the log or the history.
+    /// Reason, shown in `status`, the log and the history.
     #[arg(long, value_name = "TEXT", help_heading = None::<&str>)]
     reason: Option<String>,
 }
@@ -42,7 +44,7 @@ impl Pause {
             let pauses = open(&config, PAUSE_RIGHTS).await?;
             pauses.pause(&scope, self.reason.as_deref()).await.map_err(one_shot::fault)
         })??;
-        let done = if begun { "paused" } else { "was paused already" };
+        let done = if begun { "paused" } else { "was already paused" };
         output::line(&format!("{}: {} {done}", config.outbox.table, name(&scope))).map(|_| ())
     }
 }

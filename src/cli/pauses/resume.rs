@@ -10,25 +10,26 @@ use clap::Args;
 /// What stays paused is named up to this many.
 const NAMED_MAX: i64 = 10;
 
-/// Let flow what `pause` has stopped.
+/// Resume publishing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends the pause that the same words began: without --topic and --key that of everything. Each pause stands for itself: a \
-topic that was paused before everything was, stays paused. --all ends all of them. The events that waited flow in order.
+Removes the pause with the same scope: without --topic and --key, the pause of everything. Pauses are independent: \
+resuming everything does not resume a topic that was paused separately. --all removes every pause. Waiting events are \
+then published in order.
 
 Examples:
   outbox-relay resume --config config.toml
   outbox-relay resume --config config.toml --topic events.order
   outbox-relay resume --config config.toml --all
 
-Exit codes: 0 it flows, also if it was not paused, 1 failed, 2 usage, 69 Postgres cannot be reached, 78 the configuration, \
-the grants or the schema have to be mended.")]
+Exit codes: 0 resumed, or not paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
+grants or schema.")]
 pub struct Resume {
     #[command(flatten)]
     config: ConfigFile,
     #[command(flatten)]
     selector: Selector,
-    /// Every pause, whatever it is of.
+    /// Remove every pause.
     #[arg(long, conflicts_with_all = ["topic", "key"])]
     all: bool,
 }

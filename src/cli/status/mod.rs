@@ -20,30 +20,30 @@ const SAMPLE: Duration = Duration::from_secs(1);
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Show how far behind the outbox is, what it waits for, and why.
+/// Show backlog, throughput and problems.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The first line is the verdict: healthy, behind or not relaying, with why, and the one command that tells more.
+The first line is the verdict (healthy, behind or not relaying), with the reason and the next command to run.
 
-Asks the database, so it also works when no relay runs and when Kafka is away; and the relay of this machine, at [admin] \
-listen, what it lacks, if it answers. Every question is bounded: it can be asked of a table of any size. It takes a \
-second, in which it measures the rates.
+The data comes from the database, so the command works when no relay is running and when Kafka is unavailable. If a \
+relay on this host answers at [admin] listen, its state is included. Every query is bounded, so you can run the \
+command on tables of any size. It takes one second, in which it measures the rates.
 
 Examples:
   outbox-relay status --config /etc/outbox-relay/config.toml
   outbox-relay status --config config.toml --watch
   outbox-relay status --config config.toml --json | jq .backlog.oldest_age_seconds
 
-Exit codes: 0 shown, whatever it says, 2 usage, 69 Postgres cannot be reached (with --watch it says so, and goes on), 78 \
-the configuration or the schema has to be mended.")]
+Exit codes: 0 success, whatever the verdict, 2 usage error, 69 PostgreSQL unreachable (--watch keeps trying instead), \
+78 invalid configuration or schema.")]
 pub struct Status {
     #[command(flatten)]
     config: ConfigFile,
-    /// Print one JSON object: fields may be added in later versions, none is renamed or removed. With --watch, one a
-    /// line. docs/status.md lists them.
+    /// Print a JSON object; with --watch, one per line. Later versions may add fields, but never rename or remove them.
+    /// docs/status.md describes the fields.
     #[arg(long)]
     json: bool,
-    /// Look again and again, until Ctrl-C.
+    /// Refresh at this interval until Ctrl-C.
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
     watch: Option<Duration>,
 }
@@ -53,7 +53,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
         Ok(interval)
     } else {
-        Err("it must be from 200ms to 1h".to_owned())
+        Err("must be from 200ms to 1h".to_owned())
     }
 }
 

@@ -14,7 +14,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.verdict.state.words(), self.verdict.why)?;
         if let Some(command) = &self.verdict.command {
-            writeln!(f, "              `{command}` tells more")?;
+            writeln!(f, "              for details, run: {command}")?;
         }
         writeln!(
             f,
@@ -46,7 +46,7 @@ impl Report {
         if first.rows > first.free {
             writeln!(
                 f,
-                "              of the first {}, {} are paused, {} wait for a held topic, {} for a blocked key, {} for a relay",
+                "              of the first {}: {} paused, {} held topic, {} blocked key, {} ready",
                 first.rows, first.paused, first.of_held_topics, first.of_blocked_keys, first.free
             )?;
         }
@@ -55,7 +55,7 @@ impl Report {
 
     fn fmt_flow(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.rates {
-            None => writeln!(f, "rates         not known yet: they need two looks")?,
+            None => writeln!(f, "rates         unknown until the next refresh")?,
             Some(rates) => writeln!(
                 f,
                 "rates         {} rows/s inserted, {} sent, {} deleted, over {:.1} s",
@@ -66,12 +66,12 @@ impl Report {
             )?,
         }
         let Some(latency) = &self.latency else {
-            return writeln!(f, "latency       not known: rows are deleted when they are sent");
+            return writeln!(f, "latency       unknown: rows are deleted when they are sent");
         };
         match (latency.p50_seconds, latency.p95_seconds, latency.p99_seconds, latency.max_seconds) {
             (Some(p50), Some(p95), Some(p99), Some(max)) => writeln!(
                 f,
-                "latency       p50 {}, p95 {}, p99 {}, longest {}, of the latest {} sent, the last {} ago",
+                "latency       p50 {}, p95 {}, p99 {}, max {}, of the latest {} sent, the last {} ago",
                 seconds(p50),
                 seconds(p95),
                 seconds(p99),
@@ -79,14 +79,14 @@ impl Report {
                 latency.rows,
                 seconds(latency.latest_sent_age_seconds.unwrap_or_default())
             ),
-            _ => writeln!(f, "latency       not known: no row is sent yet"),
+            _ => writeln!(f, "latency       unknown: no row has been sent"),
         }
     }
 
     fn fmt_relays(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let relays = &self.relays;
         if relays.connections == 0 {
-            writeln!(f, "relays        none is connected as {:?}", relays.application_name)?;
+            writeln!(f, "relays        none connected as {:?}", relays.application_name)?;
         } else {
             let plural = if relays.addresses == 1 { "" } else { "es" };
             writeln!(
@@ -100,7 +100,7 @@ impl Report {
         if relays.pooled {
             writeln!(
                 f,
-                "              a pooler stands in between: its connections are seen, not the relays'"
+                "              connected through a pooler: these are its connections, not the relays'"
             )?;
         }
         let mut places: BTreeMap<(&str, &str), Vec<&AtWork>> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Report {
             writeln!(f, "  {name} at {address}: {}", what_they_do(&connections))?;
         }
         if let Some(here) = &relays.here {
-            writeln!(f, "  the one at http://{} says: {}", here.address, here.says)?;
+            writeln!(f, "  relay at http://{}: {}", here.address, here.says)?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Report {
         if self.paused.is_empty() {
             return writeln!(f, "paused        nothing");
         }
-        writeln!(f, "paused        {} by operators; the events wait, all others flow", self.paused.len())?;
+        writeln!(f, "paused        {} by operators; their events wait, others continue", self.paused.len())?;
         for pause in &self.paused {
             let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, TEXT_SHOWN)));
             let reason = reason.unwrap_or_default();
@@ -134,20 +134,20 @@ impl Report {
                 pause.since
             )?;
         }
-        writeln!(f, "      what to do: when the reason is gone, `outbox-relay resume`")
+        writeln!(f, "      fix: when the reason no longer applies, run `outbox-relay resume`")
     }
 
     fn fmt_held(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.held_topics.is_empty() {
             return writeln!(f, "held topics   none");
         }
-        writeln!(f, "held topics   {}; their rows wait, all others flow", self.held_topics.len())?;
+        writeln!(f, "held topics   {}; their events wait, others continue", self.held_topics.len())?;
         for held in &self.held_topics {
             let topic = in_line(&held.topic, TOPIC_SHOWN);
             writeln!(f, "  {topic}  {} since {}", in_line(&held.reason, TEXT_SHOWN), held.since)?;
             writeln!(f, "      {}", in_line(held.error.lines().next().unwrap_or_default(), 1_000))?;
-            writeln!(f, "      tried {} times, again at {}", held.probes, held.next_probe)?;
-            writeln!(f, "      what to do: {}", held.remedy)?;
+            writeln!(f, "      {} probes, next at {}", held.probes, held.next_probe)?;
+            writeln!(f, "      fix: {}", held.remedy)?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Report {
         let plus = if blocked.at_least { "at least " } else { "" };
         writeln!(
             f,
-            "blocked keys  {plus}{}; their events wait behind a refused one, all others flow",
+            "blocked keys  {plus}{}; their events wait behind a rejected event, others continue",
             blocked.keys
         )?;
         for key in &blocked.oldest {
@@ -173,10 +173,10 @@ impl Report {
                 in_line(&key.reason, TEXT_SHOWN),
                 key.since
             )?;
-            writeln!(f, "      what to do: {}", key.remedy)?;
+            writeln!(f, "      fix: {}", key.remedy)?;
         }
         if blocked.keys > blocked.oldest.len() as i64 {
-            writeln!(f, "  and more, which `outbox-relay blocked-keys list` shows")?;
+            writeln!(f, "  and more; to list all, run: outbox-relay blocked-keys list")?;
         }
         Ok(())
     }
@@ -189,10 +189,7 @@ impl Report {
             writeln!(f, "              {} {}", reason.rows, in_line(&reason.reason, TEXT_SHOWN))?;
         }
         if dead.rows > 0 {
-            writeln!(
-                f,
-                "      what to do: look with `outbox-relay dead-letters list`, then requeue or discard"
-            )?;
+            writeln!(f, "      fix: run `outbox-relay dead-letters list`, then requeue or discard")?;
         }
         Ok(())
     }
@@ -200,7 +197,7 @@ impl Report {
     fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_reaper(f)?;
         match &self.vacuum_held_back_by {
-            None => writeln!(f, "vacuum        held back by nothing")?,
+            None => writeln!(f, "vacuum        not held back")?,
             Some(by) => {
                 let age = by.age_seconds.map(|age| format!(", {} old", seconds(age))).unwrap_or_default();
                 writeln!(
@@ -215,7 +212,7 @@ impl Report {
         let size = &self.size;
         writeln!(
             f,
-            "size          table {}, indexes {}, about {} rows and {} dead ones",
+            "size          table {}, indexes {}, about {} rows and {} dead rows",
             bytes(size.table_bytes),
             bytes(size.index_bytes),
             thousands(size.rows_estimated.unsigned_abs() as usize),
@@ -229,7 +226,7 @@ impl Report {
         let rule = if reaper.enabled {
             format!("deletes rows {} after they were sent", seconds(reaper.retention_seconds))
         } else {
-            "off: nothing deletes sent rows but `outbox-relay reap`".to_owned()
+            "off; to delete sent rows, run: outbox-relay reap".to_owned()
         };
         let state = match reaper.oldest_sent_age_seconds {
             None => String::new(),

@@ -82,7 +82,7 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         return tell(State::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
-        let late = format!("the oldest event that waits for nothing but a relay is {} old", span(age));
+        let late = format!("the oldest event that is ready to be sent is {} old", span(age));
         if moves(status, circumstances.rates) {
             let why = format!("{late}{}{}", of(status), outlook(status, circumstances.rates));
             return tell(State::Behind, why, "outbox-relay status --watch");
@@ -99,15 +99,17 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         } else {
             String::new()
         };
-        let why = format!("all flows but {topics} held ({}: {}){keys}; see below", held.topic, held.reason);
+        let why =
+            format!("{topics} held ({}: {}){keys}, others continue; see below", held.topic, held.reason);
         return tell(State::Behind, why, "outbox-relay doctor");
     }
     if status.blocked_keys > 0 {
-        let why = format!("all flows but {} blocked", counted(status.blocked_keys.unsigned_abs(), "key"));
+        let why = format!("{} blocked, others continue", counted(status.blocked_keys.unsigned_abs(), "key"));
         return tell(State::Behind, why, "outbox-relay blocked-keys list");
     }
     if !status.paused.is_empty() {
-        let why = format!("all flows but what operators have paused ({}); see below", status.paused.len());
+        let why =
+            format!("operators have paused events ({}), others continue; see below", status.paused.len());
         return tell(State::Behind, why, "outbox-relay dead-letters history");
     }
     healthy(status, config)
@@ -115,13 +117,13 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
 
 fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
     let mut why = match status.first.age {
-        None => "no event waits".to_owned(),
-        Some(age) => format!("the oldest event that waits is {} old", span(age)),
+        None => "no events are waiting".to_owned(),
+        Some(age) => format!("the oldest waiting event is {} old", span(age)),
     };
     let dead: i64 = status.dead_letters.iter().map(|(_, rows)| rows).sum();
     let mut command = None;
     if dead > 0 {
-        why.push_str(&format!("; {} for you to decide on", counted(dead.unsigned_abs(), "dead letter")));
+        why.push_str(&format!("; {} to review", counted(dead.unsigned_abs(), "dead letter")));
         command = Some(format!("outbox-relay dead-letters list{config}"));
     }
     Verdict { state: State::Healthy, why, command }
@@ -156,10 +158,10 @@ fn outlook(status: &OutboxStatus, rates: Option<&Rates>) -> String {
     let Some(rates) = rates else { return String::new() };
     let net = rates.sent_per_second - rates.inserted_per_second;
     if net <= 0.0 {
-        return "; it grows".to_owned();
+        return "; the backlog is growing".to_owned();
     }
     let left = Duration::try_from_secs_f64(status.backlog_rows as f64 / net).unwrap_or(Duration::MAX);
-    format!("; at this pace it is gone in about {}", span(Duration::from_secs(left.as_secs().max(1))))
+    format!("; at this rate it clears in about {}", span(Duration::from_secs(left.as_secs().max(1))))
 }
 
 #[cfg(test)]

@@ -68,17 +68,17 @@ impl Screen {
         let since = *self.away_since.get_or_insert_with(Instant::now);
         if self.json {
             if is_new {
-                eprintln!("Postgres cannot be reached, trying again: {error}");
+                eprintln!("PostgreSQL unreachable, retrying: {error}");
             }
             return Ok(Reader::There);
         }
         let mut text = format!(
-            "Postgres cannot be reached for {}: {error}\n              trying again every {}\n",
+            "PostgreSQL unreachable for {}: {error}\n              retrying every {}\n",
             span(since.elapsed()),
             humantime::format_duration(interval)
         );
         if let Some((last, at)) = &self.last {
-            _ = write!(text, "              it was, at {}:\n{last}", format_rfc3339_seconds(*at));
+            _ = write!(text, "              last known state, at {}:\n{last}", format_rfc3339_seconds(*at));
         }
         self.draw(&text)
     }

@@ -128,7 +128,7 @@ fn check_together(
     let verification = ("enable.ssl.certificate.verification", "false");
     for (name, weak) in [verification, ("ssl.endpoint.identification.algorithm", "none")] {
         if plain(name).is_some_and(|value| value.eq_ignore_ascii_case(weak)) {
-            let message = format!("with `{name}` = {weak}, anybody can pose as a broker");
+            let message = format!("with `{name}` = {weak}, any host can pose as a broker");
             reader.findings.warn(place(name), Problem::new(message, "set \"ssl.ca.location\" instead"));
         }
     }

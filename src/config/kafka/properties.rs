@@ -11,7 +11,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("enable.idempotence", "without it, the producer's own retries would reorder and repeat events"),
     (
         "enable.gapless.guarantee",
-        "a producer that goes on after a failed event would let later ones of its key pass it",
+        "a producer that continues after a failed event would publish later events of its key first",
     ),
     ("max.in.flight", IN_FLIGHT),
     ("max.in.flight.requests.per.connection", IN_FLIGHT),
@@ -39,12 +39,9 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("log_level", LOG),
     ("log.queue", LOG),
     ("enabled_events", "the relay reads the producer's events itself"),
-    ("plugin.library.paths", "foreign code inside of the producer could change what is sent"),
-    ("interceptors", "foreign code inside of the producer could change what is sent"),
-    (
-        "enable.sasl.oauthbearer.unsecure.jwt",
-        "a token that nobody has signed proves nothing; set [kafka.oauth] instead",
-    ),
+    ("plugin.library.paths", "third-party code in the producer could change what is sent"),
+    ("interceptors", "third-party code in the producer could change what is sent"),
+    ("enable.sasl.oauthbearer.unsecure.jwt", "an unsigned token proves nothing; set [kafka.oauth] instead"),
     ("https.ca.location", TOKEN_AUTHORITIES),
     ("https.ca.pem", TOKEN_AUTHORITIES),
     ("sasl.oauthbearer.method", TOKENS),
@@ -57,7 +54,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("sasl.oauthbearer.scope", TOKENS),
     (
         "sasl.oauthbearer.extensions",
-        "the relay's tokens go without extensions, which the client library does not pass on",
+        "the relay's tokens have no extensions, because the client library does not support them",
     ),
     ("sasl.oauthbearer.grant.type", GRANT),
     ("sasl.oauthbearer.metadata.authentication.type", GRANT),
@@ -82,8 +79,8 @@ pub const PROTECTED: &[(&str, &str)] = &[
 
 const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
 const IN_FLIGHT: &str = "the relay chooses how many requests may be under way without reordering";
-const RETRIES: &str = "the relay retries until publish_timeout; a limit of its own would give events up";
-const DEADLINE: &str = "a deadline inside of the producer leaves gaps; set [relay] publish_timeout instead";
+const RETRIES: &str = "the relay retries until publish_timeout; a lower limit would give up events";
+const DEADLINE: &str = "a deadline in the producer leaves gaps; set [relay] publish_timeout instead";
 const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
 const QUEUE: &str =
     "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";

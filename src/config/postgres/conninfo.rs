@@ -93,7 +93,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("service", NO_SERVICE),
     ("servicefile", NO_SERVICE),
     ("ssl", "set sslmode=verify-full, and sslrootcert"),
-    ("sslkeylogfile", "remove it: whoever reads that file reads the events"),
+    ("sslkeylogfile", "remove it: anyone who can read that file can read the events"),
 ];
 
 const NO_GSSAPI: &str = "the relay speaks no GSSAPI: use SCRAM or a client certificate";

@@ -56,7 +56,7 @@ fn malformed_lines_are_all_shown() {
 fn a_text_without_quotes_is_told_to_have_them() {
     let findings = with("[log]\nlevel = info\n").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
-    assert!(findings[0].ends_with("\n  6 | level = info\n  help: texts stand in quotes"), "{}", findings[0]);
+    assert!(findings[0].ends_with("\n  6 | level = info\n  help: put text in quotes"), "{}", findings[0]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn what_is_wrong_with_properties_is_found() {
             "set token_url, client_id, client_secret_file and scope in [kafka.oauth]",
         ),
         ("'sasl.oauthbearer.extensions' = 'a=b'", "tokens go without extensions"),
-        ("'enable.sasl.oauthbearer.unsecure.jwt' = true", "a token that nobody has signed proves nothing"),
+        ("'enable.sasl.oauthbearer.unsecure.jwt' = true", "an unsigned token proves nothing"),
         ("'https.ca.location' = 'config.toml'", "set [kafka.oauth] ca_location instead"),
         ("'sasl.kerberos.principal' = 'x'", "GSSAPI (Kerberos) is not built in"),
         ("'test.mock.num.brokers' = 3", "`test.mock.num.brokers` does not concern a producer"),

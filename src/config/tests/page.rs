@@ -11,25 +11,24 @@ const HEAD: &str = "\
 
 <!-- Written from src/config/catalogue.rs by `make docs` -->
 
-`outbox-relay` reads one TOML file, named with `--config`. [config.example.toml](../config.example.toml) is such a file, with every setting
-and its default. `outbox-relay check-config` reports everything that is wrong with yours, each finding with its line, and an unknown key is
-an error.
+`outbox-relay` reads one TOML file, passed with `--config`. [config.example.toml](../config.example.toml) is an example with every setting
+and its default. `outbox-relay check-config` reports all problems of a file with their line numbers. An unknown key is an error.
 
-- **By environment.** Every setting can be given by a variable instead, which comes before the file: `[relay] batch_size` is
-  `OUTBOX_RELAY__RELAY__BATCH_SIZE`. Without a file, the environment has to give all that must be given.
-- **Durations** are written `\"50ms\"`, `\"45s\"`, `\"1h\"`, `\"1d\"`; **sizes** `\"64KiB\"`, `\"8MiB\"`, or a number of bytes.
-- **Files** with a relative name are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the folder of the
+- **Environment variables** override the file: `OUTBOX_RELAY__RELAY__BATCH_SIZE` sets `[relay] batch_size`. Without a file, the
+  environment must provide all required settings.
+- **Durations** are written as `\"50ms\"`, `\"45s\"`, `\"1h\"` or `\"1d\"`. **Sizes** are written as `\"64KiB\"`, `\"8MiB\"` or a number of bytes.
+- **Files** with a relative name are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the directory of the
   configuration file.
 
 ## Secrets
 
-A setting that is marked *secret* is never shown: not in logs, errors, metrics or `status`, and not in the arguments of the process. Each has
-a twin whose name ends in `_file`, which names a file with the secret. A line end at the end of it does not count. It is read again at each
-connect, so a password can be changed without a restart. Give one of the two; if both are given in different places, the environment comes
-before the file.
+Settings marked as *secret* never appear in logs, errors, metrics, `status` or process arguments. For each secret setting, there is another
+one whose name ends in `_file` and that names a file with the secret. A trailing line break is ignored. The file is reloaded for each
+connection, so you can change a password without a restart. Set only one of the two. If both are set in different places, the environment
+overrides the file.
 
-Prefer the file. What is given by environment stands in `/proc/PID/environ`, for root and for the user of the service, and is passed on to
-whatever the service starts.
+Prefer the file. Environment variables are visible to root and the service user in `/proc/PID/environ`, and are inherited by child
+processes.
 ";
 
 /// The page.

@@ -23,13 +23,13 @@ pub enum RoleNameError {
     #[error("the name is empty")]
     Empty,
     /// Too long for Postgres, with what is added to it.
-    #[error("the name has {0} bytes, at most {max} are possible", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
+    #[error("the name has {0} bytes, the maximum is {max}", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
     TooLong(usize),
     /// Names that Postgres keeps for itself.
-    #[error("Postgres keeps this name for itself: choose another one")]
+    #[error("the name is reserved by PostgreSQL. Choose another one")]
     Reserved,
     /// A control character, or `$$`, which ends a block.
-    #[error("the name holds a control character or `$$`: choose another one")]
+    #[error("the name contains a control character or `$$`. Choose another one")]
     Unsupported,
 }
 
@@ -82,22 +82,22 @@ impl RelayRole {
 }
 
 const HEADER: &str = "\
--- The roles of the outbox {outbox}, each with exactly the rights that it needs.
+-- The roles of the outbox {outbox}, each with exactly the privileges that it needs.
 --
--- Apply it after the migrations, and again after each upgrade, as a superuser or as an owner of the tables who may
--- create roles, in one transaction:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
--- Applied again, it changes nothing. What else these roles could do with these tables is taken back.
+-- Apply it after the migrations and after each upgrade, in one transaction, as a superuser or as an owner of the tables
+-- who may create roles:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
+-- You can apply it repeatedly. It revokes all other privileges of these roles on these tables.
 --
---   {relay}: `outbox-relay run` connects as it. It may log in; give it a password with \\password, or let
---       pg_hba.conf tell who it is.
---   {operator}: a group for people on call, who use status, dead-letters, blocked-keys and reap.
---   {monitor}: a group for whoever only looks, with status.
---   {writer}: a group for applications, which insert events, and use the optional modules.
+--   {relay}: `outbox-relay run` connects as it. It may log in. Set a password with \\password, or
+--       configure another method in pg_hba.conf.
+--   {operator}: a group for operators, who use status, dead-letters, blocked-keys and reap.
+--   {monitor}: a group for monitoring, with read access for status.
+--   {writer}: a group for applications, which insert events and use the optional modules.
 --
 -- People and applications keep their own roles and become members:  GRANT {writer} TO shop;
 --
--- None of them can read another table, unless somebody has allowed it to PUBLIC. Before PostgreSQL 15 everybody may make
--- tables in the schema public, which this forbids:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+-- None of them can read other tables, unless PUBLIC can. Before PostgreSQL 15, every role may create tables in the
+-- schema public. To revoke this:  REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 ";
 
 const CREATE: &str = "
@@ -110,12 +110,12 @@ END $$;
 
 /// REVOKE on a table takes back what was granted on its columns, too. In one transaction nobody sees the gap.
 const TAKE_BACK: &str = "
--- Whatever they were given before.
+-- Revoke all earlier privileges.
 REVOKE ALL ON SCHEMA {schema} FROM {roles};
 REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {act}, {hold_version}, {migration}
     FROM {roles};
 
--- Everybody may connect, unless somebody has forbidden it.
+-- By default, every role may connect. Grant it explicitly in case that was revoked.
 DO $$ BEGIN
     EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO %I, %I, %I', pg_catalog.current_database(),
                               {relay_literal}, {operator_literal}, {monitor_literal});
@@ -123,31 +123,31 @@ END $$;
 ";
 
 const RELAY: &str = "
--- The relay reads events, sets sent_at, deletes what is done with, and writes dead letters, holds and blocked keys.
+-- The relay reads events, sets sent_at, deletes sent events, and writes dead letters, holds and blocked keys.
 ";
 
 const OPERATOR: &str = "
--- Operators look at everything, and work on dead letters, blocked keys, held topics and old rows. They can change neither
--- an event nor the record of what was done.
+-- Operators can read everything and change dead letters, blocked keys, held topics and old rows. They cannot change events
+-- or the history.
 ";
 
 const MONITOR: &str = "
--- Who only looks sees no payload and no headers.
+-- Monitoring cannot read payloads and headers.
 ";
 
 const WRITER: &str = "
--- Applications insert events, and cannot read them back. id, created_at and sent_at are not theirs to set.
+-- Applications can insert events, but not read them or set id, created_at and sent_at.
 ";
 
 const MODULES: &str = "
--- The optional modules, those that are there: apply this again after `migrate --with`. Applications use them; the relay and
--- operators delete what is old, and read no request and no response.
+-- The installed optional modules. Apply this again after `migrate --with`. Applications use them. The relay and operators
+-- can delete old rows, but not read requests and responses.
 ";
 
 /// A role sees its own sessions only. Who may give pg_read_all_stats is a superuser, or was allowed to by one.
 const SEE_SESSIONS: &str = "
--- Members of pg_read_all_stats see which relays are connected, and what holds vacuum back; but also the statements of all
--- sessions of the server. Without it `status` shows less.
+-- Members of pg_read_all_stats can see which relays are connected and what holds vacuum back, but also the statements of
+-- all sessions of the server. Without it, `status` shows less.
 DO $$ BEGIN
     GRANT pg_read_all_stats TO {operator}, {monitor};
 EXCEPTION WHEN insufficient_privilege THEN

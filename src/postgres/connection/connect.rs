@@ -208,7 +208,7 @@ async fn connect(
         match timeout(patience, host.connect(tls.clone())).await {
             Ok(Ok(connected)) => return Ok(connected),
             Ok(Err(error)) => tracing::debug!("{}", fault(CONNECTING, error)),
-            Err(_) => tracing::debug!("{CONNECTING}: no answer within {patience:?}, trying the next host"),
+            Err(_) => tracing::debug!("{CONNECTING}: no response within {patience:?}, trying the next host"),
         }
     }
     last.as_ref().unwrap_or(config).connect(tls.clone()).await

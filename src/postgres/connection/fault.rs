@@ -20,7 +20,7 @@ pub async fn answer<T>(
 ) -> Result<T, Fault> {
     match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
         Ok(answer) => answer.map_err(|error| fault(doing, error)),
-        Err(_) => Err(unavailable(doing, format!("no answer within {ANSWER_TIMEOUT:?}"))),
+        Err(_) => Err(unavailable(doing, format!("no response within {ANSWER_TIMEOUT:?}"))),
     }
 }
 

@@ -7,25 +7,22 @@ use crate::certificates;
 const REMEDIES: &[(&str, &str)] = &[
     (
         "server does not support TLS",
-        "set ssl = on in postgresql.conf, or, on a network that nobody else is on, sslmode = \"disable\"",
+        "set ssl = on in postgresql.conf or, on a private network, sslmode = \"disable\"",
     ),
     (
         "channel binding",
-        "store the password as scram-sha-256 (password_encryption), and let no pooler or proxy end TLS in between; or \
-         leave channel_binding out",
+        "store the password as scram-sha-256 (password_encryption) and terminate TLS at the server, not at a pooler \
+         or proxy; or remove channel_binding",
     ),
     (
         "error communicating with the server: Connection reset by peer",
-        "look at the server's log: so it also ends a connection whose client certificate it refuses",
+        "check the server log: the server may have rejected the client certificate",
     ),
-    ("password missing", "set [postgres] password_file: the server asks for a password"),
-    (
-        "unsupported authentication method",
-        "let pg_hba.conf ask for scram-sha-256, or for a client certificate by cert",
-    ),
+    ("password missing", "set [postgres] password_file: the server requires a password"),
+    ("unsupported authentication method", "use scram-sha-256 or cert in pg_hba.conf"),
     (
         "no hostname provided for TLS handshake",
-        "name a host in the url beside hostaddr: it is what the certificate must have",
+        "add a host to the url, in addition to hostaddr: the certificate is checked against it",
     ),
 ];
 
@@ -34,8 +31,8 @@ const INTERCEPTED: &str = "channel binding check failed";
 
 /// What a person can do about it, if this is what the server said.
 pub(crate) fn remedy_if_intercepted(error: &str) -> Option<String> {
-    let remedy = "look for a pooler, proxy or stranger that ends TLS between the relay and the server; if it is meant to, \
-                  set channel_binding=disable in the url";
+    let remedy = "check whether a pooler, proxy or attacker terminates TLS between the relay and the server. If \
+         this is intended, set channel_binding=disable in the url";
     error.contains(INTERCEPTED).then(|| remedy.to_owned())
 }
 
@@ -47,6 +44,6 @@ pub(crate) fn remedy(error: &str) -> Option<String> {
     }
     let remedy = certificates::remedy(error)?;
     Some(format!(
-        "{remedy} (sslrootcert, sslcert, sslkey); the files are read again at each attempt, credentials of systemd at a restart"
+        "{remedy} (sslrootcert, sslcert, sslkey). Files are reloaded at each attempt, systemd credentials at a restart"
     ))
 }

@@ -29,7 +29,7 @@ pub enum TlsError {
         source: std::io::Error,
     },
     /// The file is something else.
-    #[error("the {what} {} is not usable: {problem}", path.display())]
+    #[error("the {what} {} is invalid: {problem}", path.display())]
     Unusable {
         /// What the file is for.
         what: &'static str,
@@ -39,7 +39,7 @@ pub enum TlsError {
         problem: &'static str,
     },
     /// A certificate without a key, or the other way round.
-    #[error("of the client certificate and its key only one is given: give both, or neither")]
+    #[error("the client certificate and its key must be set together")]
     Halved,
     /// OpenSSL itself failed.
     #[error("OpenSSL cannot be set up: {0}")]
@@ -105,7 +105,7 @@ fn trusted(tls: &Tls) -> Result<X509Store, TlsError> {
         |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unusable(path, "its name is not UTF-8"));
     if let Some(path) = &tls.crl {
         let loaded = store.add_lookup(X509Lookup::file())?.load_crl_file(name(path)?, SslFiletype::PEM);
-        loaded.map_err(|_| unusable(path, "at least one revocation list in PEM form is needed"))?;
+        loaded.map_err(|_| unusable(path, "it contains no PEM revocation list"))?;
     }
     if let Some(path) = &tls.crl_dir {
         let name = name(path)?;
@@ -130,7 +130,7 @@ fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path, tls: &Tls
     builder
         .set_private_key(&private_key)
         .and_then(|()| builder.check_private_key())
-        .map_err(|_| unusable("it is not the key of the client certificate"))
+        .map_err(|_| unusable("it does not match the client certificate"))
 }
 
 fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
@@ -138,8 +138,8 @@ fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
     // With a passphrase given, even an empty one, OpenSSL does not ask the terminal for it.
     let password = tls.key_password.as_ref().map_or("", Secret::expose);
     let problem = match &tls.key_password {
-        None => "an unencrypted private key in PEM form is needed, or sslpassword in the url",
-        Some(_) => "it is no private key in PEM form that sslpassword opens",
+        None => "it is not an unencrypted PEM private key (for an encrypted key, set sslpassword in the url)",
+        Some(_) => "it is not a PEM private key that sslpassword decrypts",
     };
     PKey::private_key_from_pem_passphrase(&pem, password.as_bytes()).map_err(|_| TlsError::Unusable {
         what: "client key",
@@ -152,7 +152,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<X509>, TlsError> 
     match X509::stack_from_pem(&read(what, path)?) {
         Ok(found) if !found.is_empty() => Ok(found),
         _ => {
-            let problem = "at least one certificate in PEM form is needed";
+            let problem = "it contains no PEM certificate";
             Err(TlsError::Unusable { what, path: path.to_owned(), problem })
         }
     }

@@ -80,7 +80,7 @@ impl PostgresOutbox {
         let doing = "checking the type of the payload column";
         let payload = answer(doing, check::payload_type(connection, self.statements.table())).await?;
         if let Some(payload) = payload.filter(|payload| *payload != self.statements.payload) {
-            tracing::info!("the payload column is of type {payload} now");
+            tracing::info!("type of the payload column changed to {payload}");
             self.statements = Rc::new(self.statements.with_payload(payload));
         }
         Ok(())

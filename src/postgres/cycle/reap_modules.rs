@@ -34,7 +34,8 @@ const COUNT_ONCE: &str = "SELECT count(*) FROM {once_key} WHERE expires_at <= no
 
 const UNFINISHED: &str = "SELECT requests, oldest FROM {idempotency_unfinished}(make_interval(secs => $1))";
 
-const ADVICE: &str = "The outbox itself is reaped. Apply what `outbox-relay migrate --print-roles` prints, again after each `migrate --with`";
+const ADVICE: &str = "Rows of the outbox are still deleted. Apply the output of `outbox-relay migrate \
+     --print-roles` again after each `migrate --with`";
 
 /// One module to reap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,13 +196,13 @@ impl ModulesReaper {
         self.reported = requests;
         let oldest = oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         if requests == 0 {
-            tracing::info!("no request with an idempotency key is unfinished for long any more");
+            tracing::info!("no unfinished idempotency requests are past retention any more");
         } else {
             tracing::warn!(
                 requests,
                 oldest,
-                "requests with an idempotency key were begun longer than idempotency_retention ago and are not \
-                 finished: have the application complete them (idempotency_abandoned), or look at {}",
+                "unfinished idempotency requests are older than idempotency_retention. Complete them in the \
+                 application (idempotency_abandoned), or inspect {}",
                 self.table.render("{idempotency_key}")
             );
         }
@@ -231,7 +232,7 @@ pub struct Reapers {
 impl Reapers {
     /// These two.
     pub fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
-        Reapers { outbox, modules, at_modules: false, outage: Outage::new("the reaper of the modules") }
+        Reapers { outbox, modules, at_modules: false, outage: Outage::new("module reaper") }
     }
 }
 

@@ -122,7 +122,7 @@ fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &
 
 fn rejects_everything<P>(relay: &Relay<P>, failure: &Failure) -> Rejection {
     let error = format!(
-        "more than {} events were refused one after the other, each of them alone: {}",
+        "more than {} events in a row were rejected, each sent alone: {}",
         relay.settings.limits().rejections_before_hold,
         failure.error
     );

@@ -34,8 +34,8 @@ const ASIDE: Duration = Duration::from_secs(5);
 /// A lane whose first row turned out to be readable is read again after this.
 const AGAIN: Duration = Duration::from_secs(1);
 
-const ADVICE: &str = "All other events are relayed. Look at the server's log for damaged data, and restore the row or delete \
-     it; docs/runbook.md says how, under OutboxRelayKeysBlocked";
+const ADVICE: &str = "All other events are published. Check the server log for damaged data, and restore or delete \
+     the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
 /// What is known of a lane whose rows cannot all be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
             narrowed: Cell::new(0),
             width: Width::new(LANES_MAX),
-            outage: Outage::new("reading some of the events"),
+            outage: Outage::new("unreadable events"),
         }
     }
 
@@ -179,7 +179,7 @@ impl Narrowing {
             return false;
         }
         if *before != self.before(lanes) {
-            tracing::debug!("narrowing down what cannot be read: {fault}");
+            tracing::debug!("searching for the unreadable row: {fault}");
             give_back_in_front(board, lanes);
             return true;
         }

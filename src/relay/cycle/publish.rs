@@ -180,7 +180,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
 /// The deadline has passed: what is not acknowledged by now is unknown.
 pub(super) fn overdue<P>(relay: &Relay<P>) -> Failure {
     let waited = relay.settings.limits().publish_timeout;
-    Failure::unknown(format!("Kafka has not acknowledged everything within publish_timeout ({waited:?})"))
+    Failure::unknown(format!("Kafka did not acknowledge all records within publish_timeout ({waited:?})"))
 }
 
 /// The session has closed: waits a moment for the reports of rows that are on their way.

@@ -45,17 +45,10 @@ fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     relay.health.measure_latency(&settlement.sent);
     for verdict in &settlement.rejected {
         relay.stats.dead_letters.inc();
-        relay.health.rejected(
-            verdict,
-            "so it is in the dead letters now; `outbox-relay dead-letters list` shows it, and those that follow",
-        );
+        relay.health.rejected(verdict, "moved to the dead letters");
     }
     for verdict in &settlement.blocked {
-        relay.health.rejected(
-            verdict,
-            "so it blocks its key until somebody decides; `outbox-relay blocked-keys list` shows it, and those that \
-             follow",
-        );
+        relay.health.rejected(verdict, "key blocked");
     }
     for held in &settlement.held {
         relay.holds.recorded(held, &relay.stats);

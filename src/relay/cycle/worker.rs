@@ -168,11 +168,7 @@ impl<P: Publisher> Worker<'_, P> {
         let (relay, number) = (self.relay, self.number);
         relay.health.postgres_worked(number);
         if cycle.locked_out {
-            relay.health.locks.failed(
-                number,
-                &"rows that were sent cannot be recorded as sent",
-                LOCKS_ADVICE,
-            );
+            relay.health.locks.failed(number, &"sent rows cannot be marked as sent", LOCKS_ADVICE);
         } else {
             relay.health.locks.worked(number);
         }
@@ -214,8 +210,8 @@ async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
 }
 
 /// What to do about locks that do not go away.
-const LOCKS_ADVICE: &str = "Somebody else has locked the outbox, or rows of it: find the session in pg_locks and end it; docs/runbook.md has \
-     the statement, under OutboxRelayUnsettled. The relay goes on by itself then, and sends nothing again";
+const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in pg_locks \
+     and end it (docs/runbook.md, OutboxRelayUnsettled). Publishing then resumes by itself, without duplicates";
 
 async fn wait_for_gate<P>(relay: &Relay<P>) {
     tokio::select! {
@@ -271,7 +267,7 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
         failed(relay, failure, cycle.sent, attempts);
     }
     if let Some(failure) = &cycle.unjudged {
-        tracing::debug!("rows that Kafka refused are not judged: {failure}");
+        tracing::debug!("could not retry rejected events one by one: {failure}");
         if failure.kind == FailureKind::Cluster {
             relay.gate.close(failure.clone());
         }
@@ -285,7 +281,7 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
 /// by several in a row.
 fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
-    tracing::debug!("a session ended: {failure}");
+    tracing::debug!("session ended: {failure}");
     let closes = match failure.kind {
         FailureKind::Cluster => true,
         FailureKind::Unknown => sent == 0,

@@ -44,9 +44,9 @@ impl Health {
     pub(crate) fn new(stats: Arc<Stats>) -> Health {
         Health {
             stats,
-            postgres: Outage::new("Postgres"),
-            kafka: Outage::new("Kafka"),
-            locks: Outage::lasting("getting past other sessions' locks", LOCKS_PATIENCE),
+            postgres: Outage::new("postgres"),
+            kafka: Outage::new("kafka"),
+            locks: Outage::lasting("locked rows", LOCKS_PATIENCE),
             rejections: Rejections::default(),
             clock: Cell::new(None),
             acknowledged_at: Cell::new(None),
@@ -102,8 +102,7 @@ impl Health {
     pub(crate) fn rejected<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, consequence: &str) {
         self.stats.count_rejected(why.reason);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
-        let what =
-            if unreadable { "Postgres cannot read this event" } else { "Kafka can never store this event" };
+        let what = if unreadable { "event unreadable" } else { "event rejected" };
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,

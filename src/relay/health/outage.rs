@@ -10,7 +10,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// What to do about a Postgres that fails.
 pub const POSTGRES_ADVICE: &str =
-    "The relay goes on by itself as soon as it works; `outbox-relay check-config --connect` says more";
+    "Publishing resumes by itself. For details, run `outbox-relay check-config --connect`";
 
 /// Whether one thing, such as Postgres, works for everybody who needs it.
 pub struct Outage {
@@ -54,10 +54,10 @@ impl Outage {
         };
         now.parties.insert(party);
         if now.said || now.episode.age() < self.patience {
-            tracing::debug!("{} still fails: {error}", self.what);
+            tracing::debug!("{} still unavailable: {error}", self.what);
         } else {
             now.said = true;
-            tracing::warn!("{} fails, nothing is lost: {error}. {advice}", self.what);
+            tracing::warn!("{} unavailable, retrying; no events are lost: {error}. {advice}", self.what);
         }
     }
 
@@ -79,7 +79,7 @@ impl Outage {
         if now.parties.is_empty() {
             let seconds = now.episode.age().as_secs_f64();
             if now.said {
-                tracing::info!(seconds, failed_attempts = now.episode.times, "{} works again", self.what);
+                tracing::info!(seconds, failed_attempts = now.episode.times, "{} available again", self.what);
             }
             *current = None;
         }

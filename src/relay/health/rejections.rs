@@ -50,13 +50,7 @@ fn report(ended: Vec<(Run, Episode)>) {
     for ((topic, reason), run) in ended {
         let seconds = (run.latest - run.since).as_secs_f64();
         let topic = (!topic.is_empty()).then_some(topic);
-        tracing::info!(
-            topic,
-            reason,
-            seconds,
-            events = run.times,
-            "no more events are refused for this reason"
-        );
+        tracing::info!(topic, reason, seconds, events = run.times, "no more events rejected for this reason");
     }
 }
 

@@ -242,7 +242,7 @@ impl Stats {
     /// Why nothing is relayed now, in one line; `None` while both sides answer and nothing asked the relay to end.
     pub fn not_ready(&self) -> Option<String> {
         if self.is_stopping() {
-            return Some("stopping: finishing what is in flight".to_owned());
+            return Some("stopping: draining events in flight".to_owned());
         }
         let fault = |side: &Side, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
         let faults = [fault(&self.postgres, "Postgres"), fault(&self.kafka, "Kafka")];
@@ -265,7 +265,7 @@ pub struct Side {
 
 impl Side {
     fn new() -> Side {
-        Side { up: Gauge::default(), fault: Mutex::new(Some("was not reached yet".to_owned())) }
+        Side { up: Gauge::default(), fault: Mutex::new(Some("not reached yet".to_owned())) }
     }
 
     /// It answers.

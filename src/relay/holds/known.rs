@@ -48,14 +48,14 @@ impl KnownHolds {
             self.elsewhere.held(topic, witness.id());
         }
         if !self.reported.begins(topic) {
-            tracing::debug!(topic, reason = why.reason, "held already: {}", why.error);
+            tracing::debug!(topic, reason = why.reason, "topic already held: {}", why.error);
             return;
         }
         stats.holds.inc();
         tracing::warn!(
             topic,
             reason = why.reason,
-            "events of this topic wait until it can be written to, all others flow: {}. What to do: {}",
+            "topic held, other topics continue: {}. Fix: {}",
             why.error,
             reason::remedy(why.reason)
         );

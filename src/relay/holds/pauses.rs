@@ -65,18 +65,18 @@ impl ReportedPauses {
     pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
         self.hold_version = Some(hold_version);
         for (pause, of) in self.ended(pauses) {
-            tracing::info!(pause, of, "resumed {of}: the events that waited flow again, in order");
+            tracing::info!(pause, of, "resumed {of}");
         }
         for begun in self.begun(pauses) {
             let (pause, of) = (begun.id, begun.paused.name());
-            let reason = begun.reason.as_deref().unwrap_or("no reason was given");
-            let others = if begun.paused == Paused::Everything { "" } else { ", all else flows" };
+            let reason = begun.reason.as_deref().unwrap_or("no reason given");
+            let others = if begun.paused == Paused::Everything { "" } else { ", other events continue" };
             tracing::warn!(
                 pause,
                 of,
                 reason,
-                "an operator has paused {of} ({reason}): nothing more of it is claimed{others}. What to do: when the reason \
-                 is gone, `outbox-relay resume`; `outbox-relay status` shows what is paused"
+                "paused {of} ({reason}){others}. To resume, run `outbox-relay resume`. To list all pauses, run \
+                 `outbox-relay status`"
             );
         }
     }

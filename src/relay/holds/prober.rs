@@ -180,14 +180,12 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
 
 fn advice(failure: &Failure) -> String {
     let remedy = remedy(failure.reason);
-    format!(
-        "Nothing is claimed meanwhile, and the relay goes on by itself as soon as it works. What to do: {remedy}"
-    )
+    format!("Claims are suspended, and publishing resumes by itself. Fix: {remedy}")
 }
 
 /// Looks what waits, for metrics and the log: while Kafka is away, or a probe takes long, too.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
-    let outage = Outage::new("looking for what waits");
+    let outage = Outage::new("metrics of waiting events");
     let mut reported = ReportedPauses::default();
     loop {
         note(&outage, look(&relay, &mut holds, &mut reported).await);
@@ -241,7 +239,7 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
 
 /// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
-    let outage = Outage::new("probing held topics");
+    let outage = Outage::new("probes of held topics");
     let mut probes = Probes::new(&relay, holds, outbox);
     loop {
         if !relay.gate.is_open() {
@@ -257,5 +255,5 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
 
 pub(crate) fn say_lifted(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(|lasted| lasted.as_secs_f64());
-    tracing::info!(topic, seconds, "the topic works again, its events flow: {topic}");
+    tracing::info!(topic, seconds, "topic released: {topic}");
 }

@@ -34,8 +34,8 @@ const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
 const SWEEP_LANES: usize = 8;
 
 /// What to do about a server that refuses to be measured.
-const MEASURING_ADVICE: &str = "Events are relayed all the same, but metrics of the backlog are old, and rows that somebody \
-     puts back may wait. If it is a timeout, look whether vacuum keeps up with the outbox: `outbox-relay status`";
+const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics are outdated and rows that were \
+     reset to unsent may wait. If this is a timeout, check with `outbox-relay status` whether vacuum keeps up";
 
 /// The scout's way to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -102,7 +102,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             looking: Looking::new(),
             backlog_at: now,
             oldest_at: now,
-            measuring: Outage::new("measuring the backlog and looking for rows that were put back"),
+            measuring: Outage::new("backlog measurements"),
         }
     }
 
@@ -244,7 +244,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let begun = Instant::now();
         let sighting = match self.lookout.look(&lanes, &start.lows, start.basis).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.looking.timed_out(&lanes) => {
-                tracing::debug!("the next look covers fewer lanes: {fault}");
+                tracing::debug!("scanning fewer lanes next time: {fault}");
                 return Ok(Seen::Unknown);
             }
             sighting => sighting?,

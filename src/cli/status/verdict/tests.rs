@@ -81,15 +81,12 @@ fn a_relay_of_this_machine_that_is_not_ready_says_why_unless_another_one_sends()
 #[test]
 fn what_is_sent_at_once_is_healthy() {
     let (state, why, command) = judged(&at_rest(), None, false);
-    assert_eq!((state, why.as_str(), command), (State::Healthy, "no event waits", None));
+    assert_eq!((state, why.as_str(), command), (State::Healthy, "no events are waiting", None));
     let (state, why, _) = judged(&waiting(3, SECOND), None, false);
-    assert_eq!((state, why.as_str()), (State::Healthy, "the oldest event that waits is 1s old"));
+    assert_eq!((state, why.as_str()), (State::Healthy, "the oldest waiting event is 1s old"));
     let dead = OutboxStatus { dead_letters: vec![("x".to_owned(), 2)], ..at_rest() };
     let (state, why, command) = judged(&dead, None, false);
-    assert_eq!(
-        (state, why.as_str()),
-        (State::Healthy, "no event waits; 2 dead letters for you to decide on")
-    );
+    assert_eq!((state, why.as_str()), (State::Healthy, "no events are waiting; 2 dead letters to review"));
     assert_eq!(command.unwrap(), "outbox-relay dead-letters list --config relay.toml");
 }
 
@@ -110,9 +107,9 @@ fn late_events_are_a_backlog_while_some_are_sent_and_a_standstill_while_none_are
     let late = waiting(40_000, 90 * SECOND);
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 5_000.0)), false);
     assert_eq!(state, State::Behind);
-    assert!(why.contains("1m 30s old, of about 40,000 rows; at this pace it is gone in about 10s"), "{why}");
+    assert!(why.contains("1m 30s old, of about 40,000 rows; at this rate it clears in about 10s"), "{why}");
     assert_eq!(command.unwrap(), "outbox-relay status --watch --config relay.toml");
-    assert!(judged(&late, Some(&rates(5_000.0, 1_000.0)), false).1.ends_with("; it grows"));
+    assert!(judged(&late, Some(&rates(5_000.0, 1_000.0)), false).1.ends_with("; the backlog is growing"));
 
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 0.0)), false);
     assert_eq!(state, State::NotRelaying);
@@ -135,11 +132,12 @@ fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
     };
     let held = OutboxStatus { held: vec![topic], blocked_keys: 2, ..at_rest() };
     let (state, why, _) = judged(&held, None, false);
-    let expected = "all flows but 1 topic held (events.order: unknown-topic) and 2 keys blocked; see below";
+    let expected =
+        "1 topic held (events.order: unknown-topic) and 2 keys blocked, others continue; see below";
     assert_eq!((state, why.as_str()), (State::Behind, expected));
     let blocked = OutboxStatus { held: Vec::new(), ..held };
     let (state, why, command) = judged(&blocked, None, false);
-    assert_eq!((state, why.as_str()), (State::Behind, "all flows but 2 keys blocked"));
+    assert_eq!((state, why.as_str()), (State::Behind, "2 keys blocked, others continue"));
     assert_eq!(command.unwrap(), "outbox-relay blocked-keys list --config relay.toml");
 }
 
@@ -160,6 +158,6 @@ fn what_is_paused_is_said_with_who_did_it_and_what_ends_it() {
     assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
     let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };
     let (state, why, _) = judged(&topic, None, false);
-    let expected = "all flows but what operators have paused (1); see below";
+    let expected = "operators have paused events (1), others continue; see below";
     assert_eq!((state, why.as_str()), (State::Behind, expected));
 }

@@ -114,7 +114,7 @@ UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHER
 /// Only topics whose time is still the one that this relay has set. Any other was assigned to another relay since.
 pub(crate) const HURRY: Template = Template {
     name: "hurry",
-    purpose: "makes topics due that this relay has postponed",
+    purpose: "makes the topics due that this relay has postponed",
     params: &[TOPICS, "the time that this relay has set for each"],
     sql: "
 UPDATE {hold} h SET probe_at = now()

@@ -34,7 +34,7 @@ SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
 
 pub(crate) const REAP_AROUND_LOCKS: Template = Template {
     name: "reap_around_locks",
-    purpose: "deletes the old rows of a range of pages that nobody has locked",
+    purpose: "deletes the old, unlocked rows of a range of pages",
     params: RANGE,
     sql: "
 WITH turn AS MATERIALIZED (

@@ -17,7 +17,7 @@ pub(crate) const MARK: Template = Template {
 
 pub(crate) const MARK_AROUND_LOCKS: Template = Template {
     name: "mark_around_locks",
-    purpose: "marks acknowledged rows that nobody has locked",
+    purpose: "marks acknowledged rows that are not locked",
     params: SENT,
     sql: "
 UPDATE {outbox} SET sent_at = clock_timestamp()
@@ -40,7 +40,7 @@ DELETE FROM {outbox} WHERE ctid = ANY($1::tid[]) AND (id IN (SELECT unnest($2::b
 
 pub(crate) const DELETE_AROUND_LOCKS: Template = Template {
     name: "delete_around_locks",
-    purpose: "deletes acknowledged rows that nobody has locked",
+    purpose: "deletes acknowledged rows that are not locked",
     params: SENT,
     sql: "
 DELETE FROM {outbox}

@@ -23,8 +23,8 @@ pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     }
     let direction = if skew > 0.0 { "ahead of" } else { "behind" };
     let by = humantime::format_duration(Duration::from_millis((skew.abs() * 1_000.0) as u64));
-    let problem = format!("the clock of Postgres is {by} {direction} the one of this machine");
-    let remedy = "look at `timedatectl` or `chronyc tracking` on both, and let NTP set them";
+    let problem = format!("the clock of Postgres is {by} {direction} the clock of this machine");
+    let remedy = "check `timedatectl` or `chronyc tracking` on both machines, and synchronize them with NTP";
     Ok(vec![CLOCK_SKEW.found("Postgres and this machine", problem, remedy)])
 }
 

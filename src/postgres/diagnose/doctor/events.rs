@@ -117,13 +117,14 @@ fn unsendable(asked: &Asked<'_>, row: &Row, record_bytes_max: usize) -> Vec<Find
     let (large, bad): (i64, i64) = (row.get(4), row.get(6));
     if large > 0 {
         let problem = format!(
-            "payload, key and type have up to {} bytes, and message.max.bytes of [kafka.properties] is {record_bytes_max}",
+            "payload, key and type have up to {} bytes, but message.max.bytes in [kafka.properties] is \
+             {record_bytes_max}",
             row.get::<_, i64>(2)
         );
         findings.push(about(asked, &EVENT_TOO_LARGE, large, row.get(5), &problem, "record-too-large"));
     }
     if bad > 0 {
-        let problem = "headers are no flat JSON object of strings, or use a name of the relay's";
+        let problem = "headers are not a flat JSON object of strings, or use a reserved name";
         findings.push(about(asked, &EVENT_HEADERS, bad, row.get(7), problem, "invalid-headers"));
     }
     findings

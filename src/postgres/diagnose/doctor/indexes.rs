@@ -32,10 +32,10 @@ pub(super) async fn findings(asked: &Asked<'_>, pending_is_broken: bool) -> Resu
         let remedy = format!("DROP INDEX CONCURRENTLY {name};");
         let place = asked.table.to_string();
         if !valid && !pending_is_broken {
-            let problem = format!("the index {name} is not valid");
+            let problem = format!("the index {name} is invalid");
             findings.push(INDEX_INVALID.found(place, problem, remedy));
         } else if valid && !needed && scans == 0 && worked >= ROWS_MIN {
-            let problem = format!("the index {name}, of {bytes} bytes, was never read");
+            let problem = format!("the index {name} ({bytes} bytes) was never used");
             findings.push(INDEX_UNUSED.found(place, problem, remedy));
         }
     }

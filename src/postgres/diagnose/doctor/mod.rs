@@ -109,7 +109,7 @@ fn add(found: &mut Vec<Finding>, what: &str, looked: Result<Vec<Finding>, Fault>
         Err(fault) => found.push(NOT_LOOKED_AT.found(
             what,
             fault.to_string(),
-            "mend what it says, then run `outbox-relay doctor` again",
+            "fix the cause of the error, then run `outbox-relay doctor` again",
         )),
     }
     Ok(())
@@ -117,7 +117,7 @@ fn add(found: &mut Vec<Finding>, what: &str, looked: Result<Vec<Finding>, Fault>
 
 async fn role(transaction: &ShortTransaction) -> Result<Role, Fault> {
     let rows = transaction.query("reading the role", ROLE, &[]).await?;
-    let Some(row) = rows.first() else { unreachable!("whoever is connected has a role") };
+    let Some(row) = rows.first() else { unreachable!("the connected role exists") };
     Ok(Role { name: row.get(0), database: row.get(1), is_superuser: row.get(2) })
 }
 
@@ -141,18 +141,18 @@ async fn pooled(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     }
     let timeout = humantime::format_duration(asked.config.relay.publish_timeout);
     let remedy = format!(
-        "in PgBouncer's configuration, idle_transaction_timeout, query_timeout and transaction_timeout have to be 0, or \
-         longer than [relay] publish_timeout = {timeout}"
+        "in PgBouncer's configuration, set idle_transaction_timeout, query_timeout and transaction_timeout to 0, or \
+         to more than [relay] publish_timeout = {timeout}"
     );
-    let problem = "a transaction gets another connection of the server than the one before it";
+    let problem = "transactions use different server connections";
     let mut findings = vec![POOLER.found("[postgres] url", problem, remedy)];
     if asked.config.postgres.prepared_statements
         && !pooler::keeps_prepared_statements(asked.database).await.map_err(unanswered)?
     {
         findings.push(POOLER_PREPARED_STATEMENTS.found(
             "[postgres] prepared_statements",
-            "a statement that was prepared is not known in the next transaction",
-            "set [postgres] prepared_statements = false, or max_prepared_statements of PgBouncer 1.21 or newer",
+            "a prepared statement does not exist in the next transaction",
+            "set [postgres] prepared_statements = false, or set max_prepared_statements in PgBouncer 1.21 or newer",
         ));
     }
     Ok(findings)

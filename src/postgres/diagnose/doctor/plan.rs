@@ -38,7 +38,7 @@ pub(super) async fn findings(
         ("the scout", statements.look(), "smallint[], bigint[], bigint", &looked),
     ] {
         if let Some(wrong) = wrong_read(&explain(asked, sql, types, arguments).await?) {
-            let problem = format!("{who} reads the outbox by {}, not by the pending index", wrong.by);
+            let problem = format!("{who} reads the outbox with {}, not with the pending index", wrong.by);
             let remedy = remedy(asked, wrong.index.as_deref()).await?;
             findings.push(CLAIM_PLAN.found(asked.table.to_string(), problem, remedy));
         }
@@ -62,7 +62,7 @@ async fn remedy(asked: &Asked<'_>, index: Option<&str>) -> Result<String, Fault>
         }
     }
     Ok(format!(
-        "ANALYZE {table}; and if that does not help, drop indexes of the outbox beside {} and the primary key",
+        "ANALYZE {table}; if that does not help, drop all indexes of the outbox except {} and the primary key",
         asked.table.pending_index_name()
     ))
 }

@@ -95,7 +95,7 @@ async fn on_outbox(asked: &Asked<'_>) -> Result<Option<Finding>, Fault> {
     if owns {
         let grants = relay_grants(asked.table, name).replace('\n', " ");
         let remedy = format!("ALTER TABLE {outbox} OWNER TO CURRENT_USER; {}", grants.trim_end());
-        let problem = format!("role {name} owns the outbox, or has the rights of its owner");
+        let problem = format!("role {name} owns the outbox, or has the privileges of its owner");
         return Ok(Some(ROLE_OWNER.found(asked.table.to_string(), problem, remedy)));
     }
     let Some(columns) = changeable else { return Ok(None) };

@@ -45,7 +45,7 @@ pub(super) async fn read(asked: &Asked<'_>) -> Result<Schema, Fault> {
         Ok(Ok(_)) => Vec::new(),
         Ok(Err(CheckError::Faults(faults))) => faults,
         Ok(Err(CheckError::Server(error))) => return Err(unavailable(DOING, error.to_string())),
-        Err(_) => return Err(unavailable(DOING, format!("no answer within {WITHIN:?}"))),
+        Err(_) => return Err(unavailable(DOING, format!("no response within {WITHIN:?}"))),
     };
     let payload = match asked.of_table(DOING, PAYLOAD).await?.as_ref().map(|row| row.get(0)) {
         Some("jsonb") => PayloadType::Jsonb,

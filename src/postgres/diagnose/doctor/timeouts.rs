@@ -18,14 +18,12 @@ ORDER BY name";
 /// What one of these ends that the relay would not.
 fn ends(name: &str) -> &'static str {
     match name {
-        "idle_session_timeout" => {
-            "connections of the relay that have nothing to do are closed, and made anew"
-        }
+        "idle_session_timeout" => "idle connections of the relay are closed and reopened",
         "transaction_timeout" => {
-            "the scout, the reaper and probes of topics are cut off; claims set their own"
+            "the scout, the reaper and topic probes are interrupted; claims set their own timeout"
         }
-        "statement_timeout" => "the checks at start are cut off; all else sets its own",
-        _ => "nothing of the relay's, which sets its own, but what else works as this role",
+        "statement_timeout" => "the checks at start are interrupted; everything else sets its own timeout",
+        _ => "the relay is not affected because it sets its own timeout; other sessions of this role are",
     }
 }
 
@@ -41,9 +39,9 @@ async fn over_socket(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     }
     Ok(vec![UNIX_SOCKET.found(
         "[postgres] url",
-        "the server is connected over a Unix socket, where tcp_user_timeout has no effect",
-        "connect over TCP, for instance to host=127.0.0.1; or let a watchdog kill a relay that is frozen, as WatchdogSec of the \
-         systemd unit does",
+        "the connection uses a Unix socket, where tcp_user_timeout has no effect",
+        "connect over TCP, for example with host=127.0.0.1, or use a watchdog that kills a frozen relay, such as \
+         WatchdogSec in the systemd unit",
     )])
 }
 

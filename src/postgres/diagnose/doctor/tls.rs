@@ -24,12 +24,11 @@ pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     let name = mode.name();
     let finding = match mode {
         TlsMode::Disable | TlsMode::Prefer if !encrypted => {
-            let problem =
-                format!("sslmode is {name}, and the connection to a host that is not local is not encrypted");
+            let problem = format!("sslmode is {name}, and the connection to a remote host is not encrypted");
             TLS_OFF.found(place, problem, remedy)
         }
         _ => {
-            let problem = format!("sslmode is {name}, to a host that is not local");
+            let problem = format!("sslmode is {name}, and the host is remote");
             TLS_UNVERIFIED.found(place, problem, remedy)
         }
     };

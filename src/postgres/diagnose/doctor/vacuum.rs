@@ -51,7 +51,7 @@ pub(super) async fn autovacuum(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault>
     }
     let due = threshold + scale * rows;
     if due > DEAD_ROWS_MAX.max(DEAD_SHARE_MAX * rows) {
-        let problem = format!("vacuum comes after {due:.0} dead rows, in a table of about {rows:.0}");
+        let problem = format!("vacuum starts after {due:.0} dead rows, in a table of about {rows:.0} rows");
         let remedy = format!(
             "ALTER TABLE {outbox} SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.01, \
              autovacuum_vacuum_insert_scale_factor = 0.05);"
@@ -78,21 +78,21 @@ pub(super) async fn holders(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
 fn finding(held: &HoldsVacuum) -> Finding {
     let age = held.age.map(|age| Duration::from_secs(age.as_secs()));
     let age = age.map(|age| format!(", {} old", humantime::format_duration(age))).unwrap_or_default();
-    let problem = format!("{} transactions were begun since{age}", held.transactions);
+    let problem = format!("{} transactions have begun since{age}", held.transactions);
     let place = format!("{} {}", held.what, held.name);
     match (held.what.as_str(), held.pid) {
         ("prepared transaction", _) => {
             let id = quote_literal(&held.name);
-            let remedy = format!("ROLLBACK PREPARED {id}; (or COMMIT PREPARED, if its work is to stay)");
+            let remedy = format!("ROLLBACK PREPARED {id}; (or COMMIT PREPARED, to keep its changes)");
             PREPARED_TRANSACTION.found(place, problem, remedy)
         }
         ("replication slot", _) if held.active => {
-            let remedy = "look at the standby that reads it, or set its hot_standby_feedback = off";
+            let remedy = "check the standby that uses it, or set hot_standby_feedback = off there";
             REPLICATION_SLOT.found(place, problem, remedy)
         }
         ("replication slot", _) => {
             let remedy = format!("SELECT pg_drop_replication_slot({});", quote_literal(&held.name));
-            REPLICATION_SLOT.found(place, format!("{problem}; nobody reads it"), remedy)
+            REPLICATION_SLOT.found(place, format!("{problem}; the slot is not in use"), remedy)
         }
         (_, pid) => {
             let pid = pid.unwrap_or_default();

@@ -145,7 +145,7 @@ impl Columns {
                 fault(problem, format!("{alter} TYPE {preferred} USING {}::{preferred};", wanted.name));
             }
             if wanted.not_null && !column.not_null {
-                fault("it may be NULL".to_owned(), format!("{alter} SET NOT NULL;"));
+                fault("it allows NULL".to_owned(), format!("{alter} SET NOT NULL;"));
             }
             if wanted.name == "sent_at" && (column.has_default || column.not_null) {
                 fault(

@@ -50,7 +50,7 @@ pub enum FaultKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The schema is not as it must be; every fault found.
-    #[error("the schema is not as the relay needs it:{}", list(.0))]
+    #[error("the schema is invalid:{}", list(.0))]
     Faults(Vec<SchemaFault>),
     /// The server or the connection failed during the check, which says nothing about the schema.
     #[error("the schema could not be checked: {0}")]

@@ -111,7 +111,7 @@ async fn migration_faults(
         Ok(states) => states,
         Err(MigrateError::Server { source, .. }) => return Err(source.into()),
         Err(other) => {
-            let remedy = "solve it, then start again";
+            let remedy = "fix the cause of the error, then start again";
             return Ok(vec![SchemaFault::new(FaultKind::Migration, table, other.to_string(), remedy)]);
         }
     };
@@ -122,8 +122,8 @@ async fn migration_faults(
                 FaultKind::Migration,
                 table,
                 "the table exists, but no migration is recorded for it",
-                "if it is not an outbox, choose another name in [outbox] table; if it was made by hand, move it \
-                 away and run `outbox-relay migrate --config FILE`",
+                "if it is not an outbox, choose another name in [outbox] table. If it was created manually, rename \
+                 it and run `outbox-relay migrate --config FILE`",
             )
         } else {
             SchemaFault::new(
@@ -144,7 +144,7 @@ async fn migration_faults(
                 "upgrade this binary to the version that migrated it",
             ),
             State::ChecksumDiffers { .. } => (
-                "was applied from another text than this outbox-relay carries",
+                "was applied with a different text than the one of this outbox-relay",
                 "compare with `outbox-relay migrate --print --config FILE`, and use the version that applied it",
             ),
         };

@@ -98,15 +98,14 @@ impl Relation {
                 "f" => "a foreign table",
                 _ => "not a table",
             };
-            let problem = format!("it is {what}, where an ordinary table is needed");
-            let remedy =
-                "let `outbox-relay migrate` make the outbox, under another [outbox] table if need be";
+            let problem = format!("it is {what}, but must be an ordinary table");
+            let remedy = "create the outbox with `outbox-relay migrate`, if necessary with another name in [outbox] table";
             faults.push(SchemaFault::new(FaultKind::Relation, name, problem, remedy));
         } else if self.persistence != "p" {
             faults.push(SchemaFault::new(
                 FaultKind::Relation,
                 name,
-                "it is not a logged table: a crash of the server would empty it",
+                "it is an unlogged table: a server crash would empty it",
                 format!("ALTER TABLE {name} SET LOGGED;"),
             ));
         }

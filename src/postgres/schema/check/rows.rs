@@ -37,7 +37,7 @@ pub(super) async fn lane_faults(
         faults.push(SchemaFault::new(
             FaultKind::Lanes,
             &place,
-            format!("{surplus} rows are no lanes from 0 to {}, or are there twice", LANES - 1),
+            format!("{surplus} rows are duplicates or not lanes from 0 to {}", LANES - 1),
             format!("DELETE FROM {place} WHERE lane NOT BETWEEN 0 AND {};", LANES - 1),
         ));
     }

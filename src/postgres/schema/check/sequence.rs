@@ -27,7 +27,7 @@ pub(super) async fn faults(
 ) -> Result<Vec<SchemaFault>, tokio_postgres::Error> {
     let rows = client.query_typed(READ, &[(&outbox, Type::OID)]).await?;
     if rows.is_empty() {
-        let problem = "the ids do not come from a sequence of the table, so their order means nothing";
+        let problem = "the IDs do not come from a sequence of the table, so their order is undefined";
         let place = format!("{table}, column id");
         return Ok(vec![SchemaFault::new(FaultKind::Sequence, place, problem, table.render(NUMBER))]);
     }
@@ -44,7 +44,7 @@ fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
     };
     if cache != 1 {
         fault(
-            format!("the sequence has CACHE {cache}: sessions draw ids out of order, which reorders events"),
+            format!("the sequence has CACHE {cache}: sessions get IDs out of order, which reorders events"),
             format!(
                 "ALTER SEQUENCE {sequence} CACHE 1; then reconnect the writers, which keep what they cached"
             ),
@@ -58,7 +58,7 @@ fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
     }
     if cycles {
         fault(
-            "the sequence has CYCLE: ids would start again and reorder events".to_owned(),
+            "the sequence has CYCLE: IDs would restart and reorder events".to_owned(),
             format!("ALTER SEQUENCE {sequence} NO CYCLE;"),
         );
     }

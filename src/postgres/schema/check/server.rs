@@ -69,8 +69,8 @@ impl Server {
                 FaultKind::Encoding,
                 &place,
                 format!(
-                    "its encoding is {}, so it may hold text that is not valid UTF-8 or cannot be converted to it, and \
-                     a single such event would make reads fail",
+                    "its encoding is {}, so it may contain text that is not valid UTF-8, and a single such event \
+                     would make reads fail",
                     self.encoding
                 ),
                 "create a database with ENCODING 'UTF8' TEMPLATE template0, and move the data there with pg_dump",

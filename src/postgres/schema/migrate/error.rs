@@ -9,9 +9,9 @@ use crate::postgres::connection::server_error::ServerError;
 pub enum MigrateError {
     /// A transaction holds a lock on a table.
     #[error(
-        "{table}: could not lock a table in {attempts} attempts, so nothing was changed: another transaction holds a lock \
-         on it (see pg_stat_activity and pg_blocking_pids()). A relay holds its lock while it waits for Kafka: run \
-         `outbox-relay pause`, then this command again, then `outbox-relay resume`",
+        "{table}: could not lock a table in {attempts} attempts, so nothing was changed. Another transaction holds \
+         a lock on it (see pg_stat_activity and pg_blocking_pids()). A relay holds its lock while it waits for \
+         Kafka: run `outbox-relay pause`, then this command again, then `outbox-relay resume`",
         attempts = super::DDL_ATTEMPTS
     )]
     InUse {
@@ -21,7 +21,7 @@ pub enum MigrateError {
     /// Another migration is in progress.
     #[error(
         "{table}: waited {seconds} s for another migration, so nothing was changed (see pg_stat_activity and \
-         pg_blocking_pids()): run the command again when it has ended"
+         pg_blocking_pids()). Run the command again when the other migration has ended"
     )]
     Locked {
         /// The outbox table.
@@ -30,7 +30,7 @@ pub enum MigrateError {
         seconds: u64,
     },
     /// The role may not do it.
-    #[error("{table}: {source}: have the owner or a superuser run: {grant}")]
+    #[error("{table}: {source}. As the owner or a superuser, run: {grant}")]
     Denied {
         /// The outbox table.
         table: String,
@@ -41,9 +41,9 @@ pub enum MigrateError {
     },
     /// A migration was applied from another text.
     #[error(
-        "{table}: migration {number} ({name}) was applied from a text that differs from this version's \
-         (recorded sha256 {recorded}): run the outbox-relay version that applied it; if the schema is as \
-         `migrate --print` shows it, correct the checksum in the migration table"
+        "{table}: migration {number} ({name}) was applied with a different text (recorded sha256 {recorded}). Run \
+         the outbox-relay version that applied it. If the schema matches the output of `migrate --print`, correct \
+         the checksum in the migration table"
     )]
     ChecksumDiffers {
         /// The outbox table.
@@ -57,8 +57,8 @@ pub enum MigrateError {
     },
     /// The database knows a migration that this binary does not.
     #[error(
-        "{table}: migration {number} ({name}) was applied by a newer outbox-relay than this one: upgrade this \
-         binary, migrations are not undone"
+        "{table}: migration {number} ({name}) was applied by a newer outbox-relay. Migrations cannot be undone. \
+         Upgrade this binary"
     )]
     Newer {
         /// The outbox table.
@@ -70,8 +70,8 @@ pub enum MigrateError {
     },
     /// A table of that name exists already, and no migration made it.
     #[error(
-        "{table}: {source}, but no migration is recorded for it: choose another name in [outbox] table, or \
-         rename what is there, and run the command again"
+        "{table}: {source}, but no migration is recorded for it. Choose another name in [outbox] table or rename \
+         the existing table, and run the command again"
     )]
     Exists {
         /// The outbox table.
@@ -80,7 +80,7 @@ pub enum MigrateError {
         source: ServerError,
     },
     /// A standby, or a session that cannot write.
-    #[error("{table}: {source}: connect to the primary server")]
+    #[error("{table}: {source}. Connect to the primary server")]
     ReadOnly {
         /// The outbox table.
         table: String,
@@ -88,7 +88,7 @@ pub enum MigrateError {
         source: ServerError,
     },
     /// Postgres 13 or older.
-    #[error("{table}: the server is PostgreSQL {found}, too old: outbox-relay needs 14 or newer")]
+    #[error("{table}: the server is PostgreSQL {found}, which is not supported. Upgrade to 14 or newer")]
     ServerTooOld {
         /// The outbox table.
         table: String,
@@ -96,9 +96,7 @@ pub enum MigrateError {
         found: String,
     },
     /// Anything else that the server or the connection reported.
-    #[error(
-        "{table}: {source}; nothing was changed by the step that failed: run the command again when it is solved"
-    )]
+    #[error("{table}: {source}. The failed step changed nothing. Fix the cause and run the command again")]
     Server {
         /// The outbox table.
         table: String,

@@ -19,7 +19,7 @@ pub enum Module {
 
 /// The text names no module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no module {0:?}: choose from inbox, idempotency, once")]
+#[error("unknown module {0:?}. Modules: inbox, idempotency, once")]
 pub struct UnknownModule(String);
 
 impl Module {

@@ -60,12 +60,12 @@ impl<P: Producer> Session<P> {
         let waited = humantime::format_duration(patience);
         for place in silent {
             let error = format!(
-                "partition {} has acknowledged nothing for {waited}, while others have",
+                "partition {} has not acknowledged a record for {waited}, while others have",
                 place.partition
             );
             self.hold(place, STUCK.rejection(error));
         }
-        let error = format!("some partitions have acknowledged nothing for {waited}, while others have");
+        let error = format!("some partitions have not acknowledged a record for {waited}, while others have");
         self.close(STUCK.failure(error));
         true
     }

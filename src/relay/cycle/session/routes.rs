@@ -99,7 +99,8 @@ impl<P: Producer> Session<P> {
 
 fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
     let invalid = |error: String| INVALID_TOPIC_NAME.rejection(error);
-    std::str::from_utf8(aggregate_type)
-        .map_err(|_| invalid("aggregate_type is not UTF-8, so it names no Kafka topic".to_owned()))?;
+    std::str::from_utf8(aggregate_type).map_err(|_| {
+        invalid("aggregate_type is not valid UTF-8, so it is not a valid topic name".to_owned())
+    })?;
     pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
 }

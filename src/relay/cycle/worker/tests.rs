@@ -11,6 +11,7 @@ use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 /// What a test decides, and what it counts.
@@ -206,12 +207,17 @@ async fn a_worker_that_has_lost_its_claim_and_waits_for_kafka_takes_steps() {
     let relay = relay(&world);
     world.opens.set(Some(Ok(())));
     world.loses_claims.set(true);
-    let scout = async {
+    // Tasks of their own: the worker must wake up by itself, not because the scout does.
+    let tasks = LocalSet::new();
+    let worker = work(Rc::clone(&relay), 1, OneRow(Rc::clone(&world)), fastrand::Rng::with_seed(1));
+    tasks.spawn_local(worker);
+    let stats = Arc::clone(&relay.stats);
+    tasks.spawn_local(async move {
         loop {
-            relay.stats.progress.scouted();
+            stats.progress.scouted();
             sleep(Duration::from_secs(1)).await;
         }
-    };
+    });
     let feeding = async {
         let begun = Instant::now();
         while begun.elapsed() < PUBLISH_TIMEOUT {
@@ -219,10 +225,6 @@ async fn a_worker_that_has_lost_its_claim_and_waits_for_kafka_takes_steps() {
             assert!(fed.is_ok(), "no step after {:?}", begun.elapsed());
         }
     };
-    tokio::select! {
-        () = work_for(2 * PUBLISH_TIMEOUT, &relay, &world) => unreachable!(),
-        _ = scout => unreachable!(),
-        () = feeding => {}
-    }
+    tasks.run_until(feeding).await;
     assert_eq!(world.claims.get(), 1, "it has waited for the reports of one batch all the time");
 }
