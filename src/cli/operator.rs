@@ -3,6 +3,7 @@
 use super::exit::Failed;
 use super::one_shot;
 use crate::postgres::operate::acts::Acted;
+use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 
 /// Events a transaction. A refused event may be large.
@@ -23,16 +24,16 @@ impl Total {
     }
 }
 
-/// Repeats `batch`, which takes the id to begin behind and a number of rows, until nothing is left or `most` are done.
-/// If a batch fails, those before it stay done, and the error says how many.
+/// Repeats `act` until no id up to `up_to` is left, or `most` are done. If a batch fails, those before it stay done, and the error says how many.
 pub(crate) async fn in_batches(
     most: u64,
-    mut batch: impl AsyncFnMut(i64, i64) -> Result<Option<Acted>, Fault>,
+    up_to: i64,
+    mut act: impl AsyncFnMut(Batch) -> Result<Option<Acted>, Fault>,
 ) -> Result<Total, Failed> {
     let (mut total, mut after) = (Total::default(), i64::MIN);
     while total.all() < most {
         let rows = BATCH_ROWS.min(most - total.all()) as i64;
-        match batch(after, rows).await {
+        match act(Batch { after, up_to, rows }).await {
             Ok(None) => break,
             Ok(Some(acted)) => {
                 total.done += acted.done;
@@ -66,23 +67,25 @@ mod tests {
     #[tokio::test]
     async fn batches_go_on_behind_the_last_id_up_to_the_limit() {
         let mut asked = Vec::new();
-        let batch = async |after: i64, rows: i64| {
-            asked.push((after, rows));
+        let batch = async |batch: Batch| {
+            asked.push(batch);
+            let Batch { after, rows, .. } = batch;
             let last = after.max(0) + rows;
             Ok(Some(Acted { done: rows as u64 - 1, lifted: 1, last }))
         };
-        let total = in_batches(250, batch).await.unwrap();
+        let total = in_batches(250, 1_000, batch).await.unwrap();
         assert_eq!(total, Total { done: 247, lifted: 3 });
-        assert_eq!(asked, [(i64::MIN, 100), (100, 100), (200, 50)]);
+        let of = |after, rows| Batch { after, up_to: 1_000, rows };
+        assert_eq!(asked, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
     }
 
     #[tokio::test]
     async fn a_failure_says_what_was_done_before() {
-        let batch = async |after: i64, _| match after {
+        let batch = async |batch: Batch| match batch.after {
             i64::MIN => Ok(Some(Acted { done: 7, lifted: 0, last: 7 })),
             _ => Err(unavailable("requeueing", "gone")),
         };
-        let Err(Failed::Unavailable(error)) = in_batches(100, batch).await else { panic!() };
+        let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };
         assert_eq!(
             format!("{error:#}"),
             "after 7 that are done, and recorded in the history: requeueing: gone"

@@ -4,14 +4,14 @@ use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::operator::{Total, in_batches};
 use crate::cli::output::counted;
-use crate::cli::selection::Deed;
-use crate::cli::{block_on, one_shot, output};
-use crate::config::Config;
+use crate::cli::selection::{Deed, Filters};
+use crate::cli::{ConfigFile, block_on, one_shot, output};
 use crate::postgres::access::grants::Right;
 use crate::postgres::operate::acts::Acted;
 use crate::postgres::operate::blocked_keys::PostgresBlockedKeys;
-use crate::postgres::operate::selection::Selection;
+use crate::postgres::operate::selection::{Batch, Selection};
 use crate::relay::failure::Fault;
+use clap::Args;
 use serde::Serialize;
 
 /// Of what would be done, so many are shown.
@@ -40,23 +40,33 @@ pub(crate) struct Act {
     pub rights: &'static [Right],
 }
 
-/// Does it, or shows what would be done, and prints how many it was. `batch` is given the blocked keys, the id to begin
-/// behind, the last id and the number of rows.
+/// Which blocked keys, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Chosen {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    deed: Deed,
+}
+
+/// Does it, or shows what would be done, and prints how many it was. `batch` does one batch.
 pub(crate) fn act(
-    config: &Config,
+    chosen: &Chosen,
     act: &Act,
-    selection: &Selection,
-    deed: &Deed,
-    mut batch: impl AsyncFnMut(&PostgresBlockedKeys, i64, i64, i64) -> Result<Option<Acted>, Fault>,
+    mut batch: impl AsyncFnMut(&PostgresBlockedKeys, &Selection, Batch) -> Result<Option<Acted>, Fault>,
 ) -> Result<(), Failed> {
+    let config = chosen.config.load_for_database()?;
+    let (selection, deed) = (chosen.filters.selection(), &chosen.deed);
     deed.check(!selection.is_all())?;
     let Total { done, lifted } = block_on(async {
-        let keys = open(config, act.rights).await?;
+        let keys = open(&config, act.rights).await?;
         let up_to = keys.highest_id().await.map_err(one_shot::fault)?;
         if deed.dry_run {
-            return foresee(&keys, selection, up_to, deed).await;
+            return foresee(&keys, &selection, up_to, deed).await;
         }
-        in_batches(deed.most(), async |after, rows| batch(&keys, after, up_to, rows).await).await
+        in_batches(deed.most(), up_to, async |part| batch(&keys, &selection, part).await).await
     })??;
     let text = if deed.json {
         output::json(&Done { act: act.name, dry_run: deed.dry_run, blocked_keys: done, lifted })?

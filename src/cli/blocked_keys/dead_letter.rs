@@ -1,9 +1,7 @@
 //! `outbox-relay blocked-keys dead-letter`.
 
-use super::act::{Act, act};
-use crate::cli::ConfigFile;
+use super::act::{Act, Chosen, act};
 use crate::cli::exit::Failed;
-use crate::cli::selection::{Deed, Filters};
 use crate::postgres::access::grants::UNBLOCK_RIGHTS;
 use clap::Args;
 
@@ -29,20 +27,14 @@ Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 Pos
 configuration, grants or schema.")]
 pub(crate) struct DeadLetter {
     #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    deed: Deed,
+    chosen: Chosen,
 }
 
 impl DeadLetter {
     /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
-        let selection = self.filters.selection();
-        act(&config, &DEAD_LETTER, &selection, &self.deed, async |keys, after, up_to, rows| {
-            keys.dead_letter(&selection, after, up_to, rows).await
+        act(&self.chosen, &DEAD_LETTER, async |keys, selection, batch| {
+            keys.dead_letter(selection, batch).await
         })
     }
 }

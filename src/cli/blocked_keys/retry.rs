@@ -1,9 +1,7 @@
 //! `outbox-relay blocked-keys retry`.
 
-use super::act::{Act, act};
-use crate::cli::ConfigFile;
+use super::act::{Act, Chosen, act};
 use crate::cli::exit::Failed;
-use crate::cli::selection::{Deed, Filters};
 use crate::postgres::access::grants::RETRY_RIGHTS;
 use clap::Args;
 
@@ -26,20 +24,12 @@ Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 Pos
 configuration, grants or schema.")]
 pub(crate) struct Retry {
     #[command(flatten)]
-    config: ConfigFile,
-    #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    deed: Deed,
+    chosen: Chosen,
 }
 
 impl Retry {
     /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
-        let config = self.config.load_for_database()?;
-        let selection = self.filters.selection();
-        act(&config, &RETRY, &selection, &self.deed, async |keys, after, up_to, rows| {
-            keys.retry(&selection, after, up_to, rows).await
-        })
+        act(&self.chosen, &RETRY, async |keys, selection, batch| keys.retry(selection, batch).await)
     }
 }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::postgres::access::grants::Right;
 use crate::postgres::operate::acts::Acted;
 use crate::postgres::operate::dead_letters::{PostgresDeadLetters, Which};
+use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 use serde::Serialize;
 
@@ -34,14 +35,13 @@ pub(crate) struct Act {
     pub rights: &'static [Right],
 }
 
-/// Does it, or shows what would be done, and prints how many it was. `batch` is given the dead letters, the id to begin
-/// behind, the last id and the number of rows.
+/// Does it, or shows what would be done, and prints how many it was. `batch` does one batch.
 pub(crate) fn act(
     config: &Config,
     act: &Act,
     which: &Which,
     deed: &Deed,
-    mut batch: impl AsyncFnMut(&PostgresDeadLetters, i64, i64, i64) -> Result<Option<Acted>, Fault>,
+    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<Acted>, Fault>,
 ) -> Result<(), Failed> {
     deed.check(!which.selection.is_all() || which.requeued == Some(true))?;
     let count = block_on(async {
@@ -50,8 +50,7 @@ pub(crate) fn act(
         if deed.dry_run {
             return foresee(&letters, which, up_to, deed).await;
         }
-        let total =
-            in_batches(deed.most(), async |after, rows| batch(&letters, after, up_to, rows).await).await?;
+        let total = in_batches(deed.most(), up_to, async |part| batch(&letters, part).await).await?;
         Ok(total.done)
     })??;
     let done = Done { act: act.name, dry_run: deed.dry_run, dead_letters: count };

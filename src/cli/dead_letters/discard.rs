@@ -39,8 +39,8 @@ impl Discard {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let which = Which { selection: self.filters.selection(), requeued: self.requeued.then_some(true) };
-        act(&config, &DISCARD, &which, &self.deed, async |letters, after, up_to, rows| {
-            letters.discard(&which, after, up_to, rows).await
+        act(&config, &DISCARD, &which, &self.deed, async |letters, batch| {
+            letters.discard(&which, batch).await
         })
     }
 }

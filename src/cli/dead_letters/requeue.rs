@@ -50,8 +50,8 @@ impl Requeue {
         let config = self.config.load_for_database()?;
         let requeued = if self.again { None } else { Some(false) };
         let which = Which { selection: self.filters.selection(), requeued };
-        act(&config, &REQUEUE, &which, &self.deed, async |letters, after, up_to, rows| {
-            letters.requeue(&which, after, up_to, rows).await
+        act(&config, &REQUEUE, &which, &self.deed, async |letters, batch| {
+            letters.requeue(&which, batch).await
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::operate::acts::{Acted, acted};
-use crate::postgres::operate::selection::{Selection, conditions};
+use crate::postgres::operate::selection::{Batch, Selection, conditions};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
@@ -170,39 +170,20 @@ impl PostgresBlockedKeys {
     }
 
     /// How many there are up to this id, those apart whose event is gone; counts no further than `most`.
-    pub(crate) async fn count(
-        &self,
-        selection: &Selection,
-        up_to: i64,
-        most: i64,
-    ) -> Result<Option<Acted>, Fault> {
+    pub(crate) async fn count(&self, selection: &Selection, up_to: i64, most: i64) -> Result<Option<Acted>, Fault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         Ok(acted(&self.reading.query("counting the blocked keys", &self.render(COUNT), &params).await?))
     }
 
-    /// Lifts a batch of blocks, so that the relay tries their events again: the oldest with an id above `after` and not
-    /// above `up_to`. One transaction; `None` if nothing was left. Dropped, it may or may not have happened.
-    pub(crate) async fn retry(
-        &self,
-        selection: &Selection,
-        after: i64,
-        up_to: i64,
-        rows: i64,
-    ) -> Result<Option<Acted>, Fault> {
-        self.act("lifting blocks", RETRY, selection, [after, up_to, rows]).await
+    /// Lifts a batch of blocks, so that the relay tries their events again. `None` if nothing was left. Dropped, it may or may not have happened.
+    pub(crate) async fn retry(&self, selection: &Selection, batch: Batch) -> Result<Option<Acted>, Fault> {
+        self.act("lifting blocks", RETRY, selection, batch).await
     }
 
-    /// Moves the refused events of a batch of blocks to the dead letters, and lifts the blocks, chosen like those of
-    /// [`PostgresBlockedKeys::retry`].
-    pub(crate) async fn dead_letter(
-        &self,
-        selection: &Selection,
-        after: i64,
-        up_to: i64,
-        rows: i64,
-    ) -> Result<Option<Acted>, Fault> {
-        self.act("moving events to the dead letters", DEAD_LETTER, selection, [after, up_to, rows]).await
+    /// Moves the refused events of a batch of blocks to the dead letters, and lifts the blocks.
+    pub(crate) async fn dead_letter(&self, selection: &Selection, batch: Batch) -> Result<Option<Acted>, Fault> {
+        self.act("moving events to the dead letters", DEAD_LETTER, selection, batch).await
     }
 
     async fn act(
@@ -210,10 +191,10 @@ impl PostgresBlockedKeys {
         doing: &'static str,
         sql: &str,
         selection: &Selection,
-        limits: [i64; 3],
+        batch: Batch,
     ) -> Result<Option<Acted>, Fault> {
         let mut params = selection.params();
-        params.extend(limits.iter().map(|limit| (limit as &(dyn ToSql + Sync), Type::INT8)));
+        params.extend(batch.params());
         Ok(acted(&self.operating.query(doing, &self.render(sql), &params).await?))
     }
 

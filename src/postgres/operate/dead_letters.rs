@@ -3,7 +3,7 @@
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::operate::acts::{Acted, acted};
-use crate::postgres::operate::selection::{SELECTION_PARAMS, Selection, conditions};
+use crate::postgres::operate::selection::{Batch, SELECTION_PARAMS, Selection, conditions};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
@@ -151,22 +151,12 @@ impl PostgresDeadLetters {
     }
 
     /// The newest with an id below `before`, at most `rows`.
-    pub(crate) async fn newest(
-        &self,
-        which: &Which,
-        before: i64,
-        rows: i64,
-    ) -> Result<Vec<DeadLetter>, Fault> {
+    pub(crate) async fn newest(&self, which: &Which, before: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
         self.list(which, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
     }
 
     /// The oldest with an id not above `up_to`, at most `rows`.
-    pub(crate) async fn oldest(
-        &self,
-        which: &Which,
-        up_to: i64,
-        rows: i64,
-    ) -> Result<Vec<DeadLetter>, Fault> {
+    pub(crate) async fn oldest(&self, which: &Which, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
         self.list(which, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
     }
 
@@ -203,27 +193,14 @@ impl PostgresDeadLetters {
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
-    /// Puts a batch of them back into the outbox, each as a new row: the oldest with an id above `after` and not above
-    /// `up_to`. One transaction; `None` if nothing was left. Dropped, it may or may not have happened.
-    pub(crate) async fn requeue(
-        &self,
-        which: &Which,
-        after: i64,
-        up_to: i64,
-        rows: i64,
-    ) -> Result<Option<Acted>, Fault> {
-        self.act("requeueing dead letters", REQUEUE, which, [after, up_to, rows]).await
+    /// Puts a batch of them back into the outbox, each as a new row. `None` if nothing was left. Dropped, it may or may not have happened.
+    pub(crate) async fn requeue(&self, which: &Which, batch: Batch) -> Result<Option<Acted>, Fault> {
+        self.act("requeueing dead letters", REQUEUE, which, batch).await
     }
 
-    /// Deletes a batch of them, chosen like those of [`PostgresDeadLetters::requeue`].
-    pub(crate) async fn discard(
-        &self,
-        which: &Which,
-        after: i64,
-        up_to: i64,
-        rows: i64,
-    ) -> Result<Option<Acted>, Fault> {
-        self.act("discarding dead letters", DISCARD, which, [after, up_to, rows]).await
+    /// Deletes a batch of them.
+    pub(crate) async fn discard(&self, which: &Which, batch: Batch) -> Result<Option<Acted>, Fault> {
+        self.act("discarding dead letters", DISCARD, which, batch).await
     }
 
     async fn act(
@@ -231,10 +208,10 @@ impl PostgresDeadLetters {
         doing: &'static str,
         sql: &str,
         which: &Which,
-        limits: [i64; 3],
+        batch: Batch,
     ) -> Result<Option<Acted>, Fault> {
         let mut params = which.params();
-        params.extend(limits.iter().map(|limit| (limit as &(dyn ToSql + Sync), Type::INT8)));
+        params.extend(batch.params());
         Ok(acted(&self.operating.query(doing, &self.render(sql), &params).await?))
     }
 

@@ -54,6 +54,24 @@ impl Selection {
     }
 }
 
+/// Part of an act, one transaction: the oldest with an id above `after` and not above `up_to`, at most `rows`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The last id of the batch before.
+    pub after: i64,
+    /// The highest id when the act began.
+    pub up_to: i64,
+    /// The most rows.
+    pub rows: i64,
+}
+
+impl Batch {
+    /// The parameters that follow those of the selection.
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 3] {
+        [(&self.after, Type::INT8), (&self.up_to, Type::INT8), (&self.rows, Type::INT8)]
+    }
+}
+
 /// In SQL, for a table called `s` whose rows have this id and came about at this time. A condition that is not given
 /// is constant for the planner.
 pub(crate) fn conditions(id: &str, at: &str) -> String {
