@@ -369,7 +369,9 @@ async fn a_lock_that_stays_ends_it_after_the_batches_before() {
         )
         .await;
     setup.sql("BEGIN; SELECT FROM app.outbox_dead_letter WHERE id = 150 FOR UPDATE").await;
-    setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["100 were already processed", "lock timeout"]);
+    setup
+        .relay(&["dead-letters", "discard", "--all"])
+        .fails(1, &["100 were already processed", "lock timeout"]);
     setup.sql("COMMIT").await;
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_dead_letter").await, 150);
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_act").await, 100);

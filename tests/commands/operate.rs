@@ -175,7 +175,7 @@ async fn check_config_finds_what_the_doctor_does() {
         "configuration  is valid",
         "postgres       answers, version",
         "schema         app.outbox",
-        "topics         none was looked at",
+        "topics         none checked",
         "doctor         no problems found",
     ] {
         assert!(none.succeeds().contains(line), "{line}: {none}");

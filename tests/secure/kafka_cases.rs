@@ -119,8 +119,12 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
     let wrong = secured.files.put("wrong", "a wrong password");
     let wrong =
         |mechanism: &str| secured.by_password(mechanism).set_kafka_property("sasl.password_file", &wrong);
-    let says: &'static [&'static str] =
-        &["(authentication)", "Authentication failed", "the credentials in [kafka.properties]", "reloaded at each attempt"];
+    let says: &'static [&'static str] = &[
+        "(authentication)",
+        "Authentication failed",
+        "the credentials in [kafka.properties]",
+        "reloaded at each attempt",
+    ];
     let not_offered = secured.by_password("SCRAM-SHA-512");
     let not_offered = not_offered.set("kafka", "bootstrap_servers", secured.kafka.listener("OAUTH"));
     vec![
