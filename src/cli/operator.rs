@@ -88,7 +88,7 @@ mod tests {
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };
         assert_eq!(
             format!("{error:#}"),
-            "after 7 that are done, and recorded in the history: requeueing: gone"
+            "7 were already processed and are recorded in the history: requeueing: gone"
         );
     }
 }

@@ -114,7 +114,7 @@ mod tests {
             (r#"{"n": {"secret": "x"}}"#, "the header \"n\" is not a string"),
             (r#"["secret"]"#, "headers must be a flat JSON object of strings"),
             (r#""secret""#, "headers must be a flat JSON object of strings"),
-            (r#"{"event_id": "x"}"#, "the header \"event_id\" is the relay's own"),
+            (r#"{"event_id": "x"}"#, "the header name \"event_id\" is reserved"),
             (r#"{"a\u0000b": "x"}"#, "the header name contains a NUL character"),
         ] {
             let rejection = own(json).unwrap_err();

@@ -221,10 +221,9 @@ mod tests {
     #[test]
     fn an_answer_that_is_no_token_says_what_to_do_and_quotes_nothing() {
         assert!(
-            problem(401, r#"{"error": "invalid_client"}"#)
-                .ends_with("look at client_id and the client secret")
+            problem(401, r#"{"error": "invalid_client"}"#).ends_with("Check client_id and the client secret")
         );
-        assert!(problem(400, r#"{"error": "invalid_scope"}"#).ends_with("look at scope"));
+        assert!(problem(400, r#"{"error": "invalid_scope"}"#).ends_with("Check scope"));
         assert!(problem(302, "").contains("token_url"));
         for (status, body) in [
             (401, r#"{"error": "HUNTER2"}"#),

@@ -205,6 +205,6 @@ async fn a_port_that_is_taken_is_a_start_error() {
     let listen = taken.local_addr().unwrap().to_string();
     let mut command = binary(&["run", "--config"]);
     command.arg(setup.config()).env("OUTBOX_RELAY__ADMIN__LISTEN", &listen);
-    Ended::of(&mut command).fails(1, &["[admin] listen", &listen, "in use", "choose another"]);
+    Ended::of(&mut command).fails(1, &["[admin] listen", &listen, "in use", "Choose another"]);
     setup.drop(&[]).await;
 }

@@ -26,7 +26,7 @@ fn a_missing_file_says_what_to_do() {
     assert_eq!(findings.len(), 1, "{findings}");
     let text = findings.to_string();
     assert!(text.contains("absent.toml: the file cannot be read: No such file"), "{text}");
-    assert!(text.contains("help: name the right file with --config"), "{text}");
+    assert!(text.contains("help: pass the right file with --config"), "{text}");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
 #[test]
 fn a_key_before_all_sections_is_sent_to_its_section() {
     Case::new(&format!("workers = 2\n{LEAST}")).assert_finding(
-        "error: config.toml:1: `workers` stands outside of its section\n  1 | workers = 2\n  help: move it below [relay]",
+        "error: config.toml:1: `workers` is outside its section\n  1 | workers = 2\n  help: move it below [relay]",
     );
 }
 
@@ -101,7 +101,7 @@ fn an_unknown_section_is_shown_with_the_nearest_one() {
 #[test]
 fn a_section_that_is_no_table_is_a_finding() {
     Case::new(&format!("log = 'info'\n{LEAST}")).assert_finding(
-        "error: config.toml:1: [log] must be a table\n  1 | log = …\n  help: write [log] on a line of its own",
+        "error: config.toml:1: [log] must be a table\n  1 | log = …\n  help: write [log] on its own line",
     );
 }
 
@@ -197,9 +197,12 @@ fn what_is_allowed_but_unwise_is_a_warning() {
         ("[relay]\ntakeover_timeout = '1s'", "takeover_timeout is so short"),
         (
             "[kafka.properties]\n'ssl.endpoint.identification.algorithm' = 'none'",
-            "anybody can pose as a broker",
+            "any host can pose as a broker",
         ),
-        ("[kafka.properties]\n'enable.ssl.certificate.verification' = false", "anybody can pose as a broker"),
+        (
+            "[kafka.properties]\n'enable.ssl.certificate.verification' = false",
+            "any host can pose as a broker",
+        ),
     ] {
         let config = with(line).load().unwrap();
         let warnings: Vec<_> = config.warnings.iter().collect();

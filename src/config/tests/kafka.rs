@@ -24,11 +24,11 @@ fn properties_may_be_strings_integers_and_booleans_with_or_without_quotes() {
 fn what_is_wrong_with_properties_is_found() {
     for (line, expected) in [
         ("acks = 1", "`acks` cannot be set: an event counts as sent only when all in-sync replicas have it"),
-        ("'compresion.type' = 'lz4'", "not a property of librdkafka\n  6 | compresion"),
-        ("'compression.type' = 'lz5'", "`compression.type` is refused by librdkafka: "),
-        ("'linger.ms' = -1", "`linger.ms` is refused by librdkafka: "),
+        ("'compresion.type' = 'lz4'", "not a librdkafka property\n  6 | compresion"),
+        ("'compression.type' = 'lz5'", "`compression.type` is rejected by librdkafka: "),
+        ("'linger.ms' = -1", "`linger.ms` is rejected by librdkafka: "),
         ("'linger.ms' = 0.5", "must be a string, an integer or a boolean"),
-        ("'group.id' = 'x'", "`group.id` does not concern a producer"),
+        ("'group.id' = 'x'", "`group.id` does not apply to producers"),
         ("'bootstrap.servers' = 'x'", "set [kafka] bootstrap_servers instead"),
         ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: absent.pem cannot be read"),
         ("'security.protocol' = 'sasl_ssl'", "GSSAPI, librdkafka's default, which is not built in"),
@@ -37,12 +37,12 @@ fn what_is_wrong_with_properties_is_found() {
             "'sasl.oauthbearer.method' = 'oidc'",
             "set token_url, client_id, client_secret_file and scope in [kafka.oauth]",
         ),
-        ("'sasl.oauthbearer.extensions' = 'a=b'", "tokens go without extensions"),
+        ("'sasl.oauthbearer.extensions' = 'a=b'", "tokens have no extensions"),
         ("'enable.sasl.oauthbearer.unsecure.jwt' = true", "an unsigned token proves nothing"),
         ("'https.ca.location' = 'config.toml'", "set [kafka.oauth] ca_location instead"),
         ("'sasl.kerberos.principal' = 'x'", "GSSAPI (Kerberos) is not built in"),
-        ("'test.mock.num.brokers' = 3", "`test.mock.num.brokers` does not concern a producer"),
-        ("'dr_cb' = 'x'", "`dr_cb` is refused by librdkafka: "),
+        ("'test.mock.num.brokers' = 3", "`test.mock.num.brokers` does not apply to producers"),
+        ("'dr_cb' = 'x'", "`dr_cb` is rejected by librdkafka: "),
     ] {
         let findings = with(&format!("[kafka.properties]\n{line}\n")).findings();
         assert_eq!(findings.len(), 1, "{line}: {}", findings.join("\n"));

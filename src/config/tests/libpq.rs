@@ -49,7 +49,7 @@ const PARAMETERS: &[(&str, &str, Verdict)] = &[
     ("sslcompression", "1", Refused("never compressed")),
     ("sslcert", "file", Refused("only one is given")),
     ("sslkey", "file", Refused("only one is given")),
-    ("sslkeylogfile", "file", Refused("reads the events")),
+    ("sslkeylogfile", "file", Refused("can read the events")),
     ("sslpassword", "x", Understood),
     ("sslcertmode", "allow", Understood),
     ("sslcertmode", "disable", Refused("sent when the server asks")),

@@ -172,10 +172,10 @@ fn a_file_that_does_not_serve_is_named_with_what_is_wrong() {
         (refused(Some(&missing), None, None), ["root certificate", "missing.pem", "cannot be read"]),
         (refused(Some(&empty), None, None), ["root certificate", "empty.pem", "PEM"]),
         (refused(Some(&wrong_key), None, None), ["root certificate", "wrong.pem", "PEM"]),
-        (refused(None, Some(&cert), Some(&wrong_key)), ["client key", "wrong.pem", "not the key"]),
+        (refused(None, Some(&cert), Some(&wrong_key)), ["client key", "wrong.pem", "does not match"]),
         (refused(None, Some(&cert), Some(&encrypted)), ["client key", "encrypted.pem", "unencrypted"]),
         (refused(None, Some(&cert), Some(&missing)), ["client key", "missing.pem", "cannot be read"]),
-        (refused(None, Some(&cert), None), ["client certificate", "key", "only one"]),
+        (refused(None, Some(&cert), None), ["client certificate", "key", "set together"]),
     ] {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}: {parts:?}");
     }
