@@ -56,7 +56,7 @@ impl Selection {
 
 /// Part of an act, one transaction: the oldest with an id above `after` and not above `up_to`, at most `rows`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// The last id of the batch before.
     pub after: i64,
     /// The highest id when the act began.

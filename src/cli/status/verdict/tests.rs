@@ -28,7 +28,7 @@ fn at_rest() -> OutboxStatus {
         paused: Vec::new(),
         relays: vec![relay],
         sent: Some(Sent { rows: 10, latency: None, latest_age: Some(600 * SECOND) }),
-        reaping: Reaping { rows: 0, oldest_sent: None },
+        reaping: Reaping { oldest_sent: None },
         vacuum: None,
         size: Size { table_bytes: 0, index_bytes: 0, rows: 0, dead_rows: 0, vacuumed_at: None },
     }
