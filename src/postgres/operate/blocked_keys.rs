@@ -170,7 +170,12 @@ impl PostgresBlockedKeys {
     }
 
     /// How many there are up to this id, those apart whose event is gone; counts no further than `most`.
-    pub(crate) async fn count(&self, selection: &Selection, up_to: i64, most: i64) -> Result<Option<Acted>, Fault> {
+    pub(crate) async fn count(
+        &self,
+        selection: &Selection,
+        up_to: i64,
+        most: i64,
+    ) -> Result<Option<Acted>, Fault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         Ok(acted(&self.reading.query("counting the blocked keys", &self.render(COUNT), &params).await?))
@@ -182,7 +187,11 @@ impl PostgresBlockedKeys {
     }
 
     /// Moves the refused events of a batch of blocks to the dead letters, and lifts the blocks.
-    pub(crate) async fn dead_letter(&self, selection: &Selection, batch: Batch) -> Result<Option<Acted>, Fault> {
+    pub(crate) async fn dead_letter(
+        &self,
+        selection: &Selection,
+        batch: Batch,
+    ) -> Result<Option<Acted>, Fault> {
         self.act("moving events to the dead letters", DEAD_LETTER, selection, batch).await
     }
 

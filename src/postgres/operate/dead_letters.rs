@@ -151,12 +151,22 @@ impl PostgresDeadLetters {
     }
 
     /// The newest with an id below `before`, at most `rows`.
-    pub(crate) async fn newest(&self, which: &Which, before: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub(crate) async fn newest(
+        &self,
+        which: &Which,
+        before: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, Fault> {
         self.list(which, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
     }
 
     /// The oldest with an id not above `up_to`, at most `rows`.
-    pub(crate) async fn oldest(&self, which: &Which, up_to: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+    pub(crate) async fn oldest(
+        &self,
+        which: &Which,
+        up_to: i64,
+        rows: i64,
+    ) -> Result<Vec<DeadLetter>, Fault> {
         self.list(which, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
     }
 

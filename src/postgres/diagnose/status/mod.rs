@@ -6,7 +6,9 @@ mod server;
 mod waiting;
 
 pub(crate) use crate::postgres::diagnose::holders::HoldsVacuum;
-pub(crate) use relays::{Doing, RelayConnection};
+#[cfg(test)]
+pub(crate) use relays::Doing;
+pub(crate) use relays::RelayConnection;
 pub(crate) use sent::{Counters, Latency, Reaping, SENT_ROWS_LOOKED_AT_MAX, Sent};
 pub(crate) use server::{Size, Versions};
 pub(crate) use waiting::{
