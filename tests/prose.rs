@@ -111,13 +111,13 @@ fn strings(source: &str) -> Vec<(usize, String)> {
         let (sign, line) = (&rest[at..], source[..source.len() - rest.len() + at].lines().count());
         rest = if sign.starts_with("//") {
             &sign[sign.find('\n').unwrap_or(sign.len())..]
-        } else if sign.starts_with('"') {
+        } else if let Some(text) = sign.strip_prefix('"') {
             let hashes = rest[..at].chars().rev().take_while(|c| *c == '#').count();
             let raw = rest[..at - hashes].ends_with('r');
             let end = if raw { format!("\"{}", "#".repeat(hashes)) } else { "\"".to_owned() };
-            let length = literal_length(&sign[1..], &end, raw);
-            strings.push((line, sign[1..=length].replace("\\n", " ").replace("\\\n", " ")));
-            &sign[1 + length + end.len()..]
+            let length = literal_length(text, &end, raw);
+            strings.push((line, text[..length].replace("\\n", " ").replace("\\\n", " ")));
+            &text[length + end.len()..]
         } else if sign.starts_with('\'') {
             &sign[character_length(sign)..]
         } else {

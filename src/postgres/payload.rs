@@ -37,7 +37,7 @@ impl PayloadType {
     }
 
     /// The payload out of its bytes again, in SQL: what [`PayloadType::bytes_sql`] has made of it.
-    pub(crate) fn from_bytes_sql(self, bytes: &str) -> String {
+    pub(crate) fn sql_of_bytes(self, bytes: &str) -> String {
         match self {
             PayloadType::Bytea => bytes.to_owned(),
             PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),

@@ -98,7 +98,7 @@ impl Acknowledged {
     }
 
     /// None.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
