@@ -103,7 +103,7 @@ async fn a_row_that_somebody_keeps_locked_is_two_lines() {
         .await;
     let mut relay = outbox.start_relay().await;
     relay.wait_for_log("locked rows unavailable, retrying; no events are lost").await;
-    let failed = || relay.log().matches("locked rows unavailable").count();
+    let failed = || relay.log().matches("locked rows still unavailable").count();
     let before = failed();
     wait_until("it has failed twice more", WITHIN, async || failed() >= before + 2).await;
     assert_eq!(outbox.unsent().await, 1);

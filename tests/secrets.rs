@@ -62,7 +62,7 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     .await;
 
     // The server's own messages: DETAIL shows the row, the refused right the statement.
-    let faults = relay.log().matches("Postgres").count();
+    let faults = relay.log().matches("postgres unavailable").count();
     run(&outbox.client, "ALTER TABLE app.outbox ADD CONSTRAINT forbidden CHECK (sent_at IS NULL) NOT VALID")
         .await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
@@ -75,7 +75,7 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     wait_until("the right is missed", WITHIN, async || relay.log().contains("permission denied")).await;
     run(&outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), role)).await;
     wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
-    assert!(relay.log().matches("Postgres").count() > faults);
+    assert!(relay.log().matches("postgres unavailable").count() > faults);
 
     // No connection any more, and no new one.
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");

@@ -54,7 +54,7 @@ impl Relay {
         // What it is told is looked at here, where its findings can be shown as they are.
         settings.load()?;
         let mut relay = Relay::spawn(&settings)?;
-        relay.wait_for(" relaying ").await?;
+        relay.wait_for(" relay started ").await?;
         Ok(relay)
     }
 

@@ -146,7 +146,7 @@ fn unanswered(error: &hyper_util::client::legacy::Error) -> Problem {
 fn insecure(error: &str) -> Problem {
     let text = format!("no secure connection: {error}");
     match certificates::remedy(&text) {
-        Some(remedy) => format!("{text}. What to do: {remedy} ([kafka.oauth] ca_location)"),
+        Some(remedy) => format!("{text}. Fix: {remedy} ([kafka.oauth] ca_location)"),
         None => text,
     }
 }

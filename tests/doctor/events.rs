@@ -20,7 +20,7 @@ async fn events_that_no_record_can_hold_are_found() {
     let found = world.doctor();
     found.has("event-topic-name", "character ' ' at position");
     found.has("event-headers", "not a flat JSON object");
-    found.has("event-too-large", "message.max.bytes of [kafka.properties] is 1000000");
+    found.has("event-too-large", "message.max.bytes in [kafka.properties] is 1000000");
     assert!(!found.json.to_string().contains("secret"), "no payload is shown");
     let place = |code: &str| {
         let findings = found.json["findings"].as_array().unwrap().iter();

@@ -39,7 +39,7 @@ async fn rights_beyond_the_relays_are_found_and_taken_back() {
     found("GRANT DELETE ON app.aggregate TO PUBLIC".to_owned(), "other-tables", "app.aggregate").await;
     found(format!("GRANT pg_read_all_data TO {role}"), "other-tables", "app.aggregate, app.ledger").await;
     let timeout = format!("ALTER ROLE {role} SET idle_session_timeout = '5s'");
-    found(timeout, "role-timeout", "idle_session_timeout is 5s: connections of the relay").await;
+    found(timeout, "role-timeout", "idle_session_timeout is 5s: idle connections of the relay").await;
     let timeout = format!("ALTER ROLE {role} SET statement_timeout = '20s'");
     found(timeout, "role-timeout", "statement_timeout is 20s").await;
     world.drop().await;

@@ -126,7 +126,7 @@ async fn indexes_that_serve_nobody_are_found() {
             "CREATE INDEX left_over ON app.outbox (created_at);
              UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.left_over'::regclass",
             "index-invalid",
-            "app.left_over is not valid",
+            "app.left_over is invalid",
         )
         .await;
     let unused = "CREATE INDEX unused ON app.outbox (created_at);

@@ -62,7 +62,7 @@ async fn a_way_over_the_network_without_tls_is_found() {
     wait_until("the server speaks TLS", WITHIN, async || !Found::by(&preferred).codes().contains(&"tls-off"))
         .await;
     let found = Found::by(&preferred);
-    found.has("tls-unverified", "sslmode is prefer, to a host");
+    found.has("tls-unverified", "sslmode is prefer, and the host is remote");
     found.has_not("tls-off");
     let verified = far.set("postgres", "sslmode", "verify-full");
     let verified = Found::by(&verified.set("postgres", "sslrootcert", certificate));

@@ -101,7 +101,7 @@ async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_se
         examined(secured.by_token().set_inner("kafka", "oauth", "client_secret_file", wrong)).await;
     let [[code, _, problem]] = &findings[..] else { panic!("{findings:?}") };
     assert_eq!((exit, code.as_str()), (1, "kafka-unreachable"));
-    assert!(problem.contains("look at client_id and the client secret"), "{problem}");
+    assert!(problem.contains("Check client_id and the client secret"), "{problem}");
     secured.outbox.drop_database().await;
 }
 

@@ -106,13 +106,13 @@ impl Health {
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "{what} either, {consequence}: {}", why.error
+                "{what} again, {consequence}: {}", why.error
             );
             return;
         }
         tracing::warn!(
             event_id = %row.event_id(), topic, reason = why.reason,
-            "{what}, {consequence}: {}. What to do: {}",
+            "{what}, {consequence}: {}. Fix: {}",
             why.error, reason::remedy(why.reason)
         );
     }
