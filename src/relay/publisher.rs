@@ -89,7 +89,7 @@ pub struct Judged {
     pub failure: Option<Failure>,
 }
 
-/// What became of a row.
+/// The result for a row.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The index given to [`Producer::send`].

@@ -99,7 +99,7 @@ impl<E: Event> Batch<E> {
         self.bytes
     }
 
-    /// What became of a row.
+    /// The result for a row.
     pub(crate) fn fate(&self, index: usize) -> Fate {
         self.fates[index]
     }

@@ -1,6 +1,6 @@
 //! The fate of a row; the module above has the table of fates and transitions.
 
-/// What became of a row.
+/// The result for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Not sent, or its outcome is unknown.

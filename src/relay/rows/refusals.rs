@@ -63,7 +63,7 @@ impl RefusedSizes {
         *smallest = size.min(*smallest);
     }
 
-    /// A row of this size was accepted. If a smaller one was refused before, somebody has raised the topic's limit.
+    /// A row of this size was accepted. If a smaller one was refused before, the topic's limit was raised.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         if sizes.get(topic).is_some_and(|smallest| size >= *smallest) {
