@@ -6,7 +6,6 @@ use super::screen::{Screen, milliseconds};
 use super::shop::WRITERS;
 use outbox_bench::checker::Verdict;
 use outbox_relay::cli::output::thousands;
-use std::path::Path;
 use std::time::Duration;
 
 /// What is going to be shown.
@@ -59,17 +58,15 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     ));
 }
 
-/// How to go on.
+/// The next steps.
 pub(super) fn next(screen: &mut Screen) {
-    let demo = std::env::args_os().next().unwrap_or_default();
-    let relay = Path::new(&demo).with_file_name("outbox-relay");
-    let program = relay.display();
     screen.say(&format!(
         "
 {title}
+  cargo build --release
   cp config.example.toml config.toml    # set [postgres] url, [kafka] bootstrap_servers
-  {program} migrate --config config.toml
-  {program} run --config config.toml
+  target/release/outbox-relay migrate --config config.toml
+  target/release/outbox-relay run --config config.toml
   psql YOUR_DATABASE -c \"INSERT INTO outbox
     (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('order', '42', 'OrderPlaced', '{{}}')\"
