@@ -15,7 +15,7 @@ use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Settled, Settlement};
+use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Rows, Settled, Settlement};
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
@@ -47,7 +47,7 @@ fn everything(lanes: &[Lane]) -> Read {
         basis: -1,
         rows_max: 10_000,
         shares: vec![10_000; lanes.len()],
-        first_of_keys_of: Vec::new(),
+        rows: Rows::Pending,
     }
 }
 

@@ -110,6 +110,25 @@ async fn a_probe_that_waits_for_its_answer_leaves_its_lane_to_other_topics() {
     outbox.drop().await;
 }
 
+/// Otherwise another relay would publish it again after the resume, if an operator deletes the hold before.
+#[tokio::test]
+async fn row_acknowledged_late_is_settled_while_its_topic_is_paused() {
+    let (outbox, kafka, mut relay) = in_mid_probe("probe_pause").await;
+    let lease = "SELECT (extract(epoch FROM probe_at) * 1000000)::bigint FROM app.outbox_hold";
+    let first = outbox.count(lease).await;
+    // The relay renews the lease only of a probe whose answer is late.
+    wait_until("the answer is late", STALLED, async || outbox.count(lease).await != first).await;
+    let pause = "INSERT INTO app.outbox_pause (topic) VALUES ($1)";
+    outbox.client.execute(pause, &[&outbox.topic("order")]).await.unwrap();
+    kafka.release();
+    wait_until("the probed row is settled", STALLED, async || outbox.unsent_of("order").await == 99).await;
+    outbox.client.execute("DELETE FROM app.outbox_pause", &[]).await.unwrap();
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
 /// As after a step of the server's clock, or a failover to a server whose clock is behind.
 #[tokio::test]
 async fn a_probe_that_is_due_in_an_hour_is_made_now() {

@@ -88,9 +88,31 @@ pub struct Read {
     pub rows_max: usize,
     /// One for each lane of the claim: at most this many rows of it.
     pub shares: Vec<usize>,
-    /// If not empty, only the first unsent row of the key of each of these rows, held or not: what topics are probed with.
-    /// `lows` and `shares` have one entry for each of them then, and the rows come in this order.
-    pub first_of_keys_of: Vec<(Lane, i64)>,
+    /// Which rows.
+    pub rows: Rows,
+}
+
+/// Which rows to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Every unsent row of the claimed lanes that is not held, paused or blocked.
+    Pending,
+    /// The first unsent row of the key of each of these rows, even if its topic is held: what topics are probed with. `lows` and
+    /// `shares` have one entry for each of them, and the rows come in this order.
+    FirstOfKeys(Vec<(Lane, i64)>),
+    /// These rows, if they are unsent, even if they are held, paused or blocked: Kafka has acknowledged them. `lows` and
+    /// `shares` as for `FirstOfKeys`.
+    These(Vec<(Lane, i64)>),
+}
+
+impl Rows {
+    /// The rows that are named, with their lanes.
+    pub fn named(&self) -> &[(Lane, i64)] {
+        match self {
+            Rows::Pending => &[],
+            Rows::FirstOfKeys(rows) | Rows::These(rows) => rows,
+        }
+    }
 }
 
 /// The first row of a lane.

@@ -108,7 +108,7 @@ pub enum Disaster {
 use Disaster as D;
 
 /// Faults of every kind.
-pub const ALL: &[Disaster] = &[
+const ALL: &[Disaster] = &[
     D::Kill,
     D::HostLost,
     D::Stop,
@@ -161,6 +161,8 @@ pub enum Sabotage {
     PausesRemembered,
     /// A held topic is probed although it is paused.
     ProbedThoughPaused,
+    /// An acknowledgement of a probe that comes late is not settled while its row is paused.
+    SettledLateUnlessPaused,
     /// Rows are reported as stored when they are handed over.
     SettledBeforeAcknowledged,
     /// The acknowledged set knows a row by its id alone.

@@ -180,6 +180,17 @@ fn a_probe_of_what_is_paused() {
     must_be_caught(Sabotage::ProbedThoughPaused, plan, 100, PAUSED);
 }
 
+/// This takes a pause while the answer to a probe is late, and a hold that is deleted before the resume: about one schedule in
+/// 30,000. So this is the one that found it. tests/probes.rs has the same on real servers.
+#[test]
+fn late_acknowledgement_is_settled_during_a_pause() {
+    let seed = 7_050_581;
+    let broken = Plan::storm(seed).breaking(Sabotage::SettledLateUnlessPaused);
+    let promise = run(seed, &broken, false).outcome.expect_err("it was not caught");
+    assert!(promise.contains(DUPLICATES), "{promise}");
+    assert_eq!(run(seed, &Plan::storm(seed), false).outcome.err(), None);
+}
+
 #[test]
 fn settling_before_the_acknowledgement() {
     must_be_caught(Sabotage::SettledBeforeAcknowledged, Plan::calm, 5, SETTLED);

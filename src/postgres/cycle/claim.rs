@@ -13,7 +13,7 @@ use crate::postgres::schema::check;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use crate::relay::outbox::{Claim, End, Head, Outbox, Read, Rows, ServerId, Settled, Settlement, Slice};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{TryStreamExt, join};
 use std::cell::Cell;
@@ -124,7 +124,7 @@ impl Outbox for PostgresOutbox {
             basis: -1,
             read: 0,
             rows_max: promptly.map_or(0, |read| read.rows_max),
-            first_of_keys: false,
+            in_order: true,
         })
     }
 }
@@ -223,8 +223,8 @@ pub struct PostgresClaim<'a> {
     basis: i64,
     read: usize,
     rows_max: usize,
-    /// The rows are single rows of keys, in no order.
-    first_of_keys: bool,
+    /// The rows come lane by lane and by id. If the read names its rows, they come in the order of their names.
+    in_order: bool,
 }
 
 impl PostgresClaim<'_> {
@@ -291,7 +291,7 @@ impl Claim for PostgresClaim<'_> {
 
     async fn read(&mut self, read: &Read) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
-        self.first_of_keys = !read.first_of_keys_of.is_empty();
+        self.in_order = read.rows == Rows::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
             // Its rows are not wanted any more. If it failed, the transaction has failed, and only its answer says why.
             let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
@@ -315,7 +315,7 @@ impl Claim for PostgresClaim<'_> {
             self.doubtful.set(true);
             return Err(unavailable("reading events", "the type of the payload column has changed"));
         }
-        if !self.first_of_keys {
+        if self.in_order {
             assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
         }
         Ok(slice)

@@ -9,7 +9,7 @@ use crate::postgres::cycle::open::Open;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::outbox::Read;
+use crate::relay::outbox::{Read, Rows};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Portal, RowStream, Statement};
 
@@ -28,17 +28,16 @@ pub(crate) struct Values<'a> {
     rows_max: i64,
     shares: Vec<i64>,
     record_bytes_max: i32,
-    /// Of a read of the first rows of keys: a row of each key.
+    /// The ids of the rows that the read names.
     witnesses: Vec<i64>,
 }
 
 impl<'a> Values<'a> {
     pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a Read) -> Values<'a> {
-        let witnesses = &read.first_of_keys_of;
-        let lanes: Vec<i16> = if witnesses.is_empty() {
-            lanes.iter().map(|lane| lane.number()).collect()
-        } else {
-            witnesses.iter().map(|(lane, _)| lane.number()).collect()
+        let named = read.rows.named();
+        let lanes: Vec<i16> = match read.rows {
+            Rows::Pending => lanes.iter().map(|lane| lane.number()).collect(),
+            Rows::FirstOfKeys(_) | Rows::These(_) => named.iter().map(|(lane, _)| lane.number()).collect(),
         };
         Values {
             read,
@@ -46,7 +45,7 @@ impl<'a> Values<'a> {
             rows_max: read.rows_max as i64,
             shares: read.shares.iter().map(|rows| *rows as i64).collect(),
             record_bytes_max: statements.record_bytes_max,
-            witnesses: witnesses.iter().map(|(_, id)| *id).collect(),
+            witnesses: named.iter().map(|(_, id)| *id).collect(),
         }
     }
 
@@ -64,7 +63,7 @@ impl<'a> Values<'a> {
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),
         ];
-        if !self.read.first_of_keys_of.is_empty() {
+        if self.read.rows != Rows::Pending {
             values.push((&self.witnesses, Type::INT8_ARRAY));
         }
         values
@@ -77,7 +76,11 @@ impl<'a> Values<'a> {
 
 /// The statement for this read.
 pub(crate) fn sql<'a>(statements: &'a Statements, read: &Read) -> &'a str {
-    if read.first_of_keys_of.is_empty() { &statements.read } else { &statements.read_first }
+    match read.rows {
+        Rows::Pending => &statements.read,
+        Rows::FirstOfKeys(_) => &statements.read_first,
+        Rows::These(_) => &statements.read_row,
+    }
 }
 
 impl Reading {

@@ -5,7 +5,7 @@ use crate::relay::Relay;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::marks::Start;
-use crate::relay::outbox::{Claim, Outbox, Read};
+use crate::relay::outbox::{Claim, Outbox, Read, Rows};
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
@@ -81,7 +81,7 @@ impl PlannedRead {
             basis: start.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
-            first_of_keys_of: Vec::new(),
+            rows: Rows::Pending,
         };
         PlannedRead { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }

@@ -7,9 +7,9 @@ use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::Candidate;
 use crate::relay::holds::prober::Due;
 use crate::relay::holds::turns::Turns;
-use crate::relay::lane::{LANES, Lane};
+use crate::relay::lane::LANES;
 use crate::relay::lanes::marks::LOWEST;
-use crate::relay::outbox::{Claim, Outbox, Read, Settled, Settlement};
+use crate::relay::outbox::{Claim, Outbox, Read, Rows, Settled, Settlement};
 use crate::relay::partition;
 use crate::relay::publisher::{Producer, Refusal, Report};
 use crate::relay::reason::REJECTS_EVERYTHING;
@@ -140,7 +140,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), Fault> {
         let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
-        let mut rows = read(relay, &mut claim, witnesses.collect()).await?;
+        let mut rows = read(relay, &mut claim, Rows::FirstOfKeys(witnesses.collect())).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else {
@@ -252,7 +252,8 @@ fn judge(due: Due, failure: Failure, found: &mut Found) {
     }
 }
 
-/// Settles rows that were acknowledged after their lanes were released. Their topics work.
+/// Settles rows that were acknowledged after their lanes were released. Their topics work. A row that was paused meanwhile is
+/// settled as well: it is in Kafka, and another relay would publish it again once it is resumed.
 pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,
@@ -273,7 +274,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
         waiting = others;
         let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
-        let rows = read(relay, &mut claim, witnesses).await?;
+        let rows = read(relay, &mut claim, Rows::These(witnesses)).await?;
         let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
         let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
         settle(relay, claim, &known).await?;
@@ -287,21 +288,15 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
     Ok(())
 }
 
-/// The first unsent row of the key of each of these rows, by its topic.
+/// At most one row of each topic, by its topic.
 async fn read<Q, C: Claim>(
     relay: &Relay<Q>,
     claim: &mut C,
-    witnesses: Vec<(Lane, i64)>,
+    rows: Rows,
 ) -> Result<HashMap<String, C::Event>, Fault> {
-    let count = witnesses.len();
+    let count = rows.named().len();
     // Without marks: it begins at the smallest id, and raises none.
-    let read = Read {
-        lows: vec![LOWEST; count],
-        basis: -1,
-        rows_max: count,
-        shares: vec![1; count],
-        first_of_keys_of: witnesses,
-    };
+    let read = Read { lows: vec![LOWEST; count], basis: -1, rows_max: count, shares: vec![1; count], rows };
     claim.read(&read).await?;
     let mut rows = Vec::new();
     // What lies beyond the budget is probed another time.

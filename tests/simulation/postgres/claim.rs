@@ -10,7 +10,9 @@ use crate::world::add;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use outbox_relay::relay::outbox::{
+    Claim, End, Head, Outbox, Read, Rows, ServerId, Settled, Settlement, Slice,
+};
 use std::collections::HashSet;
 use std::rc::Rc;
 use tokio::time::Instant;
@@ -110,17 +112,17 @@ impl SimClaim<'_> {
             let low = if valid { read.lows[place] } else { i64::MIN };
             low.max(wrong_marks.low(lanes[place]))
         };
-        let mut rows: Vec<SimEvent> = if read.first_of_keys_of.is_empty() {
-            server.pending(self.transaction, lanes, low)
-        } else {
-            read.first_of_keys_of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect()
+        let mut rows: Vec<SimEvent> = match &read.rows {
+            Rows::Pending => server.pending(self.transaction, lanes, low),
+            Rows::FirstOfKeys(of) => of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect(),
+            Rows::These(rows) => rows.iter().flat_map(|(_, id)| server.unsent(*id)).collect(),
         };
         let mut left = read.shares.clone();
-        if let Some(early) = self.early.take().filter(|_| read.first_of_keys_of.is_empty()) {
+        if let Some(early) = self.early.take().filter(|_| read.rows == Rows::Pending) {
             rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
         }
         rows.retain(|row| {
-            if !read.first_of_keys_of.is_empty() {
+            if read.rows != Rows::Pending {
                 return true;
             }
             let place = lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();

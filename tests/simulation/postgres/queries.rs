@@ -57,6 +57,15 @@ impl Server {
         state.tables.waiting().find(same).into_iter().collect()
     }
 
+    /// This row, if it is unsent, whatever it waits for.
+    pub fn unsent(&self, id: i64) -> Option<SimEvent> {
+        let state = self.state.borrow();
+        let row = state.tables.rows.get(&id).filter(|row| row.sent_at.is_none())?;
+        let waits = self.world.breaks(Sabotage::SettledLateUnlessPaused);
+        let paused = || state.tables.paused.iter().any(|scope| scope.covers(&row.event));
+        if waits && paused() { None } else { Some(row.event) }
+    }
+
     /// A row to probe a held topic with: of the key that met the failure, or, if there is none or if `any` will do,
     /// the first one of some lane.
     pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {

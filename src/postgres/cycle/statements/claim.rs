@@ -53,15 +53,21 @@ impl Reads<'_> {
         Query::new("read_first", "reads the first unsent row of each key, to probe held topics", params, sql)
     }
 
-    /// Reads one row whole, to find out whether the server can.
+    /// Reads rows by id, whatever they wait for: to settle what Kafka has acknowledged, and to find out whether the server can
+    /// read a row whole.
     pub(super) fn row(self) -> Query {
         let which = "(hashtext(o.aggregate_id) & 63) = l.lane
     AND o.sent_at IS NULL
     AND o.id > l.low AND $3::bigint IS NOT NULL
     AND o.id = l.witness";
         let sql = self.read(OF_KEYS, which);
-        let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, "the id of the row, for each lane"];
-        Query::new("read_row", "reads one row, to find out whether it is readable", params, sql)
+        let params = &[LANES, LOWS, "not null", ROWS, BYTES, SHARES, "the id of a row, for each lane"];
+        Query::new(
+            "read_row",
+            "reads rows by id, to settle a late acknowledgement or to find an unreadable row",
+            params,
+            sql,
+        )
     }
 
     /// Reads those rows of `lanes` for which `which` holds. The LEFT JOIN returns the versions even if there is none.
