@@ -142,7 +142,7 @@ settings! {
         poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("50ms"), Now,
             "Maximum interval between two polls of an empty outbox. After work, the interval starts at 1ms.";
         workers: usize, Count(1, 64), Default("2"), Restart,
-            "Number of concurrent batches, each with a Postgres connection and a Kafka producer.";
+            "Number of concurrent batches, each with a PostgreSQL connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,
             "How long Kafka may take to acknowledge a batch before the rest of it is released and sent again.\nKeep \
              it above the 30s that a cluster may take to recover by itself. Vacuum can be held back this long.";
