@@ -103,7 +103,7 @@ reasons! {
          systemd credential at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's Kafka user is not allowed to publish",
-        "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 3.0), or Write on a topic";
+        "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 2.8), or Write on a topic";
     TLS = Cluster, "tls",
         "the TLS connection failed",
         "check ssl.* in [kafka.properties], the brokers' certificates and their validity, and the client \
