@@ -96,8 +96,8 @@ codes! {
     TLS_UNVERIFIED = Warning, "tls-unverified",
         "the connection to PostgreSQL is encrypted, but the server's identity is not verified";
     UNIX_SOCKET = Note, "unix-socket",
-        "a relay that freezes while it receives a large result keeps its lanes until it resumes or is killed, \
-         because the server has no timeout for this on Unix sockets";
+        "on a Unix socket, the server does not notice a relay that freezes while it receives a large result; the relay \
+         keeps its lanes until it resumes or is killed";
     CLOCK_SKEW = Warning, "clock-skew",
         "the clocks of this machine and of PostgreSQL differ, so times in logs, rows and records cannot be compared";
     KAFKA_TLS_OFF = Warning, "kafka-tls-off",
