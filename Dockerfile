@@ -1,13 +1,13 @@
 # syntax=docker/dockerfile:1
-# An image of the daemon: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
+# An image of the relay: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
 #
-# It has no HEALTHCHECK, since the image holds no HTTP client. Probe from outside, where [admin] listen is: /livez says
-# that the cycle makes progress, /readyz that rows can be relayed. deploy/kubernetes does.
+# There is no HEALTHCHECK, because the image contains no HTTP client. Probe [admin] listen from outside, as
+# deploy/kubernetes does: /livez checks that the relay makes progress, /readyz that it can publish events.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-# The commit that --version names; the repository itself is not a part of the build.
+# The commit that --version shows. The build does not include the repository itself.
 ARG COMMIT="not known"
 ENV OUTBOX_RELAY_COMMIT=${COMMIT}
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
@@ -18,7 +18,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="outbox-relay" \
-    org.opencontainers.image.description="Moves committed events from a Postgres outbox table to Kafka" \
+    org.opencontainers.image.description="Publishes committed events from a PostgreSQL outbox table to Kafka" \
     org.opencontainers.image.licenses="MIT OR Apache-2.0"
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -144,14 +144,20 @@ pub fn bars() -> Vec<Bar> {
             "CPU per row in these drains",
             vec![
                 median("drain", "relay, mark", MicrosecondsPerRow, AtMost(3.0), "mark: CPU of the relay"),
-                median("drain", "Postgres, mark", MicrosecondsPerRow, AtMost(9.0), "mark: CPU of Postgres"),
+                median(
+                    "drain",
+                    "PostgreSQL, mark",
+                    MicrosecondsPerRow,
+                    AtMost(9.0),
+                    "mark: CPU of PostgreSQL",
+                ),
                 median("drain", "relay, delete", MicrosecondsPerRow, AtMost(3.0), "delete: CPU of the relay"),
                 median(
                     "drain",
-                    "Postgres, delete",
+                    "PostgreSQL, delete",
                     MicrosecondsPerRow,
                     AtMost(5.0),
-                    "delete: CPU of Postgres",
+                    "delete: CPU of PostgreSQL",
                 ),
             ],
         ),
@@ -184,10 +190,10 @@ pub fn bars() -> Vec<Bar> {
                 ),
                 median(
                     "steady",
-                    "idle Postgres, CPU of one core",
+                    "idle PostgreSQL, CPU of one core",
                     CorePercent,
                     AtMost(1.5),
-                    "idle: CPU of Postgres",
+                    "idle: CPU of PostgreSQL",
                 ),
             ],
         ),
@@ -359,7 +365,7 @@ pub fn bars() -> Vec<Bar> {
         ),
         bar(
             14,
-            "network round trips of 5 ms to Postgres and 10 ms to Kafka",
+            "network round trips of 5 ms to PostgreSQL and 10 ms to Kafka",
             vec![
                 median("network", "rate, default settings", RowsPerSecond, Stated, "default: rate"),
                 median(

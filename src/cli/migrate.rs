@@ -16,8 +16,9 @@ use std::sync::Arc;
 /// Create or upgrade the outbox tables.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each migration runs in its own transaction, under an advisory lock and with a lock timeout of 5 s. Its checksum is \
-recorded. Running the command again changes nothing. The relay never migrates by itself.
+Each migration runs in its own transaction, under an advisory lock. It waits at most 1 s for a lock on a table, so that \
+inserts do not queue behind it, and tries up to 10 times. Its checksum is recorded. Running the command again changes \
+nothing. The relay never migrates by itself.
 
 Examples:
   outbox-relay migrate --config config.toml --status
@@ -27,7 +28,7 @@ Examples:
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
   outbox-relay migrate --config config.toml --print-queries > queries.sql    (then \\i queries.sql in psql, and EXPLAIN)
 
-Exit codes: 0 success, 1 another migration is in progress, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+Exit codes: 0 success, 1 another migration is in progress or a table is in use, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration, grants or schema.")]
 pub(crate) struct Migrate {
     #[command(flatten)]

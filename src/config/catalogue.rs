@@ -54,21 +54,23 @@ settings! {
             "The password. It overrides the password of the url. If the environment sets another url, the password \
              of this\nfile is not used: include the password in that url.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
-            "How far TLS is required and verified. This and the next three override the parameters of the url.\nIf \
-             neither is set: verify-full, or prefer if every host is loopback or a socket.";
+            "How strictly TLS is required and verified. This setting and the next three override the \
+             parameters of the url. If\nsslmode is set neither here nor in the url, it is verify-full, or \
+             prefer if every host is loopback or a socket.";
         sslrootcert: Option<String>, Text, Unset("ca.pem"), NextConnection,
-            "File with the trusted certificate authorities. If unset or \"system\": those of the system.";
+            "File with the trusted certificate authorities. If unset or \"system\", those of the system \
+             are trusted.";
         sslcert: Option<String>, File, Unset("client.pem"), NextConnection,
             "Client certificate, if the server requires one.";
         sslkey: Option<String>, File, Unset("client.key"), NextConnection,
-            "Key of the client certificate.";
+            "Private key of the client certificate.";
         connect_timeout: Option<Duration>, Span(ms(100), secs(600)), Default("10s"), Restart,
-            "Timeout of one attempt to connect to one address.";
+            "Timeout for one attempt to connect to one address.";
         prepared_statements: bool, Flag, Default("true"), Restart,
             "Set to false behind a pooler in transaction mode that does not support prepared statements\n(PgBouncer \
              before 1.21, or with max_prepared_statements = 0).";
         application_name: Option<String>, Text, Default("outbox-relay"), Restart,
-            "The name shown in pg_stat_activity.";
+            "Name shown in pg_stat_activity.";
     } and {
         /// Where relative file names are looked up.
         pub(super) lookup: Lookup,
@@ -79,8 +81,8 @@ settings! {
         bootstrap_servers: String => brokers, Text, Required("localhost:9092"), Restart,
             "Bootstrap brokers as host:port, separated by commas.";
         [properties]
-            "Any librdkafka property, by its own name, except those that the guarantees depend on. Secrets can be \
-             read from\nfiles: \"sasl.password_file\". In the environment: \
+            "Any librdkafka property, by its own name, except those that the guarantees depend on. Secrets \
+             can be read from\nfiles: \"sasl.password_file\". In the environment, sasl.password is \
              OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
     } and {
         /// The properties that the user chose, by librdkafka's names; each passed the
@@ -91,10 +93,11 @@ settings! {
     }
 
     section "kafka.oauth" OAuth at |config| config.kafka.oauth.as_ref(),
-        "Token authentication (SASL OAUTHBEARER, client credentials) instead of user and password. \
-         Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url is set." {
+        "Authentication with tokens (SASL OAUTHBEARER, client credentials) instead of a user and a \
+         password. Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url \
+         is set." {
         token_url: Uri, Text, Unset("https://login.example.com/oauth2/token"), Restart,
-            "Token endpoint of the identity provider. Must use TLS, except on this host.";
+            "Token endpoint of the identity provider. It must use TLS, except on this host.";
         client_id: String, Text, Unset("outbox-relay"), Restart,
             "Client ID of the relay at the identity provider.";
         client_secret / client_secret_file(
@@ -103,54 +106,60 @@ settings! {
         ): SecretSource, Text, Unset("secret"), Restart,
             "Client secret.";
         client_authentication: ClientAuthentication, Choice(ClientAuthentication::WORDS), Default("basic"), Restart,
-            "How ID and secret are sent: in the Authorization header, which every provider must support, or in the \
-             body.";
+            "How the ID and the secret are sent. \"basic\" uses the Authorization header, which every \
+             provider must support. \"post\"\nuses the body of the request.";
         scope: Option<String>, Text, Unset("kafka"), Restart,
             "Requested scopes, separated by spaces.";
         audience: Option<String>, Text, Unset("kafka"), Restart,
             "Requested audience, if the provider requires one.";
         ca_location: Option<PathBuf>, File, Unset("oauth-ca.pem"), Restart,
-            "Trusted certificate authorities of the token endpoint. If unset: those of the system.";
+            "Trusted certificate authorities for the token endpoint. If unset, those of the system are \
+             trusted.";
     }
 
     section "outbox" Outbox at |config| Some(&config.outbox),
-        "The table, and how rows become records." {
+        "The table, and how its events become records." {
         table: TableName, Text, Default("public.outbox"), Restart,
             "Outbox table, with its schema. The other tables are named after it.";
         topic: TopicTemplate, Text, Default("events.{aggregate_type}"), Restart,
-            "Topic of an event. Can contain columns of its row.";
+            "Topic of an event: a fixed name, or a name that contains {aggregate_type}.";
         on_sent: OnSent, Choice(OnSent::WORDS), Default("mark"), Restart,
-            "What happens to a row once it is sent. mark sets sent_at, and the reaper deletes the row later. delete \
-             is faster\nand leaves no history.";
+            "What happens to an event after it was sent. \"mark\" sets sent_at, and the reaper deletes the \
+             row later. \"delete\"\ndeletes the row at once: it is faster and leaves no history.";
         on_rejected: OnRejected, Choice(OnRejected::WORDS), Default("dead-letter"), Now,
-            "What happens to a row that Kafka permanently rejects. dead-letter moves it to the dead letters, and \
-             later rows\nof its key continue. block-key keeps it, and later rows of its key wait until you resolve it.";
+            "What happens to an event that Kafka permanently rejects. \"dead-letter\" moves it to the dead \
+             letters, and later\nevents of its key are published. \"block-key\" keeps it, and later events \
+             of its key wait until you resolve it.";
         rejections_before_hold: u32, Count(1, 1_000_000), Default("10"), Now,
-            "After this many consecutive rejected rows of one topic, the next one holds the topic instead.\nA \
-             misconfigured limit or validator must not move the whole outbox to the dead letters.";
+            "After this many consecutive rejected events of a topic, the next rejection holds the topic \
+             instead. A wrong limit or\nvalidator therefore does not move the whole outbox to the dead \
+             letters.";
         optional_headers: Vec<OptionalHeader>, Words(OptionalHeader::WORDS), Default(""), Restart,
-            "Headers to add to event_id, event_type and the headers of the row: \"aggregate_type\", \"created_at\".";
+            "Headers that each record gets in addition to event_id, event_type and the headers of the row: \
+             \"aggregate_type\",\n\"created_at\".";
     }
 
     section "relay" Relay at |config| Some(&config.relay),
-        "Batch sizes and timeouts." {
+        "Batches, workers and timeouts." {
         batch_size: usize, Count(1, 100_000), Default("10000"), Now,
-            "Maximum number of rows that one worker claims at once.";
+            "Maximum number of events that a worker claims at once.";
         batch_bytes: ByteSize, Size(64 << 10, 1 << 30), Default("8MiB"), Now,
-            "Maximum number of bytes that one worker claims at once. A single larger row is still published. Memory \
-             usage is\nabout workers times this value.";
+            "Maximum number of bytes that a worker claims at once. A single larger event is still \
+             published. Each worker needs\nabout twice this much memory.";
         poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("50ms"), Now,
-            "Maximum interval between two polls of an empty outbox. After work, the interval starts at 1ms.";
+            "Longest pause between two polls of an empty outbox. After an event, pauses start again at \
+             1ms.";
         workers: usize, Count(1, 64), Default("2"), Restart,
-            "Number of concurrent batches, each with a Postgres connection and a Kafka producer.";
+            "Number of concurrent batches, each with a PostgreSQL connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,
-            "How long Kafka may take to acknowledge a batch before the rest of it is released and sent again.\nKeep \
-             it above the 30s that a cluster may take to recover by itself. Vacuum can be held back this long.";
+            "How long Kafka may take to acknowledge a batch. After that, the remaining events are released \
+             and sent again. Keep\nit above 30s, which a cluster may need to recover by itself. Vacuum can \
+             be held back for this long.";
         takeover_timeout: Duration, Span(secs(1), secs(600)), Default("10s"), Restart,
-            "How long a frozen or disconnected relay keeps its rows before other relays take over.";
+            "How long a frozen or disconnected relay keeps its events before other relays take over.";
         shutdown_timeout: Duration, Span(secs(1), secs(HOUR)), Default("50s"), Now,
-            "How long a shutdown waits for events in flight. Keep it above publish_timeout, and keep TimeoutStopSec \
-             of the\nservice above it.";
+            "How long a shutdown waits for events in flight. Keep it above publish_timeout, and keep the \
+             service's TimeoutStopSec\nabove it.";
     }
 
     section "reaper" Reaper at |config| Some(&config.reaper),
@@ -158,7 +167,7 @@ settings! {
         enabled: bool, Flag, Default("true"), Restart,
             "Whether this relay deletes old rows.";
         retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("1d"), Now,
-            "How long a row is kept after it was sent.";
+            "How long an event is kept after it was sent.";
         interval: Duration, Span(secs(1), secs(DAY)), Default("1m"), Now,
             "How often the relay checks for old rows.";
         batch_size: usize, Count(1, 100_000), Default("5000"), Now,
@@ -172,7 +181,7 @@ settings! {
     }
 
     section "admin" Admin at |config| Some(&config.admin),
-        "Metrics and health checks over HTTP: /metrics, /livez, /readyz." {
+        "Metrics and health checks over HTTP: /metrics, /livez and /readyz." {
         listen: Option<SocketAddr> => listen_address, Text, Default("127.0.0.1:10187"), Restart,
             "Address and port to listen on. \"off\" opens no port.";
     }
@@ -180,10 +189,10 @@ settings! {
     section "log" Log at |config| Some(&config.log),
         "Logging." {
         level: String => log_filter, Text, Default("info"), Now,
-            "off, error, warn, info, debug or trace, for everything or per module: \
-             \"info,outbox_relay::kafka=debug\". A reload\n(SIGHUP) applies it and most limits and intervals to a \
-             running relay. See docs/operating.md for the list.";
+            "Level of the log: off, error, warn, info, debug or trace, for everything or per \
+             module:\n\"info,outbox_relay::kafka=debug\". A reload (SIGHUP) applies it, and most limits \
+             and intervals, to a running relay.\ndocs/operating.md has the list.";
         format: LogFormat, Choice(LogFormat::WORDS), Default("auto"), Restart,
-            "auto means journald under systemd, otherwise text.";
+            "\"auto\" means journald under systemd, otherwise text.";
     }
 }

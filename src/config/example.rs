@@ -5,11 +5,11 @@ use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
 /// A configuration file that shows every setting with its default and its meaning.
 pub fn example() -> String {
     let mut text = String::from(
-        "# outbox-relay: every setting, with its default. A setting without `#` must be given; the others show what\n\
-         # holds when they are left out, or an example where nothing holds.\n\
+        "# Every setting of outbox-relay, with its default. Settings without `#` are required. A commented setting shows its\n\
+         # default, or an example if it has no default.\n\
          #\n\
-         # Every setting can be given by environment instead, which comes before this file: [relay] batch_size is\n\
-         # OUTBOX_RELAY__RELAY__BATCH_SIZE. `outbox-relay check-config` reports everything that is wrong here.\n",
+         # An environment variable overrides the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets [relay] batch_size.\n\
+         # `outbox-relay check-config` reports every problem of a file.\n",
     );
     for (section, help) in SECTIONS {
         text.push('\n');

@@ -92,14 +92,14 @@ codes! {
     POOLER_PREPARED_STATEMENTS = Error, "pooler-prepared-statements",
         "the pooler does not keep prepared statements between transactions, but the relay uses them";
     TLS_OFF = Warning, "tls-off",
-        "events, and possibly the password, are sent to Postgres unencrypted";
+        "events, and possibly the password, are sent to PostgreSQL unencrypted";
     TLS_UNVERIFIED = Warning, "tls-unverified",
-        "the connection to Postgres is encrypted, but the server's identity is not verified";
+        "the connection to PostgreSQL is encrypted, but the server's identity is not verified";
     UNIX_SOCKET = Note, "unix-socket",
-        "a relay that freezes while it receives a large result keeps its lanes until it resumes or is killed, \
-         because the server has no timeout for this on Unix sockets";
+        "on a Unix socket, the server does not notice a relay that freezes while it receives a large result; the relay \
+         keeps its lanes until it resumes or is killed";
     CLOCK_SKEW = Warning, "clock-skew",
-        "the clocks of this machine and of Postgres differ, so times in logs, rows and records cannot be compared";
+        "the clocks of this machine and of PostgreSQL differ, so times in logs, rows and records cannot be compared";
     KAFKA_TLS_OFF = Warning, "kafka-tls-off",
         "events are sent to Kafka unencrypted";
 

@@ -60,7 +60,7 @@ reasons! {
         "`aggregate_type` results in an invalid topic name. Detected before the event is sent",
         "fix the aggregate_type in the writer, or the template in [outbox] topic";
     UNREADABLE_ROW = Row, "unreadable-row",
-        "Postgres cannot read the row, for example because its TOAST data is damaged or the text of a `jsonb` \
+        "PostgreSQL cannot read the row, for example because its TOAST data is damaged or the text of a `jsonb` \
          exceeds 1 GB. If the row cannot be moved to the dead letters, it blocks its key",
         "restore the row from a backup with an UPDATE, or delete it, then run `outbox-relay blocked-keys retry`. \
          Check the server log for other damaged data";
@@ -103,7 +103,7 @@ reasons! {
          systemd credential at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's Kafka user is not allowed to publish",
-        "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 3.0), or Write on a topic";
+        "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 2.8), or Write on a topic";
     TLS = Cluster, "tls",
         "the TLS connection failed",
         "check ssl.* in [kafka.properties], the brokers' certificates and their validity, and the client \

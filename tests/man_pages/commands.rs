@@ -12,11 +12,11 @@ use super::MANUAL;
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 const EXIT_STATUS: &[(&str, &str)] = &[
-    ("0", "What was asked for is done."),
-    ("1", "It failed, or a check found something."),
+    ("0", "Success."),
+    ("1", "The command failed, or a check found a problem."),
     ("2", "The command line is wrong."),
     ("69", "PostgreSQL or Kafka is unreachable. \"run\" without --once waits instead."),
-    ("78", "The configuration, the grants or the schema are invalid."),
+    ("78", "The configuration, the grants or the schema must be fixed first."),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -24,20 +24,23 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "OUTBOX_RELAY__SECTION__KEY",
         "Overrides one setting of the configuration file; see outbox-relay.toml(5).",
     ),
-    ("CREDENTIALS_DIRECTORY", "Where files of secrets are looked up first. systemd sets it."),
+    ("CREDENTIALS_DIRECTORY", "Directory in which files are looked up first. Set by systemd."),
     (
         "NOTIFY_SOCKET, JOURNAL_STREAM",
-        "Set by systemd: where the state is told, and that the log goes to the journal.",
+        "Set by systemd. The relay reports its state to the socket, and logs to the journal if stderr is connected to it.",
     ),
 ];
 
 const FILES: &[(&str, &str)] = &[
     ("/etc/outbox-relay/config.toml", "The configuration of the service outbox-relay."),
     ("/etc/outbox-relay/NAME.toml", "The configuration of the service outbox-relay@NAME."),
-    ("/etc/outbox-relay/postgres-url", "The URL of the database, which the service reads as a credential."),
+    (
+        "/etc/outbox-relay/postgres-url",
+        "The URL of the database, which systemd passes to the service as a credential.",
+    ),
     (
         "/etc/outbox-relay/postgres-password, /etc/outbox-relay/kafka-password",
-        "Passwords, likewise. For outbox-relay@NAME all three are called NAME.postgres-url and so on.",
+        "Passwords, passed in the same way. For outbox-relay@NAME, the files are NAME.postgres-url and so on.",
     ),
 ];
 

@@ -5,23 +5,24 @@ use humantime::format_duration;
 use outbox_relay::config::ByteSize;
 use outbox_relay::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
 use outbox_relay::kafka::properties::check;
+use std::time::Duration;
 
 use super::MANUAL;
 use super::commands::{list, section, source, verbatim, with_empty_date};
 
 const DESCRIPTION: &[&str] = &[
-    "The configuration of outbox-relay is one file in TOML. A relay needs two settings, url in [postgres] and \
-     bootstrap_servers in [kafka]; all others have defaults. An unknown key is an error, and everything that is wrong \
-     is reported at once: \"outbox-relay check-config\" does it without starting anything.",
-    "Durations are written like \"50ms\", \"10s\", \"1h 30m\" or \"7d\", sizes like \"512KiB\" or \"8MiB\".",
-    "Each setting can be given by the environment instead, which comes before the file: batch_size in [relay] is \
-     OUTBOX_RELAY__RELAY__BATCH_SIZE. Without a file the environment has to give everything.",
+    "outbox-relay reads one configuration file in TOML. Only url in [postgres] and bootstrap_servers in [kafka] are \
+     required; all other settings have defaults. An unknown key is an error. \"outbox-relay check-config\" reports \
+     every problem of a file at once and starts nothing.",
+    "Durations are written as \"50ms\", \"10s\", \"1h 30m\" or \"7d\", sizes as \"512KiB\" or \"8MiB\".",
+    "Environment variables override the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets batch_size in [relay]. Without a \
+     file, the environment must provide all required settings.",
 ];
 
-const SECRETS: &str = "A secret can be kept in a file of its own: for url, password and each secret property of \
-                       librdkafka there is a setting of the same name that ends in _file. A relative name is looked \
-                       up in $CREDENTIALS_DIRECTORY, which systemd sets for a service with LoadCredential=, then in \
-                       the folder of the configuration file. No secret is ever shown or logged.";
+const SECRETS: &str = "A secret can be in a separate file. For url, password, client_secret and each secret property \
+                       of librdkafka, there is a second setting whose name ends in _file. A relative file name is \
+                       looked up in $CREDENTIALS_DIRECTORY, which systemd sets for a service with LoadCredential=, \
+                       then in the directory of the configuration file. Secrets are never shown or logged.";
 
 const EXAMPLE: &str = "\
 [postgres]
@@ -69,18 +70,27 @@ pub fn page() -> String {
 fn takes(kind: Kind) -> String {
     match kind {
         Kind::Text => "text".to_owned(),
-        Kind::File => "the name of a file".to_owned(),
+        Kind::File => "file name".to_owned(),
         Kind::Flag => "true or false".to_owned(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Words(words) => format!("a list, of {}", words.join(", ")),
-        Kind::Count(min, max) => format!("a number from {min} to {max}"),
+        Kind::Words(words) => format!("list of {}", words.join(", ")),
+        Kind::Count(min, max) => format!("number, {min} to {max}"),
         Kind::Size(min, max) => {
-            format!("a size from {} to {}", ByteSize::bytes(min), ByteSize::bytes(max))
+            format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max))
         }
         Kind::Span(min, max) => {
-            format!("a duration from {} to {}", format_duration(min), format_duration(max))
+            format!("duration, {} to {}", span(min), span(max))
         }
-        Kind::Properties => "a table".to_owned(),
+        Kind::Properties => "table".to_owned(),
+    }
+}
+
+/// Whole days as days: humantime would write years for the longest retention.
+fn span(span: Duration) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    match span.as_secs() {
+        secs if secs > 0 && secs.is_multiple_of(DAY) => format!("{}d", secs / DAY),
+        _ => format_duration(span).to_string(),
     }
 }
 
@@ -88,9 +98,9 @@ fn fallback(setting: &Setting) -> String {
     match setting.fallback {
         Fallback::Default("") => "Default: none.".to_owned(),
         Fallback::Default(value) => format!("Default: {value}."),
-        Fallback::Required(example) => format!("It must be given, for instance {example}."),
+        Fallback::Required(example) => format!("Required, such as {example}."),
         Fallback::Unset("") => "Not set by default.".to_owned(),
-        Fallback::Unset(example) => format!("Not set by default; for instance {example}."),
+        Fallback::Unset(example) => format!("Not set by default. Example: {example}."),
     }
 }
 

@@ -9,17 +9,17 @@ const END: &str = "<!-- end -->";
 
 fn render() -> String {
     let questions = [
-        (Question::Late, "Are we late?"),
-        (Question::Fast, "How fast?"),
-        (Question::Failed, "What failed?"),
-        (Question::Costs, "What does it cost?"),
+        (Question::Late, "Lateness"),
+        (Question::Fast, "Throughput"),
+        (Question::Failed, "Failures"),
+        (Question::Costs, "Cost"),
     ];
     questions.map(|(question, title)| format!("\n## {title}\n\n{}\n", table(question))).concat()
 }
 
 fn table(question: Question) -> String {
     let mut table = String::from(
-        "| Name | Type | Unit | Labels | What it is | What is bad |\n|---|---|---|---|---|---|\n",
+        "| Name | Type | Unit | Labels | Meaning | Sign of a problem |\n|---|---|---|---|---|---|\n",
     );
     for metric in CATALOGUE.iter().filter(|metric| metric.answers == question) {
         let Metric { name, kind, labels, help, bad, .. } = metric;

@@ -80,7 +80,7 @@ impl Part {
             Part::Outage => "bar 11: half an hour without Kafka",
             Part::Replicas => "bar 12: several relays on one table",
             Part::Shapes => "bar 13: many topics, many keys, small and large payloads",
-            Part::Network => "bar 14: long round trips to Postgres and Kafka",
+            Part::Network => "bar 14: long round trips to PostgreSQL and Kafka",
         }
     }
 

@@ -38,7 +38,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     }
     outcome.notes.push(format!(
         "Documented settings: `[relay] workers = {workers}`, `batch_size = {batch_rows}`. Round trips are 5 ms to \
-         Postgres and 10 ms to Kafka. *Twice as far* means 10 ms and 20 ms. The proxy uses the same cores."
+         PostgreSQL and 10 ms to Kafka. *Twice as far* means 10 ms and 20 ms. The proxy uses the same cores."
     ));
     place.remove().await?;
     Ok(())

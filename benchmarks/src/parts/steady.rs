@@ -51,7 +51,7 @@ async fn idle_relay(place: &Place, outcome: &mut Outcome, size: &Size) -> anyhow
     load::empty(place.database(), &place.table()).await?;
     load::prepare(place.database(), &place.table()).await?;
     let mut relay = Relay::start(place, &route).await?;
-    let names = ["idle: CPU of the relay", "idle: CPU of Postgres"];
+    let names = ["idle: CPU of the relay", "idle: CPU of PostgreSQL"];
     idle(place, &mut relay, size, &mut outcome.figures, names).await?;
     relay.stop().await?;
     place.close(route).await?;
@@ -83,7 +83,7 @@ async fn of_debezium(
     let tuning = Tuning { linger_ms: 0, ..Tuning::DEFAULT };
     let mut debezium = Debezium::attach(connect, &world.postgres, place, &route, tuning).await?;
     let steady = steady::measure(place, &route, &mut debezium, &shape, pace).await?;
-    let names = ["Debezium idle: its CPU", "Debezium idle: CPU of Postgres"];
+    let names = ["Debezium idle: its CPU", "Debezium idle: CPU of PostgreSQL"];
     idle(place, &mut debezium, size, &mut outcome.figures, names).await?;
     debezium.detach().await?;
     place.close(route).await?;

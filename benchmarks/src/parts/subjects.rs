@@ -105,7 +105,7 @@ pub fn note(figures: &mut Figures, name: &str, drain: &Drain) {
     for (at, usage) in drain.usage.iter().enumerate() {
         // The subject comes first.
         let party = match usage.party.as_str() {
-            "postgres" => "Postgres",
+            "postgres" => "PostgreSQL",
             "kafka" => "Kafka",
             "relay" => "the relay",
             other => other,
@@ -186,7 +186,7 @@ mod tests {
         let names: Vec<&str> = figures.0.keys().map(String::as_str).collect();
         let wanted = [
             "mark: CPU of Kafka",
-            "mark: CPU of Postgres",
+            "mark: CPU of PostgreSQL",
             "mark: CPU of the relay",
             "mark: memory of the relay",
             "mark: of the CPU limit",

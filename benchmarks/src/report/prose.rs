@@ -46,8 +46,8 @@ late transactions. The figures below include how late the writers themselves wer
 
 **Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 
-**Debezium** is a standalone Kafka Connect with the Postgres connector and its outbox event router. It uses the same table, rows and topics,
-alternating with the relay in the same session. It is tuned:
+**Debezium** is a standalone Kafka Connect with the PostgreSQL connector and its outbox event router. It uses the same table, rows and
+topics, alternating with the relay in the same session. It is tuned:
 
 - Java runs with the parallel collector and a heap of full size from the start.
 - The publication contains only inserts, and only the six columns that are needed.

@@ -89,12 +89,12 @@ catalogue! {
     Late {
         READY = Gauge "outbox_relay_ready" [],
             "1 while the relay can publish, as reported by /readyz",
-            "0: Kafka or Postgres is unavailable, or the relay is shutting down";
+            "0: Kafka or PostgreSQL is unavailable, or the relay is shutting down";
         KAFKA_UP = Gauge "outbox_relay_kafka_up" [],
             "1 while Kafka is available",
             "0: claims are suspended";
         POSTGRES_UP = Gauge "outbox_relay_postgres_up" [],
-            "1 while Postgres is available to all parts of the relay",
+            "1 while PostgreSQL is available to all parts of the relay",
             "0: nothing is published";
         OLDEST_UNSENT = Gauge "outbox_relay_oldest_unsent_seconds" [],
             "Age of the oldest unsent row by the database clock, including held topics; measured every 5 s, less \
@@ -105,7 +105,7 @@ catalogue! {
             "an increase for minutes: more is inserted than published";
         MEASURED = Gauge "outbox_relay_measurement_age_seconds" [],
             "Time since the last measurement of the backlog and the oldest unsent row",
-            "more than a few minutes: Postgres is unavailable or the measurement fails, so both metrics are outdated";
+            "more than a few minutes: PostgreSQL is unavailable or the measurement fails, so both metrics are outdated";
         LATENCY = Histogram "outbox_relay_latency_seconds" [],
             "Time from the insert of the oldest event of a batch (the start of its transaction) to the confirmed \
              COMMIT of the batch, by the database clock",
@@ -130,14 +130,14 @@ catalogue! {
              count as `other`",
             "no increase for a topic that always has events";
         TOPIC_BYTES = Counter "outbox_relay_topic_bytes_total" ["topic"],
-            "Size of the rows of acknowledged records, as received from Postgres, by topic",
+            "Size of the rows of acknowledged records, as received from PostgreSQL, by topic",
             "";
         BATCH_ROWS = Histogram "outbox_relay_batch_rows" [],
             "Rows per batch",
             "";
         BATCH_SECONDS = Histogram "outbox_relay_batch_seconds" [],
             "Time from the claim of a batch to its confirmed COMMIT",
-            "seconds; the part that is not in outbox_relay_publish_seconds is spent in Postgres";
+            "seconds; the part that is not in outbox_relay_publish_seconds is spent in PostgreSQL";
         PUBLISH_SECONDS = Histogram "outbox_relay_publish_seconds" [],
             "Time from sending the first row of a batch to its last acknowledgement",
             "seconds: Kafka is slow";
@@ -195,10 +195,10 @@ catalogue! {
             "Producers that were replaced after a failure, by reason (see docs/error-codes.md)",
             "an increase for minutes";
         POSTGRES_FAULTS = Counter "outbox_relay_postgres_faults_total" [],
-            "Claims that were ended by a Postgres error; their rows are claimed again",
+            "Claims that were ended by a PostgreSQL error; their rows are claimed again",
             "an increase for minutes";
         POSTGRES_CONNECTIONS = Counter "outbox_relay_postgres_connections_total" [],
-            "Connections opened to Postgres, including reconnects",
+            "Connections opened to PostgreSQL, including reconnects",
             "a steady increase: connections are lost";
         REAPER_FAULTS = Counter "outbox_relay_reaper_faults_total" [],
             "Failed batches of the reaper",
@@ -222,7 +222,7 @@ catalogue! {
     }
     Costs {
         TRANSACTIONS = Counter "outbox_relay_postgres_transactions_total" [],
-            "Transactions begun in Postgres, including read-only ones",
+            "Transactions begun in PostgreSQL, including read-only ones",
             "more than about 100 per second per relay while nothing is inserted";
         REAPED = Counter "outbox_relay_reaped_total" [],
             "Deleted rows past retention",

@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, and paused or resumed publishing. \
-`lift` removed the block of a key whose event no longer existed. Each line has the time, role, action, dead letter, \
+The action `lift` removed the block of a key whose event no longer existed. Each line has the time, role, action, dead letter, \
 outbox row, event_id, topic, reason, and the application_name and address of the connection. For a pause, it has the \
 pause's number, scope and reason. Keys are not recorded.
 

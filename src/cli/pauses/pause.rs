@@ -23,7 +23,7 @@ Examples:
   outbox-relay pause --config config.toml --topic events.order
   outbox-relay pause --config config.toml --key order 42
 
-Exit codes: 0 paused, now or before, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
+Exit codes: 0 success, even if already paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
 grants or schema.")]
 pub(crate) struct Pause {
     #[command(flatten)]

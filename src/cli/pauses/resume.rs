@@ -22,7 +22,7 @@ Examples:
   outbox-relay resume --config config.toml --topic events.order
   outbox-relay resume --config config.toml --all
 
-Exit codes: 0 resumed, or not paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
+Exit codes: 0 success, even if nothing was paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
 grants or schema.")]
 pub(crate) struct Resume {
     #[command(flatten)]

@@ -20,8 +20,8 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("message.timeout.ms", DEADLINE),
     ("delivery.timeout.ms", DEADLINE),
     ("queuing.strategy", "a queue that is not first in, first out reorders events"),
-    ("delivery.report.only.error", "an event is marked as sent only upon its own delivery report"),
-    ("partitioner", "a key must stay in the partition that Java clients choose for it (murmur2_random)"),
+    ("delivery.report.only.error", "an event is marked as sent only after its own delivery report"),
+    ("partitioner", "the relay chooses the partition of a key as Java clients do (murmur2)"),
     ("transactional.id", TRANSACTIONS),
     ("transaction.timeout.ms", TRANSACTIONS),
     (
@@ -30,7 +30,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ),
     (
         "topic.metadata.propagation.max.ms",
-        "the relay decides how soon a missing topic is noticed, to hold its events",
+        "the relay decides when a topic counts as missing and its events are held",
     ),
     ("queue.buffering.max.messages", QUEUE),
     ("queue.buffering.max.kbytes", QUEUE),
@@ -78,18 +78,16 @@ pub const PROTECTED: &[(&str, &str)] = &[
 ];
 
 const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
-const IN_FLIGHT: &str = "the relay chooses how many requests may be under way without reordering";
-const RETRIES: &str = "the relay retries until publish_timeout; a lower limit would give up events";
-const DEADLINE: &str = "a deadline in the producer leaves gaps; set [relay] publish_timeout instead";
+const IN_FLIGHT: &str = "the relay limits the requests in flight so that events stay in order";
+const RETRIES: &str = "the relay retries until publish_timeout; a lower limit would drop events";
+const DEADLINE: &str = "a timeout in the producer can leave gaps; set [relay] publish_timeout instead";
 const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
 const QUEUE: &str =
     "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";
 const BROKERS: &str = "set [kafka] bootstrap_servers instead";
 const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
-const TOKEN_AUTHORITIES: &str =
-    "it is for tokens, which the relay fetches itself; set [kafka.oauth] ca_location instead";
-const GRANT: &str =
-    "the relay gets its tokens by the client credentials grant alone; set [kafka.oauth] instead";
+const TOKEN_AUTHORITIES: &str = "the relay fetches tokens itself; set [kafka.oauth] ca_location instead";
+const GRANT: &str = "the relay supports only the client credentials grant; set [kafka.oauth] instead";
 const KERBEROS: &str = "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
 const LOG: &str = "set [log] level instead";
 

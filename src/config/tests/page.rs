@@ -11,38 +11,58 @@ const HEAD: &str = "\
 
 <!-- Written from src/config/catalogue.rs by `make docs` -->
 
-`outbox-relay` reads one TOML file, passed with `--config`. [config.example.toml](../config.example.toml) is an example with every setting
-and its default. `outbox-relay check-config` reports all problems of a file with their line numbers. An unknown key is an error.
+`outbox-relay` reads one TOML file, passed with `--config`. Only `[postgres] url` and `[kafka] bootstrap_servers` are required.
+[config.example.toml](../config.example.toml) shows every setting with its default. An unknown key is an error. `outbox-relay check-config`
+reports every problem of a file with its line number. [Reload](operating.md#reload) lists the settings that you can change without a
+restart.
 
-- **Environment variables** override the file: `OUTBOX_RELAY__RELAY__BATCH_SIZE` sets `[relay] batch_size`. Without a file, the
-  environment must provide all required settings.
+- **Environment variables** override the file: `OUTBOX_RELAY__RELAY__BATCH_SIZE` sets `[relay] batch_size`. Without a file, the environment
+  must provide all required settings.
 - **Durations** are written as `\"50ms\"`, `\"45s\"`, `\"1h\"` or `\"1d\"`. **Sizes** are written as `\"64KiB\"`, `\"8MiB\"` or a number of bytes.
-- **Files** with a relative name are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the directory of the
+- **File names** that are relative are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the directory of the
   configuration file.
-
-## Secrets
-
-Settings marked as *secret* never appear in logs, errors, metrics, `status` or process arguments. For each secret setting, there is another
-one whose name ends in `_file` and that names a file with the secret. A trailing line break is ignored. The file is reloaded for each
-connection, so you can change a password without a restart. Set only one of the two. If both are set in different places, the environment
-overrides the file.
-
-Prefer the file. Environment variables are visible to root and the service user in `/proc/PID/environ`, and are inherited by child
-processes.
+- **Secrets** can be in files of their own. See [Secrets](#secrets).
 ";
 
-/// The page.
+const SECRETS_SECTION: &str = "
+## Secrets
+
+Settings marked as *secret* never appear in logs, errors, metrics, `status` or process arguments. Each of them has a second setting whose
+name ends in `_file`. It names a file that contains the secret. A trailing line break in the file is ignored. The relay reads the file again
+for each connection, so you can change a password without a restart. Set only one of the two. If both are set in different places, the
+environment overrides the file.
+
+Prefer the file. Environment variables are visible to root and to the service user in `/proc/PID/environ`, and child processes inherit them.
+";
+
+const PROTECTED_SECTION: &str = "
+## Protected librdkafka properties
+
+The guarantees depend on these properties, or another setting replaces them. `[kafka.properties]` does not accept them.
+
+| Property | Reason |
+|---|---|
+";
+
+/// The page: first the settings, last the properties that are refused.
 pub(super) fn manual() -> String {
     let mut page = HEAD.to_owned();
     for (section, help) in SECTIONS {
-        page +=
-            &format!("\n## [{section}]\n\n{help}\n\n| Setting | Default | Value | |\n|---|---|---|---|\n");
+        page += &format!(
+            "\n## [{section}]\n\n{help}\n\n| Setting | Default | Value | Meaning |\n|---|---|---|---|\n"
+        );
         for setting in SETTINGS.iter().filter(|setting| setting.section == *section) {
             page += &row(setting);
         }
         if *section == "kafka" {
             page += &properties();
         }
+    }
+    page += SECRETS_SECTION;
+    page += PROTECTED_SECTION;
+    for same_reason in PROTECTED.chunk_by(|(_, reason), (_, next)| reason == next) {
+        let names: Vec<&str> = same_reason.iter().map(|(name, _)| *name).collect();
+        page += &format!("| {} | {} |\n", list(&names), same_reason[0].1);
     }
     page
 }
@@ -51,7 +71,7 @@ fn row(setting: &Setting) -> String {
     let default = match setting.fallback {
         Fallback::Default("") => "none".to_owned(),
         Fallback::Default(value) => format!("`{value}`"),
-        Fallback::Required(example) => format!("**must be given**, such as `{example}`"),
+        Fallback::Required(example) => format!("**required**, such as `{example}`"),
         Fallback::Unset(_) => "none".to_owned(),
     };
     let secret = if setting.secret { "*Secret.* " } else { "" };
@@ -60,14 +80,12 @@ fn row(setting: &Setting) -> String {
 }
 
 fn value(kind: Kind) -> String {
-    let words = |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
-    let span = |span: Duration| humantime::format_duration(span).to_string();
     match kind {
         Kind::Text => "text".to_owned(),
-        Kind::File => "name of a file".to_owned(),
+        Kind::File => "file name".to_owned(),
         Kind::Flag => "`true` or `false`".to_owned(),
-        Kind::Choice(choices) => format!("one of {}", words(choices)),
-        Kind::Words(choices) => format!("list of {}", words(choices)),
+        Kind::Choice(choices) => format!("one of {}", list(choices)),
+        Kind::Words(choices) => format!("list of {}", list(choices)),
         Kind::Count(min, max) => format!("number, {min} to {max}"),
         Kind::Size(min, max) => format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max)),
         Kind::Span(min, max) => format!("duration, {} to {}", span(min), span(max)),
@@ -75,21 +93,31 @@ fn value(kind: Kind) -> String {
     }
 }
 
-fn properties() -> String {
-    let mut text = String::from(
-        "\n### [kafka.properties]\n\n\
-         Whatever librdkafka knows for a producer, by its own name, such as `\"compression.type\" = \"zstd\"`. Its \
-         [CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) has the list. By \
-         environment, `security.protocol` is `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
-         These are secrets, each with its twin, such as `\"sasl.password_file\"`: ",
-    );
-    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    text += &list(SECRETS);
-    text += ".\n\nThese name files, which are looked up as above: ";
-    text += &list(FILES);
-    text += ".\n\nThese cannot be set:\n\n| Property | Why |\n|---|---|\n";
-    for (name, reason) in PROTECTED {
-        text += &format!("| `{name}` | {reason} |\n");
+/// Whole days as days: humantime writes ten of them as `10days`, and 3660 of them as `10years 7days 12h`.
+fn span(span: Duration) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    match span.as_secs() {
+        secs if secs > 0 && secs.is_multiple_of(DAY) => format!("{}d", secs / DAY),
+        _ => humantime::format_duration(span).to_string(),
     }
-    text
+}
+
+fn list(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn properties() -> String {
+    let settable = |name: &&str| PROTECTED.iter().all(|(protected, _)| protected != name);
+    let secrets: Vec<&str> = SECRETS.iter().copied().filter(settable).collect();
+    format!(
+        "\n### [kafka.properties]\n\n\
+         This table accepts any producer property of librdkafka, by its own name, such as `\"compression.type\" = \"zstd\"`. \
+         They are listed in\n[CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) of \
+         librdkafka. In the environment,\n`security.protocol` is `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
+         - **Secrets**, which can be read from a file, such as `\"sasl.password_file\"`: {}.\n\
+         - **File names**, which are looked up as described above: {}.\n\
+         - **Not accepted**: the [protected properties](#protected-librdkafka-properties).\n",
+        list(&secrets),
+        list(FILES)
+    )
 }
