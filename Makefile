@@ -1,6 +1,6 @@
 # Short names for what scripts/ does.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs drivers features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test docs drivers features simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -55,8 +55,8 @@ deny: ## licences, bans, sources and advisories of the dependencies, by cargo-de
 fuzz: ## search for inputs that break what reads foreign text, with cargo-fuzz (FUZZ_TARGET=headers FUZZ_SECONDS=60)
 	@$(if $(FUZZ_SECONDS),FUZZ_SECONDS=$(FUZZ_SECONDS)) scripts/fuzz $(FUZZ_TARGET)
 
-benches: ## nanoseconds per row of each part of the per-row path (PART=session)
-	@cargo bench --locked --package per-row-path -- $(if $(PART),"$(PART)")
+microbench: ## nanoseconds per row of each part of the per-row path (PART=session)
+	@cargo bench --locked --package microbench -- $(if $(PART),"$(PART)")
 
 instructions: ## instructions per row of the same, counted by valgrind (PART=session)
 	@scripts/instructions $(if $(PART),"$(PART)")

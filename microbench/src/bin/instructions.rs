@@ -1,7 +1,7 @@
 //! Runs each part of the per-row path, or those whose names hold the first argument, for valgrind to count. Says which
 //! it ran: "batch TAB rows TAB part". `scripts/instructions` calls it.
 
-use per_row_path::{PARTS, Part, ROWS};
+use microbench::{PARTS, Part, ROWS};
 use std::hint::black_box;
 
 /// The first batch of a part also pays for what is made once: buffers, tables, topics. The last one is what counts.

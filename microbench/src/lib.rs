@@ -6,7 +6,7 @@
 //!                                    └──── reports ── reach, marks
 //! ```
 //!
-//! `benches/README.md` says how to run them, and how to read them.
+//! `microbench/README.md` says how to run them, and how to read them.
 
 mod acknowledged;
 mod failures;
