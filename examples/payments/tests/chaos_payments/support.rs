@@ -4,7 +4,7 @@
 
 #[path = "../../../../tests/support/database.rs"]
 pub mod database;
-#[path = "../../../../tests/support/kafka_server.rs"]
+#[path = "../../../../tests/support/kafka_server/mod.rs"]
 pub mod kafka_server;
 #[path = "../../../../tests/support/postgres_server.rs"]
 pub mod postgres_server;
