@@ -1,7 +1,6 @@
 //! `make bench`: measures the relay and Debezium, and writes `docs/benchmarks.md` and `benchmarks/TARGETS.md`.
 #![forbid(unsafe_code)]
 
-mod bars;
 mod database;
 mod debezium;
 mod delay;
@@ -10,6 +9,7 @@ mod machine;
 mod parts;
 mod report;
 mod results;
+mod scenarios;
 mod size;
 mod world;
 

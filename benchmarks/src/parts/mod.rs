@@ -69,18 +69,18 @@ impl Part {
     pub fn about(self) -> &'static str {
         match self {
             Part::Debezium => "the fastest settings of Debezium",
-            Part::Drain => "bars 1 to 3: drain a backlog with mark, with delete, and with Debezium",
-            Part::Memory => "bar 4: memory during drains of larger rows",
-            Part::Steady => "bar 5: latency at a steady rate, and the cost of idling",
-            Part::Flow => "bar 6: writers at full speed alone, with the relay, and with Debezium",
-            Part::HeldSnapshot => "bar 7: drain a backlog while a snapshot is held open",
-            Part::HotKey => "bar 8: one key has all rows, or half of the rows",
-            Part::HeldTopic => "bar 9: rows of a missing topic before the others",
-            Part::Retained => "bar 10: sent rows in the table, and the reaper",
-            Part::Outage => "bar 11: half an hour without Kafka",
-            Part::Replicas => "bar 12: several relays on one table",
-            Part::Shapes => "bar 13: many topics, many keys, small and large payloads",
-            Part::Network => "bar 14: long round trips to Postgres and Kafka",
+            Part::Drain => "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium",
+            Part::Memory => "scenario 4: memory during drains of larger rows",
+            Part::Steady => "scenario 5: latency at a steady rate, and the cost of idling",
+            Part::Flow => "scenario 6: writers at full speed alone, with the relay, and with Debezium",
+            Part::HeldSnapshot => "scenario 7: drain a backlog while a snapshot is held open",
+            Part::HotKey => "scenario 8: one key has all rows, or half of the rows",
+            Part::HeldTopic => "scenario 9: rows of a missing topic before the others",
+            Part::Retained => "scenario 10: sent rows in the table, and the reaper",
+            Part::Outage => "scenario 11: half an hour without Kafka",
+            Part::Replicas => "scenario 12: several relays on one table",
+            Part::Shapes => "scenario 13: many topics, many keys, small and large payloads",
+            Part::Network => "scenario 14: long round trips to Postgres and Kafka",
         }
     }
 
@@ -114,14 +114,14 @@ impl fmt::Display for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bars::bars;
+    use crate::scenarios::scenarios;
 
     #[test]
     fn each_bar_is_measured_by_a_part_that_exists() {
-        for bar in bars() {
-            for check in bar.checks {
+        for scenario in scenarios() {
+            for check in scenario.checks {
                 let known = Part::value_variants().iter().any(|part| part.name() == check.part);
-                assert!(known, "bar {}: there is no part {}", bar.number, check.part);
+                assert!(known, "scenario {}: there is no part {}", scenario.number, check.part);
             }
         }
     }

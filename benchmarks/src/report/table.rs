@@ -1,28 +1,28 @@
 //! The tables of the pages.
 
-use crate::bars::{Check, Target, Verdict, bars};
 use crate::results::{Outcome, Results};
+use crate::scenarios::{Check, Target, Verdict, scenarios};
 
 /// Every result, without targets.
 pub fn results_table(results: &Results) -> String {
     let mut text = "\n| Scenario | Measurement | Result |\n|---|---|---|\n".to_owned();
-    for bar in bars() {
-        for check in &bar.checks {
+    for scenario in scenarios() {
+        for check in &scenario.checks {
             let (result, _) = judged(check, results);
-            text += &format!("| {} | {} | {result} |\n", bar.what, check.what);
+            text += &format!("| {} | {} | {result} |\n", scenario.name, check.name);
         }
     }
     text
 }
 
-/// Every bar with its target next to the result.
+/// Every scenario, with each target next to its result.
 pub fn bars_table(results: &Results) -> String {
     let mut text =
         "\n| # | Scenario: measurement | Target | Result | Verdict |\n|---|---|---|---|---|\n".to_owned();
-    for bar in bars() {
-        for check in &bar.checks {
+    for scenario in scenarios() {
+        for check in &scenario.checks {
             let (result, verdict) = judged(check, results);
-            let (number, what) = (bar.number, format!("{}: {}", bar.what, check.what));
+            let (number, what) = (scenario.number, format!("{}: {}", scenario.name, check.name));
             text += &format!("| {number} | {what} | {} | {result} | {verdict} |\n", asked(check));
         }
     }
