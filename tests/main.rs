@@ -18,7 +18,7 @@ mod error_codes_page;
 mod fuzzing;
 mod held_topics;
 mod huge_rows;
-mod kafka_away;
+mod kafka_outage;
 mod locked_rows;
 mod log_lines;
 mod logs;

@@ -24,7 +24,7 @@ pub struct World {
     violation: RefCell<Option<String>>,
     /// Wakes tasks that wait until rows are settled or a promise is broken.
     pub progress: Notify,
-    kafka_away: Cell<bool>,
+    kafka_outage: Cell<bool>,
     claims_while_away: Cell<u32>,
     /// Counters for the outcome.
     pub count: Counters,
@@ -68,7 +68,7 @@ impl World {
             history: with_history.then(RefCell::default),
             violation: RefCell::default(),
             progress: Notify::new(),
-            kafka_away: Cell::new(false),
+            kafka_outage: Cell::new(false),
             claims_while_away: Cell::new(0),
             count: Counters::default(),
             begun: Instant::now(),
@@ -139,13 +139,13 @@ impl World {
 
     /// Kafka becomes unavailable or available.
     pub fn kafka_is_unavailable(&self, away: bool) {
-        self.kafka_away.set(away);
+        self.kafka_outage.set(away);
         self.claims_while_away.set(0);
     }
 
     /// A claim has rows. While Kafka is unavailable, each worker finds that out once or twice and then claims nothing.
     pub fn rows_are_claimed(&self) {
-        if !self.kafka_away.get() {
+        if !self.kafka_outage.get() {
             return;
         }
         add(&self.claims_while_away, 1);
