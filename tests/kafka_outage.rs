@@ -39,7 +39,7 @@ async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
     wait_until("nothing is open", STALLED, async || outbox.held_open(&relay).await == 0).await;
     assert_nothing_is_open(&outbox, &relay).await;
 
-    kafka.let_through().await;
+    kafka.resume().await;
     let begun = Instant::now();
     outbox.wait_until_drained(STALLED).await;
     println!("drained {:?} after Kafka came", begun.elapsed());
@@ -69,7 +69,7 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
         .await;
         println!("nothing is open {waited:?} after Kafka went");
         wait_until("nothing is open", gone, async || outbox.held_open(&relay).await == 0).await;
-        kafka.let_through().await;
+        kafka.resume().await;
         drained = outbox.count(sent).await;
         let waited =
             wait_until("rows flow again", STALLED, async || outbox.count(sent).await > drained).await;
@@ -95,7 +95,7 @@ async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
         let before = outbox.count(sent).await;
         wait_until("rows flow", STALLED, async || outbox.count(sent).await > before + 2_000).await;
         kafka.close().await;
-        kafka.let_through().await;
+        kafka.resume().await;
     }
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
@@ -117,13 +117,13 @@ async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
     outbox.wait_until_drained(STALLED).await;
 
     // A topic that the session has not seen: its lookup waits, and meanwhile the connection is ended.
-    kafka.hold_up().await;
+    kafka.stall().await;
     rows::insert(&outbox, "late", 1_000, 0..5_000, Filling::Nothing).await;
     wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
     assert_eq!(outbox.end_waiting_claims().await, 1);
     // Long enough for the claim's next sign of life, and not for the lookup to be given up.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    kafka.let_through().await;
+    kafka.resume().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     println!("{}", outbox.check().await.assert_exact());

@@ -81,7 +81,7 @@ async fn a_kafka_that_fails_again_and_again_is_two_lines() {
         relay.log().matches("kafka still unavailable").count() >= 5
     })
     .await;
-    kafka.let_through().await;
+    kafka.resume().await;
     relay.wait_for_log("kafka available again").await;
     assert!(relay.stop().await.success());
     assert_lines(

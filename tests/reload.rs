@@ -70,10 +70,10 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
     ] {
         assert_eq!(relay.log().matches(line).count(), times, "{line}: {}", relay.log());
     }
-    let heard = socket.listen();
-    let place = heard.iter().position(|line| line == "RELOADING=1").unwrap();
-    assert!(heard[place + 1].starts_with("MONOTONIC_USEC="), "{heard:?}");
-    assert!(heard[place..].contains(&"READY=1".to_owned()), "{heard:?}");
+    let received = socket.listen();
+    let place = received.iter().position(|line| line == "RELOADING=1").unwrap();
+    assert!(received[place + 1].starts_with("MONOTONIC_USEC="), "{received:?}");
+    assert!(received[place..].contains(&"READY=1".to_owned()), "{received:?}");
 
     // Per module, up and down again.
     assert!(!relay.log().contains("DEBUG"), "{}", relay.log());
@@ -83,8 +83,8 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
     relay.wait_for_log("DEBUG").await;
     // What is read in between is said by nobody at this level.
     relay.reload(larger.clone().set("log", "level", "error"));
-    let told = |heard: &[String]| heard.iter().filter(|line| *line == "RELOADING=1").count();
-    let done = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
+    let told = |received: &[String]| received.iter().filter(|line| *line == "RELOADING=1").count();
+    let done = |received: &[String]| received.iter().filter(|line| *line == "READY=1").count();
     wait_until("it is read", STALLED, async || told(socket.listen()) == 3 && done(socket.listen()) == 4)
         .await;
     relay.reload(larger);
@@ -119,7 +119,7 @@ async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
     assert!(batches >= 100.0, "{batches}");
     assert!(!relay.log().contains("DEBUG") && !relay.log().contains(READ), "{}", relay.log());
     socket.wait_for("RELOADING=1").await;
-    let ready = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
+    let ready = |received: &[String]| received.iter().filter(|line| *line == "READY=1").count();
     wait_until("systemd hears that it goes on", STALLED, async || ready(socket.listen()) == 3).await;
     relay.reload(base(&outbox).set("relay", "batch_size", 100));
     wait_for_reloads(&relay, 1).await;

@@ -23,21 +23,27 @@ async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() 
     assert!(relay.log().contains("relay started"), "the schema was checked before READY: {}", relay.log());
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    // The status follows what works: Kafka was heard of after READY.
+    // The status follows what works: Kafka became available after READY.
     socket.wait_for("STATUS=relaying").await;
-    assert!(!socket.heard.contains(&"STOPPING=1".to_owned()), "{socket:?}");
+    assert!(!socket.received.contains(&"STOPPING=1".to_owned()), "{socket:?}");
     assert!(relay.stop().await.success());
-    let heard = socket.listen();
+    let received = socket.listen();
     let place = |line: &str| {
-        heard.iter().position(|heard| heard == line).unwrap_or_else(|| panic!("{line}: {heard:?}"))
+        received
+            .iter()
+            .position(|received| received == line)
+            .unwrap_or_else(|| panic!("{line}: {received:?}"))
     };
-    assert!(heard[0].starts_with("STATUS=Postgres: ") || heard[0].starts_with("EXTEND_"), "{heard:?}");
-    assert!(place("READY=1") < place("STATUS=relaying"), "{heard:?}");
+    assert!(
+        received[0].starts_with("STATUS=Postgres: ") || received[0].starts_with("EXTEND_"),
+        "{received:?}"
+    );
+    assert!(place("READY=1") < place("STATUS=relaying"), "{received:?}");
     // 50 s for what is in flight and 10 s more.
-    assert_eq!(heard[place("STOPPING=1") + 1], "EXTEND_TIMEOUT_USEC=60000000", "{heard:?}");
-    assert!(heard.last().unwrap().starts_with("STATUS=stopping"), "{heard:?}");
+    assert_eq!(received[place("STOPPING=1") + 1], "EXTEND_TIMEOUT_USEC=60000000", "{received:?}");
+    assert!(received.last().unwrap().starts_with("STATUS=stopping"), "{received:?}");
     for said_once in ["READY=1", "STOPPING=1"] {
-        assert_eq!(heard.iter().filter(|heard| *heard == said_once).count(), 1, "{heard:?}");
+        assert_eq!(received.iter().filter(|received| *received == said_once).count(), 1, "{received:?}");
     }
     outbox.check().await.assert_exact();
     outbox.drop().await;
@@ -56,11 +62,11 @@ async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
     let mut socket = NotifySocket::bind();
     let mut waiting = socket.tell(relay()).spawn(&["run"]);
     let times =
-        |heard: &[String]| heard.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
+        |received: &[String]| received.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
     wait_until("more time is asked for again and again", HEARD_WITHIN, async || times(socket.listen()) >= 3)
         .await;
     socket.wait_for(&format!("STATUS=Postgres: connecting to Postgres: role \"{role}\"")).await;
-    assert!(!socket.heard.contains(&"READY=1".to_owned()), "{socket:?}");
+    assert!(!socket.received.contains(&"READY=1".to_owned()), "{socket:?}");
     // Asked to end while it waits, it does.
     assert!(waiting.stop().await.success());
     assert!(socket.listen().contains(&"STOPPING=1".to_owned()), "{socket:?}");
@@ -83,7 +89,7 @@ async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProce
     let relay = relay.set("relay", "shutdown_timeout", shutdown_timeout).start().await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    kafka.hold_up().await;
+    kafka.stall().await;
     rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
     wait_until("a claim is open", STALLED, async || outbox.claims().await > 0).await;
     (outbox, kafka, relay)
@@ -94,7 +100,7 @@ async fn sigterm_waits_for_what_is_in_flight() {
     let (outbox, mut kafka, mut relay) = stuck("drains", "50s").await;
     relay.signal(Signal::TERM);
     relay.wait_for_log("shutdown requested").await;
-    kafka.let_through().await;
+    kafka.resume().await;
     assert!(relay.ended().await.success());
     // What it had claimed is published and settled; what it had not is another relay's.
     let mut other = outbox.start_relay().await;

@@ -41,7 +41,7 @@ async fn start_waiting(outbox: &Outbox, key: &str) -> JoinHandle<Client> {
 }
 
 async fn load(outbox: &Outbox, keys: &[String]) -> Writers {
-    let load = Load { writers: 2, keys_a_transaction: 2, events_a_key: 5, ..Load::default() };
+    let load = Load { writers: 2, keys_per_transaction: 2, events_per_key: 5, ..Load::default() };
     Writers::start(outbox, keys, load).await
 }
 

@@ -49,7 +49,7 @@ async fn a_relay_that_works_idles_or_waits_for_its_servers_feeds_the_watchdog() 
     outbox.wait_until_drained(STALLED).await;
     assert_fed(&socket, 6).await;
 
-    kafka.hold_up().await;
+    kafka.stall().await;
     rows::insert(&outbox, "order", 10, 1_000..2_000, Filling::Nothing).await;
     wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
     assert_fed(&socket, 6).await;
@@ -60,7 +60,7 @@ async fn a_relay_that_works_idles_or_waits_for_its_servers_feeds_the_watchdog() 
     assert_fed(&socket, 6).await;
 
     postgres.become_network(Network::Open);
-    kafka.let_through().await;
+    kafka.resume().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     outbox.drop().await;

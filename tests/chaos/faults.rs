@@ -152,19 +152,19 @@ impl World {
                 let mut relay = relay.lock().await;
                 relay.to_kafka.close().await;
                 sleep(fault.lasts).await;
-                relay.to_kafka.let_through().await;
+                relay.to_kafka.resume().await;
             }
             Kind::DelayKafka => {
                 let mut relay = relay.lock().await;
-                relay.to_kafka.hold_up().await;
+                relay.to_kafka.stall().await;
                 sleep(fault.lasts).await;
-                relay.to_kafka.let_through().await;
+                relay.to_kafka.resume().await;
             }
             Kind::LoseKafka => {
                 let mut relay = relay.lock().await;
                 relay.to_kafka.lose(true, true).await;
                 sleep(fault.lasts).await;
-                relay.to_kafka.let_through().await;
+                relay.to_kafka.resume().await;
             }
             Kind::LowerLimit => self.lower_limit(fault).await,
             Kind::StarveTopic => self.starve_topic(fault).await,

@@ -104,7 +104,7 @@ impl World {
         for number in 1..=RELAYS {
             let to_postgres = PostgresProxy::to(&postgres.address()).await;
             let mut to_kafka = KafkaProxy::before(&cluster.bootstrap);
-            to_kafka.let_through().await;
+            to_kafka.resume().await;
             let config = Relay::new()
                 .set("postgres", "url", to_postgres.url(&url))
                 .set("kafka", "bootstrap_servers", to_kafka.address())

@@ -96,8 +96,8 @@ async fn relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() 
     let mut far = Proxy::before(&kafka.brokers[1].address());
     near.names(&far);
     far.names(&near);
-    near.let_through().await;
-    far.let_through().await;
+    near.resume().await;
+    far.resume().await;
     let relay = outbox.relay().set("relay", "publish_timeout", "6s").set("admin", "listen", "127.0.0.1:0");
     let mut cut = relay.clone().set("kafka", "bootstrap_servers", near.address()).start().await;
     let mut sound = relay.start().await;
@@ -120,7 +120,7 @@ async fn relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() 
     assert!(cut.not_ready().await.is_some(), "the gate must stay closed");
     assert_eq!(opened(&cut), opened_before, "the gate must not have opened in between");
 
-    far.let_through().await;
+    far.resume().await;
     wait_until("the gate opens", STALLED, async || opened(&cut) > opened_before).await;
     wait_until("the relay is ready", STALLED, async || cut.not_ready().await.is_none()).await;
     writers.stop().await;

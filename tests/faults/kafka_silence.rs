@@ -39,7 +39,7 @@ async fn lose(test: &str, requests: bool, answers: bool) {
             outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
         })
         .await;
-        kafka.let_through().await;
+        kafka.resume().await;
         let resumed = outbox.wait_until_resumed(STALLED).await;
         println!(
             "{test} {fault}: all claims released after {released:.1?}; publishing resumed {resumed:.1?} after the fault"

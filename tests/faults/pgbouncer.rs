@@ -56,7 +56,7 @@ async fn relays_behind_pgbouncer_with_prepared_statements_take_over_from_each_ot
     match pgbouncer::installed() {
         Some((_, version)) if pgbouncer::prepares(version) => through_a_pooler(true).await,
         Some(version) => {
-            println!("SKIPPED: {version:?} does not support prepared statements, 1.21 and newer do")
+            println!("SKIPPED: {version:?} does not support prepared statements, 1.21 and newer do");
         }
         None => println!("SKIPPED: PgBouncer is not installed"),
     }

@@ -29,7 +29,7 @@ async fn insert_never_waits_for_a_claim() {
     let relay = behind(&outbox, &kafka).start().await;
     writers::write(&outbox.client, &keys).await;
     outbox.wait_until_drained(STALLED).await;
-    kafka.hold_up().await;
+    kafka.stall().await;
     writers::write(&outbox.client, &keys).await;
     wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
 
@@ -47,7 +47,7 @@ async fn insert_never_waits_for_a_claim() {
     }
     assert!(outbox.waiting_claims().await > 0, "the claim must stay open");
     println!("50 transactions of 100 events during an open claim, the slowest took {slowest:.2?}");
-    kafka.let_through().await;
+    kafka.resume().await;
     world::verdict(&outbox, &mut [relay], "during an open claim").await.assert_exact();
     outbox.drop().await;
 }
@@ -95,7 +95,7 @@ async fn no_transaction_stays_open_longer_than_publish_timeout_during_a_kafka_ou
         outbox.wait_until_settled(500, STALLED).await;
         outbox.wait_until_publishing(&relay).await;
         if outage == "silent" {
-            kafka.hold_up().await;
+            kafka.stall().await;
         } else {
             kafka.close().await;
         }
@@ -108,7 +108,7 @@ async fn no_transaction_stays_open_longer_than_publish_timeout_during_a_kafka_ou
         println!("{outage}: the oldest transaction was open for {oldest:.2?}, at the end for {now:.2?}");
         assert!(oldest < PUBLISH_TIMEOUT + LITTLE_LONGER, "{oldest:?}");
         assert_eq!(outbox.claims().await, 0, "nothing may be claimed while Kafka is unavailable");
-        kafka.let_through().await;
+        kafka.resume().await;
     }
     writers.stop().await;
     world::verdict(&outbox, &mut [relay], "Kafka unavailable").await;

@@ -254,11 +254,7 @@ async fn outage_is_two_lines_in_the_log_however_long_it_lasts() {
     let writers = Writers::start(
         &outbox,
         &keys,
-        writers::Load {
-            outlast_the_server: true,
-            pause: Duration::from_millis(5),
-            ..writers::Load::default()
-        },
+        writers::Load { survives_outages: true, pause: Duration::from_millis(5), ..writers::Load::default() },
     )
     .await;
     outbox.wait_until_settled(100, STALLED).await;

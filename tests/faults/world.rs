@@ -34,7 +34,7 @@ pub async fn under_load(outbox: &Outbox) -> Writers {
     let keys = outbox.add_aggregates("order", KEYS).await;
     Writers::start(outbox, &keys, Load { events: 5_000, ..Load::default() }).await.finish().await;
     let load =
-        Load { writers: 2, outlast_the_server: true, pause: Duration::from_millis(5), ..Load::default() };
+        Load { writers: 2, survives_outages: true, pause: Duration::from_millis(5), ..Load::default() };
     Writers::start(outbox, &keys, load).await
 }
 

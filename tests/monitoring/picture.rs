@@ -33,7 +33,7 @@ async fn load(outbox: &mut Outbox, kafka: &mut Proxy) {
         next += rows;
         match second {
             50 => kafka.close().await,
-            65 => kafka.let_through().await,
+            65 => kafka.resume().await,
             80 => rows::insert(outbox, "invoice", 10, 0..100, Filling::Nothing).await,
             90 => rows::insert(outbox, "a b", 10, 0..20, Filling::Nothing).await,
             105 => outbox.create_topic("invoice", 3).await,

@@ -180,7 +180,7 @@ fn a_relay_that_caches_pauses() {
 
 #[test]
 fn a_probe_of_a_paused_topic() {
-    let plan = |seed| Plan { pauses: 6, ..topics_that_come_and_go(seed) };
+    let plan = |seed| Plan { pauses: 6, ..topics_that_are_deleted_and_created(seed) };
     must_be_caught(Sabotage::ProbedThoughPaused, plan, 100, PAUSED);
 }
 
@@ -201,7 +201,7 @@ fn treating_unknown_as_success() {
 
 #[test]
 fn treating_a_success_without_an_offset_as_success() {
-    let plan = |seed| Plan { keys: 5, request_refused: 400, ..topics_that_come_and_go(seed) };
+    let plan = |seed| Plan { keys: 5, request_refused: 400, ..topics_that_are_deleted_and_created(seed) };
     must_be_caught(Sabotage::NoOffsetIsSuccess, plan, 200, SETTLED);
 }
 
@@ -217,7 +217,7 @@ fn sending_while_the_queue_is_purged() {
 
 #[test]
 fn a_topic_that_is_created_during_a_batch_of_the_same_session() {
-    must_be_caught(Sabotage::TopicCreatedMidBatch, topics_that_come_and_go, 250, ORDER);
+    must_be_caught(Sabotage::TopicCreatedMidBatch, topics_that_are_deleted_and_created, 250, ORDER);
 }
 
 #[test]
