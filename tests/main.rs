@@ -1,4 +1,4 @@
-//! The integration tests: one binary, against real servers (`scripts/services up`).
+//! The integration tests: one binary on real servers (`scripts/services up`).
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 

@@ -125,19 +125,19 @@ impl World {
             }
             Kind::CutPostgres => {
                 let relay = relay.lock().await;
-                relay.to_postgres.become_network(Network::Refused);
+                relay.to_postgres.set_network(Network::Refused);
                 relay.to_postgres.cut();
                 sleep(fault.lasts).await;
-                relay.to_postgres.become_network(Network::Open);
+                relay.to_postgres.set_network(Network::Open);
             }
             Kind::LosePostgres => {
                 let relay = relay.lock().await;
                 claimed = self.catch(&relay, alone).await;
                 began = SystemTime::now();
-                relay.to_postgres.become_network(Network::BlackHole);
+                relay.to_postgres.set_network(Network::BlackHole);
                 relay.running().thaw();
                 sleep(fault.lasts).await;
-                relay.to_postgres.become_network(Network::Open);
+                relay.to_postgres.set_network(Network::Open);
             }
             Kind::LoseCommits => {
                 let relay = relay.lock().await;

@@ -60,7 +60,7 @@ async fn promoted_standby_that_lacks_commits_delivers_everything_it_has() {
 
     // The first host of the URL still accepts connections but never answers.
     primary.stop(Shutdown::Crash);
-    proxy.become_network(Network::BlackHole);
+    proxy.set_network(Network::BlackHole);
     proxy.cut();
     standby.promote().await;
     let promoted = Instant::now();

@@ -73,7 +73,7 @@ async fn relay_frozen_while_it_receives_rows_is_replaced() {
     // All rows have the same key, so that one claim reads them, and far exceed the buffers.
     rows::insert(&outbox, "order", 1, 0..150, Filling::Random(LARGE)).await;
     let (proxy, relay) = behind(&outbox).await;
-    proxy.become_network(Network::SlowRows(Duration::from_millis(30)));
+    proxy.set_network(Network::SlowRows(Duration::from_millis(30)));
     let reading = proxy.on(At::Row(LARGE / 2), Act::Pass);
     let victim = relay.set("relay", "workers", 1).set("relay", "batch_bytes", "64MiB").spawn(&["run"]);
     reading.await.unwrap();
@@ -81,7 +81,7 @@ async fn relay_frozen_while_it_receives_rows_is_replaced() {
     wait_until("the server waits to send", STALLED, async || is_sent_to(&outbox, &victim).await).await;
     let mut successor = world::relay(&outbox).start().await;
     assert_replaced(&outbox, &victim, "frozen while receiving rows").await;
-    proxy.become_network(Network::Open);
+    proxy.set_network(Network::Open);
     victim.thaw();
     wait_until("the relay has noticed", STALLED, async || victim.log().contains("postgres unavailable"))
         .await;
@@ -100,7 +100,7 @@ async fn relay_whose_host_vanished_holds_its_lanes_no_longer_than_takeover_timeo
     let vanishing = relay.start().await;
     let other = world::relay(&outbox).start().await;
     outbox.wait_until_publishing(&vanishing).await;
-    proxy.become_network(Network::BlackHole);
+    proxy.set_network(Network::BlackHole);
     vanishing.freeze(); // Kafka receives nothing from it either
     assert_replaced(&outbox, &vanishing, "vanished").await;
     writers.stop().await;
@@ -119,7 +119,7 @@ async fn relay_that_vanished_while_it_received_rows_holds_its_lanes_no_longer_ei
     let vanishing = relay.set("relay", "workers", 1).set("relay", "batch_bytes", "64MiB").spawn(&["run"]);
     reading.await.unwrap();
     vanishing.freeze();
-    proxy.become_network(Network::BlackHole);
+    proxy.set_network(Network::BlackHole);
     wait_until("the server waits to send", STALLED, async || is_sent_to(&outbox, &vanishing).await).await;
     let other = world::relay(&outbox).start().await;
     assert_replaced(&outbox, &vanishing, "vanished while receiving rows").await;
@@ -138,9 +138,9 @@ async fn relay_cut_off_from_postgres_alone_is_replaced_and_resumes() {
     let other = world::relay(&outbox).start().await;
     for round in 0..2 {
         outbox.wait_until_publishing(&cut_off).await;
-        proxy.become_network(Network::BlackHole);
+        proxy.set_network(Network::BlackHole);
         assert_replaced(&outbox, &cut_off, &format!("cut off {round}")).await;
-        proxy.become_network(Network::Open);
+        proxy.set_network(Network::Open);
         let back = Instant::now();
         outbox.wait_until_publishing(&cut_off).await;
         println!("cut off {round}: publishes again after {:.2?}", back.elapsed());
@@ -177,10 +177,10 @@ async fn slow_network_costs_only_time() {
     let outbox = Outbox::create("slow_network", 6).await;
     let writers = world::under_load(&outbox).await;
     let (proxy, relay) = behind(&outbox).await;
-    proxy.become_network(Network::Slow(Duration::from_millis(30)));
+    proxy.set_network(Network::Slow(Duration::from_millis(30)));
     let relay = relay.start().await;
     outbox.wait_until_settled(4_000, STALLED).await;
-    proxy.become_network(Network::Open);
+    proxy.set_network(Network::Open);
     writers.stop().await;
     world::verdict(&outbox, &mut [relay], "30 ms more per message").await.assert_exact();
     outbox.drop().await;
