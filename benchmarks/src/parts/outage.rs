@@ -22,7 +22,7 @@ const OUTAGE_SECONDS: u64 = 30 * 60;
 const ROWS_AT_ONCE: u64 = 20;
 /// What is written in this time waits for the relay in any case: so much is no backlog.
 const FRESH: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const GONE_WITHIN: Duration = Duration::from_secs(600);
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ async fn catch_up(place: &Place, route: &Route, writer: &mut Writer) -> anyhow::
     let no_backlog = FRESH.as_secs_f64() * ROWS_PER_SECOND as f64;
     let caught_up = loop {
         writer.keep_pace(begun).await?;
-        if looked.elapsed() >= LOOK_EVERY {
+        if looked.elapsed() >= POLL_INTERVAL {
             looked = Instant::now();
             let arrived = arrived(place, route).await?;
             if writer.written.saturating_sub(arrived) as f64 <= no_backlog {
@@ -83,7 +83,7 @@ async fn catch_up(place: &Place, route: &Route, writer: &mut Writer) -> anyhow::
     while arrived(place, route).await? < writer.written {
         relay.check()?;
         ensure!(begun.elapsed() < GONE_WITHIN, "the last rows have not arrived after {GONE_WITHIN:?}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     relay.stop().await?;
     Ok(caught_up)
