@@ -1,4 +1,5 @@
-//! Nanoseconds per row of each part of the per-row path. An iteration is a row; a batch of them is measured at once.
+//! Nanoseconds per row of each part of the per-row path. One iteration is one row, but a whole batch is measured at
+//! once.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use microbench::{PARTS, ROWS};

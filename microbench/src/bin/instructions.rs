@@ -1,10 +1,10 @@
-//! Runs each part of the per-row path, or those whose names hold the first argument, for valgrind to count. Says which
-//! it ran: "batch TAB rows TAB part". `scripts/instructions` calls it.
+//! Runs the parts of the per-row path whose names contain the first argument, so that valgrind can count their
+//! instructions. Prints each measured batch as "batch TAB rows TAB part". `scripts/instructions` calls it.
 
 use microbench::{PARTS, Part, ROWS};
 use std::hint::black_box;
 
-/// The first batch of a part also pays for what is made once: buffers, tables, topics. The last one is what counts.
+/// The first batch of a part also pays for one-time allocations: buffers, tables, topics. Only the last batch counts.
 const BATCHES: usize = 2;
 
 fn main() {
@@ -19,15 +19,15 @@ fn main() {
     }
 }
 
-/// valgrind counts from the call to the return, on this thread alone.
+/// valgrind counts from the call to the return, on this thread only.
 #[inline(never)]
 fn counted(part: &mut dyn Part) {
     one_batch(part);
-    black_box(part); // Else this were a jump to the function, and no return to be seen.
+    black_box(part); // Prevents a tail call, which would have no return.
 }
 
-/// At its return valgrind writes down what it has counted. It does so for no function that it was not counting when it
-/// was called, so this is not the one above.
+/// When this function returns, valgrind writes its counts. It does so only for functions that were called while it was
+/// already counting, so this must not be the function above.
 #[inline(never)]
 fn one_batch(part: &mut dyn Part) {
     part.run();

@@ -1,6 +1,6 @@
-//! The servers and the waiting that all tests of the repository share.
+//! The test servers and the waiting that all tests of the repository share.
 
-#![allow(dead_code)] // others use more of it
+#![allow(dead_code)] // other tests use the rest of it
 
 #[path = "../../../../tests/support/database.rs"]
 pub mod database;
