@@ -1,13 +1,13 @@
 # syntax=docker/dockerfile:1
 # An image of the daemon: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
 #
-# It has no HEALTHCHECK, since the image holds no HTTP client. Probe from outside, where [admin] listen is: /livez says
-# that the cycle makes progress, /readyz that rows can be relayed. deploy/kubernetes does.
+# It has no HEALTHCHECK, because the image contains no HTTP client. Probe [admin] listen from outside: /livez checks that the
+# cycle makes progress, and /readyz that events can be published. See deploy/kubernetes.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-# The commit that --version names; the repository itself is not a part of the build.
+# The commit in --version. The repository itself is not part of the build.
 ARG COMMIT="not known"
 ENV OUTBOX_RELAY_COMMIT=${COMMIT}
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
@@ -18,14 +18,14 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 
 FROM debian:bookworm-slim
 LABEL org.opencontainers.image.title="outbox-relay" \
-    org.opencontainers.image.description="Moves committed events from a Postgres outbox table to Kafka" \
+    org.opencontainers.image.description="Publishes committed events from a PostgreSQL outbox table to Kafka" \
     org.opencontainers.image.licenses="MIT OR Apache-2.0"
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/outbox-relay /out/outbox-bench /usr/bin/
-# A user that owns nothing; by number, so that Kubernetes can see that it is not root.
+# A user that owns no files. Given as a number, so that Kubernetes can verify that it is not root.
 USER 65532:65532
 EXPOSE 10187
 ENTRYPOINT ["/usr/bin/outbox-relay"]

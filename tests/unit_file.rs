@@ -53,11 +53,11 @@ fn sandbox_of_the_units_leaves_little_exposed() {
 const OF_AN_INSTANCE: &[(&str, &str)] = &[
     ("systemd/outbox-relay.service", "systemd/outbox-relay@.service"),
     ("edit outbox-relay`", "edit outbox-relay@NAME`"),
-    ("events from a Postgres outbox table to Kafka", "events from a Postgres outbox table to Kafka (%i)"),
+    ("events from a PostgreSQL outbox table to Kafka", "events from a PostgreSQL outbox table to Kafka (%i)"),
     ("/etc/outbox-relay/config.toml", "/etc/outbox-relay/%i.toml"),
     ("In config.toml:", "In NAME.toml:"),
-    ("beside config.toml", "beside NAME.toml"),
-    ("What config.toml does", "What NAME.toml does"),
+    ("next to config.toml", "next to NAME.toml"),
+    ("Files that config.toml does", "Files that NAME.toml does"),
     ("postgres-url:/etc/outbox-relay/", "postgres-url:/etc/outbox-relay/%i."),
     ("postgres-password:/etc/outbox-relay/", "postgres-password:/etc/outbox-relay/%i."),
     ("kafka-password:/etc/outbox-relay/", "kafka-password:/etc/outbox-relay/%i."),
@@ -65,11 +65,10 @@ const OF_AN_INSTANCE: &[(&str, &str)] = &[
 ];
 
 const OF_THE_TEMPLATE: &str = "\
-# One relay for each of several outboxes: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secrets
-# /etc/outbox-relay/NAME.postgres-url, NAME.postgres-password and NAME.kafka-password. Give each instance an admin port of
-# its own, [admin] listen in its file: all default to 127.0.0.1:10187, and the second that takes it does not start. NAME
-# becomes part of a user's name: letters, digits, - and _, 18 at the most. Written from outbox-relay.service; change
-# that, then run make docs
+# One relay per outbox: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secrets /etc/outbox-relay/NAME.postgres-url,
+# NAME.postgres-password and NAME.kafka-password. Set a separate admin port for each instance, [admin] listen in its file: the
+# default is always 127.0.0.1:10187, and a relay whose port is in use does not start. NAME becomes part of a user name: use at
+# most 18 letters, digits, - and _. Generated from outbox-relay.service. To change it, edit that file and run make docs.
 #
 ";
 

@@ -162,7 +162,7 @@ async fn ctrl_c_cleans_up_and_does_not_affect_another_run() {
     let mut running = during_a_drain(&outbox).await;
     let other = bench(configured(&outbox), &["--only", "idle", "--seconds", "1", "--json"]).await;
     assert!(report(&other)["idle"].is_object());
-    assert!(!other.stderr.contains("has left"), "{beside}");
+    assert!(!other.stderr.contains("has left"), "{other}");
     assert_eq!(schemas(&outbox).await.len(), 1, "the schema of the active run");
     running.signal(Signal::INT);
     assert_eq!(running.ended().await.code(), Some(1), "{}", running.log());
