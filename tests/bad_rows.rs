@@ -103,7 +103,7 @@ fn of_key<'a>(records: &'a [Record], key: &str) -> Vec<&'a Record> {
 #[tokio::test]
 async fn bad_rows_are_delivered_or_dead_lettered_whole_and_delay_no_other_row() {
     let outbox = Outbox::create("bad_rows", 3).await;
-    insert_among_healthy_ones(&outbox, ROWS).await;
+    insert_among_valid_rows(&outbox, ROWS).await;
     // The expected content of the dead letters.
     run(&outbox.client, "CREATE TABLE app.before AS TABLE app.outbox").await;
     let mut relay = outbox.start_relay().await;

@@ -1,4 +1,4 @@
-//! Records in Kafka match the inserted rows byte for byte, whoever inserted them and whatever the type of the column.
+//! Records in Kafka match the inserted rows byte for byte, regardless of who inserted them and of the type of the column.
 
 use pg_outbox::Event;
 use std::time::{Duration, SystemTime};

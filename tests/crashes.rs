@@ -99,7 +99,7 @@ async fn sigterm_under_load_ends_with_0_and_causes_no_duplicates() {
     outbox.drop().await;
 }
 
-/// Uses an in-process cluster, because only that can be told not to answer.
+/// Uses an in-process cluster, because only that one can be made not to answer.
 #[tokio::test]
 async fn second_sigterm_ends_immediately() {
     let outbox = Outbox::without_topics("second_sigterm").await;

@@ -56,12 +56,12 @@ async fn insert(outbox: &Outbox, kind: &str, key: &str, event_type: &str, header
 #[tokio::test]
 async fn huge_rows_are_dead_lettered_without_being_fetched_and_delay_no_other_row() {
     let outbox = Outbox::create("huge", 3).await;
-    for beside in ["'Before'", "", "'After'"] {
+    for neighbor_type in ["'Before'", "", "'After'"] {
         for row in ROWS {
-            if beside.is_empty() {
+            if neighbor_type.is_empty() {
                 insert(&outbox, row.kind, row.key, row.event_type, row.headers).await;
             } else {
-                insert(&outbox, "'order'", neighbours_key(row), beside, "NULL").await;
+                insert(&outbox, "'order'", neighbors_key(row), neighbor_type, "NULL").await;
             }
         }
     }
@@ -87,10 +87,10 @@ async fn huge_rows_are_dead_lettered_without_being_fetched_and_delay_no_other_ro
     let records = consumer::read_all(&outbox.topics()).await;
     assert_eq!(records.len(), 2 * ROWS.len());
     for row in ROWS {
-        let key = neighbours_key(row).trim_matches('\'');
+        let key = neighbors_key(row).trim_matches('\'');
         let of_key = records.iter().filter(|record| record.key.as_deref() == Some(key.as_bytes()));
         let types: Vec<&[u8]> = of_key.map(|record| record.header("event_type").unwrap()).collect();
-        let times = ROWS.iter().filter(|other| neighbours_key(other) == neighbours_key(row)).count();
+        let times = ROWS.iter().filter(|other| neighbors_key(other) == neighbors_key(row)).count();
         let wanted = [vec![&b"Before"[..]; times], vec![&b"After"[..]; times]].concat();
         assert_eq!(types, wanted, "the events of key {key}");
     }

@@ -38,12 +38,12 @@ async fn run_once_reports_the_events_that_it_could_not_send() {
 async fn run_once_ends_with_69_if_a_server_is_unreachable() {
     let outbox = Outbox::create("once_away", 1).await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
-    let nobody = Proxy::closed();
-    let postgres = format!("postgres://postgres@{}/app", nobody.address());
+    let closed = Proxy::closed();
+    let postgres = format!("postgres://postgres@{}/app", closed.address());
     for (relay, says) in [
         (outbox.relay().set("postgres", "url", postgres), "error: connecting to Postgres"),
         (
-            outbox.relay().set("kafka", "bootstrap_servers", nobody.address()),
+            outbox.relay().set("kafka", "bootstrap_servers", closed.address()),
             "error: Kafka cannot be reached",
         ),
     ] {

@@ -81,10 +81,10 @@ async fn limits_and_log_levels_apply_now_and_changes_that_need_a_restart_are_log
     relay.wait_for_log("DEBUG").await;
     // The reload itself is not logged at this level.
     relay.reload(larger.clone().set("log", "level", "error"));
-    let told = |received: &[String]| received.iter().filter(|line| *line == "RELOADING=1").count();
+    let started = |received: &[String]| received.iter().filter(|line| *line == "RELOADING=1").count();
     let done = |received: &[String]| received.iter().filter(|line| *line == "READY=1").count();
     wait_until("the configuration is reloaded", STALLED, async || {
-        told(socket.listen()) == 3 && done(socket.listen()) == 4
+        started(socket.listen()) == 3 && done(socket.listen()) == 4
     })
     .await;
     relay.reload(larger);

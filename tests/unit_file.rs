@@ -65,10 +65,11 @@ const OF_AN_INSTANCE: &[(&str, &str)] = &[
 ];
 
 const OF_THE_TEMPLATE: &str = "\
-# One relay per outbox: outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secrets /etc/outbox-relay/NAME.postgres-url,
-# NAME.postgres-password and NAME.kafka-password. Set a separate admin port for each instance, [admin] listen in its file: the
-# default is always 127.0.0.1:10187, and a relay whose port is in use does not start. NAME becomes part of a user name: use at
-# most 18 letters, digits, - and _. Generated from outbox-relay.service. To change it, edit that file and run make docs.
+# Runs one relay for each of several outboxes. outbox-relay@NAME reads /etc/outbox-relay/NAME.toml and the secrets
+# NAME.postgres-url, NAME.postgres-password and NAME.kafka-password in the same directory. Set a different [admin] listen
+# for each instance. The default is 127.0.0.1:10187, and an instance does not start if its port is in use. NAME becomes
+# part of a user name: at most 18 letters, digits, - and _. This file is written from outbox-relay.service: change that
+# file, then run make docs
 #
 ";
 

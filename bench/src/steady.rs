@@ -186,15 +186,15 @@ impl Consuming {
 
     /// Waits until this number of records has arrived, or no more arrive.
     async fn wait_for(&mut self, rows: u64, subject: &mut impl Subject) -> Result<(), BenchError> {
-        let mut heard = Instant::now();
+        let mut last_record = Instant::now();
         while (self.arrived.len() as u64) < rows {
             match tokio::time::timeout(WAIT, self.arrivals.recv()).await {
                 Ok(Some(arrival)) => {
                     self.arrived.push(arrival);
-                    heard = Instant::now();
+                    last_record = Instant::now();
                 }
                 Ok(None) => break, // the result of the thread contains the reason
-                Err(_) if heard.elapsed() > ARRIVE_WITHIN => {
+                Err(_) if last_record.elapsed() > ARRIVE_WITHIN => {
                     let text = format!(
                         "{} of {rows} rows have arrived, and none for {ARRIVE_WITHIN:?}",
                         self.arrived.len()

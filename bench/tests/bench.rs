@@ -209,8 +209,8 @@ async fn missing_privilege_and_missing_broker_are_reported_before_anything_is_cr
     let denied = bench(configured(&outbox).set("postgres", "url", url), &["--only", "drain"]).await;
     denied.fails(78, &["GRANT CREATE ON DATABASE"]);
     assert!(!format!("{}{}", denied.stdout, denied.stderr).contains("7Q4zMARK"), "{denied}");
-    let nobody = configured(&outbox).set("kafka", "bootstrap_servers", "127.0.0.1:1");
-    bench(nobody, &["--only", "drain"]).await.fails(69, &["listing the topics"]);
+    let unreachable = configured(&outbox).set("kafka", "bootstrap_servers", "127.0.0.1:1");
+    bench(unreachable, &["--only", "drain"]).await.fails(69, &["listing the topics"]);
     assert_nothing_is_left(&outbox).await;
     run(&outbox.client, &format!("DROP ROLE {role}")).await;
     outbox.drop().await;

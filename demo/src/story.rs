@@ -59,7 +59,7 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
     ));
 }
 
-/// Describes the next steps.
+/// The next steps.
 pub(super) fn next(screen: &mut Screen) {
     let demo = std::env::args_os().next().unwrap_or_default();
     let relay = Path::new(&demo).with_file_name("outbox-relay");

@@ -38,10 +38,10 @@ fn read_partition(consumer: &BaseConsumer, topic: &str, partition: i32, checker:
     assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
     consumer.assign(&assignment).unwrap();
     let mut next = 0;
-    let mut heard = Instant::now();
+    let mut last_answer = Instant::now();
     while next < end {
         assert!(
-            heard.elapsed() < ANSWER_TIMEOUT,
+            last_answer.elapsed() < ANSWER_TIMEOUT,
             "{topic}/{partition}: no record after offset {next} of {end}"
         );
         let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
@@ -49,7 +49,7 @@ fn read_partition(consumer: &BaseConsumer, topic: &str, partition: i32, checker:
         assert_eq!(record.offset, next, "there is a gap before {record:?}");
         checker.record(&record);
         next += 1;
-        heard = Instant::now();
+        last_answer = Instant::now();
     }
 }
 

@@ -143,7 +143,7 @@ async fn unused_indexes_are_found() {
     })
     .await;
     let remedy = world.doctor().has("index-unused", "app.unused");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     world.doctor().has_not("index-unused");
     world.drop().await;
 }

@@ -44,14 +44,14 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     world.doctor().has_not("long-transaction");
     begin_many(&world.outbox.client).await;
     let remedy = world.doctor().has("long-transaction", "transactions have begun since");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     wait_until("the report has ended", WITHIN, async || report.is_closed()).await;
     world.doctor().has_not("long-transaction");
 
     world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
     begin_many(&world.outbox.client).await;
     let remedy = world.doctor().has("prepared-transaction", "transactions have begun since");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     world.doctor().has_not("prepared-transaction");
     world.doctor().has_not("autovacuum-off");
 
@@ -60,7 +60,7 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
     wait_until("autovacuum is off", WITHIN, async || world.outbox.count(is_off).await == 1).await;
     let remedy = world.doctor().has("autovacuum-off", "off for all tables");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     wait_until("autovacuum is on", WITHIN, async || world.outbox.count(is_off).await == 0).await;
     world.doctor().has_not("autovacuum-off");
     world.drop().await;
@@ -89,7 +89,7 @@ async fn slot_of_a_missing_standby_is_found_and_dropped() {
     })
     .await;
     let remedy = world.doctor().has("replication-slot", "the slot is not in use");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     world.doctor().has_not("replication-slot");
     world.drop().await;
 }

@@ -147,7 +147,7 @@ async fn relay_cut_off_from_postgres_alone_is_replaced_and_resumes() {
         assert!(back.elapsed() < world::RESUMED_WITHIN, "{:?}", back.elapsed());
     }
     writers.stop().await;
-    let report = world::verdict(&outbox, &mut [cut_off, other], "cut off from Postgres").await;
+    let report = world::verdict(&outbox, &mut [cut_off, other], "cut off from PostgreSQL").await;
     assert!(report.duplicates <= 2 * WORKERS * BATCH_SIZE, "{report}");
     outbox.drop().await;
 }

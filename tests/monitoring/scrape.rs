@@ -99,7 +99,7 @@ async fn every_metric_of_the_catalogue_is_in_a_scrape_with_correct_values() {
 }
 
 #[tokio::test]
-async fn prometheus_accepts_a_scrape_and_every_panel_of_the_dashboard_has_datr() {
+async fn prometheus_accepts_a_scrape_and_every_panel_of_the_dashboard_has_data() {
     let (outbox, relay) = busy("dashboard").await;
     let prometheus = Prometheus::start(&[relay.address()]).await;
     wait_until("Prometheus has scraped the relay", WITHIN, async || {

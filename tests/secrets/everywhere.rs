@@ -97,7 +97,7 @@ impl World {
 }
 
 /// Checks everything that a running relay exposes.
-async fn assert_says_nothing(relay: &RelayProcess, way: Way) {
+async fn assert_relay_leaks_nothing(relay: &RelayProcess, way: Way) {
     let process = Path::new("/proc").join(relay.pid().as_raw_nonzero().to_string());
     let arguments = std::fs::read(process.join("cmdline")).unwrap();
     let mut said = vec![
@@ -153,14 +153,14 @@ async fn relay_through_everything(world: &World, way: Way, format: &str) {
     run(&outbox.client, constraint).await;
     world.insert("order", "NULL", r#"'"payload-7Q4zMARK"'"#).await;
     relay.wait_for_log("violates check constraint").await;
-    assert_says_nothing(&relay, way).await;
+    assert_relay_leaks_nothing(&relay, way).await;
     run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT forbidden").await;
     wait_until("the row is settled", WITHIN, async || outbox.unsent_of("order").await == 0).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     assert_no_mark("the log", &relay.log());
-    let heard = heard(&socket);
-    assert!(heard.contains("READY=1"), "{heard}");
-    assert_no_mark("the status for systemd", &heard);
+    let received = received(&socket);
+    assert!(received.contains("READY=1"), "{received}");
+    assert_no_mark("the status for systemd", &received);
     run(
         &outbox.client,
         "DELETE FROM app.outbox WHERE aggregate_type = 'missing'; DELETE FROM app.outbox_hold",
@@ -184,27 +184,27 @@ const COMMANDS: [(&[&str], bool); 11] = [
 ];
 
 #[track_caller]
-fn assert_ended_says_nothing(ended: &Ended, may_show_keys: bool) {
-    assert_no_mark("printed", &ended.stdout);
-    assert_no_mark("said", &ended.stderr);
+fn assert_output_leaks_nothing(ended: &Ended, may_show_keys: bool) {
+    assert_no_mark("stdout", &ended.stdout);
+    assert_no_mark("stderr", &ended.stderr);
     let shows_key = ended.stdout.contains(KEY) || ended.stderr.contains(KEY);
     assert!(may_show_keys || !shows_key, "{ended}");
 }
 
-fn assert_commands_say_nothing(world: &World, way: Way) {
+fn assert_commands_leak_nothing(world: &World, way: Way) {
     let (relay_role, on_call) = (world.outbox.roles.relay().to_owned(), world.outbox.roles.on_call());
     let command = |role: &str, args: &[&str]| world.relay(way, role).command(args);
     for (args, may_show_keys) in COMMANDS {
         let role = if args[0] == "check-config" { &relay_role } else { &on_call };
         let ended = command(role, args);
         ended.succeeds();
-        assert_ended_says_nothing(&ended, may_show_keys);
+        assert_output_leaks_nothing(&ended, may_show_keys);
     }
     // The printed SQL is fixed text.
     for args in [&["migrate", "--print"][..], &["migrate", "--print-roles"]] {
         let ended = command(&on_call, args);
         assert!(ended.succeeds().contains("GRANT") || ended.stdout.contains("CREATE TABLE"));
-        assert_ended_says_nothing(&ended, false);
+        assert_output_leaks_nothing(&ended, false);
     }
     // Commands that fail with a reason.
     for (args, code, reason) in [
@@ -215,7 +215,7 @@ fn assert_commands_say_nothing(world: &World, way: Way) {
     ] {
         let ended = command(&on_call, args);
         ended.fails(code, &[reason]);
-        assert_ended_says_nothing(&ended, false);
+        assert_output_leaks_nothing(&ended, false);
     }
 }
 
@@ -252,7 +252,7 @@ async fn output_of_the_program_contains_no_secret_and_no_content() {
                    ALTER TABLE app.outbox_dead_letter ADD CONSTRAINT refused CHECK (false) NOT VALID";
     run(&outbox.client, refused).await;
     for way in [Way::Url, Way::File, Way::Environment] {
-        assert_commands_say_nothing(&world, way);
+        assert_commands_leak_nothing(&world, way);
     }
     assert_show_shows(&world).await;
     world.outbox.drop().await;
@@ -267,7 +267,7 @@ async fn wrong_password_is_not_in_the_error() {
         for args in [&["status"][..], &["check-config", "--connect"], &["run", "--once"], &["migrate"]] {
             let ended = world.relay(way, &role).command(args);
             ended.fails(69, &["password authentication failed"]);
-            assert_ended_says_nothing(&ended, false);
+            assert_output_leaks_nothing(&ended, false);
         }
         // The relay waits and logs the reason.
         let sasl = world
@@ -279,7 +279,7 @@ async fn wrong_password_is_not_in_the_error() {
             .set_kafka_property("sasl.password", KAFKA_PASSWORD);
         let mut waiting = sasl.spawn(&["run"]);
         waiting.wait_for_log("password authentication failed").await;
-        assert_says_nothing(&waiting, way).await;
+        assert_relay_leaks_nothing(&waiting, way).await;
         assert!(waiting.stop().await.success(), "{}", waiting.log());
     }
     world.outbox.drop().await;
@@ -315,7 +315,7 @@ fn invalid_file_is_reported_without_secrets_by_every_command() {
         for args in [&["check-config"][..], &["run"]] {
             let ended = Ended::of(crate::support::command::binary(args).arg("--config").arg(&path));
             assert_eq!(ended.code, 78, "{text}\n{ended}");
-            assert_ended_says_nothing(&ended, false);
+            assert_output_leaks_nothing(&ended, false);
         }
     }
 }

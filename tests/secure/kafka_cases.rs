@@ -164,7 +164,7 @@ impl Broken {
 fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
     let at = |url: String| secured.by_token().set_inner("kafka", "oauth", "token_url", url);
     let wrong = secured.files.put("wrong-secret", "a wrong secret");
-    let nobody = "https://localhost:1/token".to_owned();
+    let unreachable = "https://localhost:1/token".to_owned();
     let elsewhere = at(secured.endpoint.url().replace("/oauth2/token", "/token"));
     vec![
         mistake(
@@ -179,7 +179,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
         ),
         mistake(
             "unreachable token endpoint",
-            at(nobody),
+            at(unreachable),
             CONFIG_ERROR,
             &["(token)", "it is unreachable", "Connection refused"],
         ),

@@ -303,9 +303,9 @@ impl Plan {
 
     /// Whether every running relay can always reach PostgreSQL.
     pub fn always_reaches_postgres(&self) -> bool {
-        let unheard = [D::Kill, D::HostLost, D::FreezeShort, D::FreezeLong, D::CutFromPostgres];
+        let silent = [D::Kill, D::HostLost, D::FreezeShort, D::FreezeLong, D::CutFromPostgres];
         let broken = [D::PostgresRestarts, D::PostgresCrashes, D::FailsOver];
-        let silences = |kind: &Disaster| unheard.contains(kind) || broken.contains(kind);
+        let silences = |kind: &Disaster| silent.contains(kind) || broken.contains(kind);
         let strikes = self.disasters > 0 && self.kinds.iter().any(silences);
         self.postgres_breaks == 0 && self.commit_answer_lost == 0 && !strikes
     }

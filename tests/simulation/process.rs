@@ -72,7 +72,7 @@ impl Process {
 
     /// Cuts the relay off from PostgreSQL for some time, in both directions.
     pub fn cut_postgres(&self, time: Duration) {
-        self.world.note("relay cannot reach Postgres", (self.number, time));
+        self.world.note("relay cannot reach PostgreSQL", (self.number, time));
         add(&self.world.count.interruptions, 1);
         self.postgres_cut_until.set(Instant::now() + time);
     }

@@ -45,7 +45,7 @@ impl NotifySocket {
     }
 
     pub async fn wait_for(&mut self, line: &str) {
-        wait_until(&format!("systemd is told {line:?}"), NOTIFY_TIMEOUT, async || {
+        wait_until(&format!("systemd is notified of {line:?}"), NOTIFY_TIMEOUT, async || {
             self.listen().iter().any(|received| received.starts_with(line))
         })
         .await;

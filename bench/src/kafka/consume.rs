@@ -136,13 +136,13 @@ impl Consumer {
     /// If the brokers do not answer or do not return all records.
     pub fn read_to_end(&self, stop: &AtomicBool, mut show: impl FnMut(&View<'_>)) -> Result<(), Failure> {
         let mut left = self.stored()?;
-        let mut heard = Instant::now();
+        let mut last_record = Instant::now();
         while left > 0 && !stop.load(Ordering::Acquire) {
             if let Some(record) = self.view(WAIT)? {
                 show(&record);
                 left -= 1;
-                heard = Instant::now();
-            } else if heard.elapsed() > SILENCE_MAX {
+                last_record = Instant::now();
+            } else if last_record.elapsed() > SILENCE_MAX {
                 return Err(Failure::unknown(format!(
                     "{left} records were not returned within {SILENCE_MAX:?}"
                 )));

@@ -1,18 +1,18 @@
-//! Which charts there are, and what they show.
+//! The charts and the figures that they show.
 
 use super::chart::{Chart, Row};
 use crate::figures::{Of, Unit};
 use crate::results::Results;
 use crate::scenarios::{Check, Scenario, Target, scenarios};
 
-/// The charts whose parts were measured, with the names of their files.
+/// The charts whose parts have results, with their file names.
 pub fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
     let charts =
         [("drain.svg", drain(results)), ("latency.svg", latency(results)), (SHARES_FILE, shares(results))];
     charts.into_iter().filter(|(_, chart)| !chart.rows.is_empty()).collect()
 }
 
-/// A row for each of these figures that was measured: its median.
+/// A row with the median of each of these figures that has been measured.
 fn rows(results: &Results, part: &str, unit: Unit, figures: &[(&str, &str)]) -> Vec<Row> {
     let Some(part) = results.parts.get(part) else { return Vec::new() };
     let row = |(label, figure): &(&str, &str)| {
@@ -50,7 +50,7 @@ fn latency(results: &Results) -> Chart {
     }
 }
 
-/// The chart of shares has targets, so it belongs to the page of the targets.
+/// The file of the chart of shares. It shows targets, so it belongs to the page of the targets.
 pub const SHARES_FILE: &str = "shares.svg";
 
 /// The checks whose target is a share of the undisturbed rate: the number of the scenario, the name of the check, and the label in the chart.

@@ -1,4 +1,4 @@
-//! The words of the pages around their tables.
+//! The texts of the pages around their tables.
 
 pub const BEGINNING: &str = "# Benchmarks
 
@@ -46,8 +46,8 @@ late transactions. The figures below include how late the writers themselves wer
 
 **Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 
-**Debezium** is a standalone Kafka Connect with the Postgres connector and its outbox event router. It uses the same table, rows and topics,
-alternating with the relay in the same session. It is tuned:
+**Debezium** is a standalone Kafka Connect with the PostgreSQL connector and its outbox event router. It uses the same table, rows and
+topics, alternating with the relay in the same session. It is tuned:
 
 - Java runs with the parallel collector and a heap of full size from the start.
 - The publication contains only inserts, and only the six columns that are needed.
@@ -77,7 +77,7 @@ The time counts from the start of the relay until at most as many rows wait as a
 ### Machine, versions and settings
 ";
 
-/// The beginning of the page of the targets.
+/// The introduction of the page of the targets.
 pub const TARGETS: &str = "# Benchmark targets
 
 This page is for contributors. `make bench` writes it together with [docs/benchmarks.md](../docs/benchmarks.md), which has the method and
@@ -87,7 +87,7 @@ The targets were set before anything was measured. The median of the runs decide
 rate as high as another one, up to 5 % less counts as *met, within noise*, because two runs of the same program differ that much.
 ";
 
-/// Written by hand: what limits where a target is missed, and what was tried.
+/// Written by hand: what was tried to reach the targets.
 pub const TRIED: &str = include_str!("../../tried.md");
 
 pub const NOT_MEASURED: &str = "

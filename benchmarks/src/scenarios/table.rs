@@ -81,14 +81,20 @@ fn drain_costs() -> Vec<Scenario> {
             "CPU per row in these drains",
             vec![
                 median("drain", "relay, mark", MicrosecondsPerRow, AtMost(3.0), "mark: CPU of the relay"),
-                median("drain", "PostgreSQL, mark", MicrosecondsPerRow, AtMost(9.0), "mark: CPU of Postgres"),
+                median(
+                    "drain",
+                    "PostgreSQL, mark",
+                    MicrosecondsPerRow,
+                    AtMost(9.0),
+                    "mark: CPU of PostgreSQL",
+                ),
                 median("drain", "relay, delete", MicrosecondsPerRow, AtMost(3.0), "delete: CPU of the relay"),
                 median(
                     "drain",
                     "PostgreSQL, delete",
                     MicrosecondsPerRow,
                     AtMost(5.0),
-                    "delete: CPU of Postgres",
+                    "delete: CPU of PostgreSQL",
                 ),
             ],
         ),
@@ -130,7 +136,7 @@ fn active_writers() -> Vec<Scenario> {
                     "idle PostgreSQL, CPU of one core",
                     CorePercent,
                     AtMost(1.5),
-                    "idle: CPU of Postgres",
+                    "idle: CPU of PostgreSQL",
                 ),
             ],
         ),
@@ -324,7 +330,7 @@ fn shapes_and_network() -> Vec<Scenario> {
         ),
         scenario(
             14,
-            "network round trips of 5 ms to Postgres and 10 ms to Kafka",
+            "network round trips of 5 ms to PostgreSQL and 10 ms to Kafka",
             vec![
                 median("network", "rate, default settings", RowsPerSecond, Stated, "default: rate"),
                 median(
