@@ -1,13 +1,13 @@
 # syntax=docker/dockerfile:1
-# An image of the daemon: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
+# An image of the relay: docker build --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" --tag outbox-relay .
 #
-# It has no HEALTHCHECK, because the image contains no HTTP client. Probe [admin] listen from outside: /livez checks that the
-# cycle makes progress, and /readyz that events can be published. See deploy/kubernetes.
+# There is no HEALTHCHECK, because the image contains no HTTP client. Probe [admin] listen from outside, as
+# deploy/kubernetes does: /livez checks that the relay makes progress, /readyz that it can publish events.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-# The commit in --version. The repository itself is not part of the build.
+# The commit that --version shows. The build does not include the repository itself.
 ARG COMMIT="not known"
 ENV OUTBOX_RELAY_COMMIT=${COMMIT}
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

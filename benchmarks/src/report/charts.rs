@@ -53,7 +53,8 @@ fn latency(results: &Results) -> Chart {
 /// The file of the chart of shares. It shows targets, so it belongs to the page of the targets.
 pub const SHARES_FILE: &str = "shares.svg";
 
-/// The checks whose target is a share of the undisturbed rate: the number of the scenario, the name of the check, and the label in the chart.
+/// The checks whose target is a share of the undisturbed rate: the number of the scenario, the name of the check, and the
+/// label in the chart.
 const SHARES: [(u8, &str, &str); 9] = [
     (7, "rate, relative to no held snapshot", "a snapshot is held open"),
     (9, "rate of the others, relative to no held topic", "rows of a held topic come first"),

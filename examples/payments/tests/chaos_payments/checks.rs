@@ -64,10 +64,10 @@ const CHECKS: [(&str, &str); 20] = [
     ),
     (EVENT_POSTED_TWICE, "SELECT count(*) FROM (SELECT FROM posting GROUP BY event_id HAVING count(*) > 1) AS two"),
     // Nothing happened without a request.
-    ("payments that were never requested", "SELECT count(*) FROM payment WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
-    ("charges that were never requested", "SELECT count(*) FROM provider.charge WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
-    ("entries that were never requested", "SELECT count(*) FROM ledger_entry WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
-    ("postings that were never requested", "SELECT count(*) FROM posting WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("payments without a request", "SELECT count(*) FROM payment WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("charges without a request", "SELECT count(*) FROM provider.charge WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("entries without a request", "SELECT count(*) FROM ledger_entry WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("postings without a request", "SELECT count(*) FROM posting WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
     // The sums are equal.
     (
         "accounts whose balance is not the sum of the requested payments",
