@@ -25,7 +25,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/outbox-relay /out/outbox-bench /usr/bin/
-# A user that owns nothing; by number, so that Kubernetes can see that it is not root.
+# A user that owns no files. Given as a number, so that Kubernetes can verify that it is not root.
 USER 65532:65532
 EXPOSE 10187
 ENTRYPOINT ["/usr/bin/outbox-relay"]

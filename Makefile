@@ -1,79 +1,79 @@
-# Short names for what scripts/ does.
+# Short names for the scripts in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs drivers features simulate model chaos chaos-payments bench lint deny fuzz benches instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test docs drivers features simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
 
 help: ## list these targets
 	@echo "make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
 		printf '  %-16s %s\n' "$$name" "$$text"; done
 
-demo: ## build, and watch orders reach Kafka (SECONDS=n, DEMO_FLAGS="...")
+demo: ## build and run the demo: orders of a shop reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
 
-check: ## formatting, clippy, unit tests, the model, a short simulation: no servers, under two minutes
+check: ## run formatting, clippy, unit tests, the model and a short simulation: no servers, under two minutes
 	@scripts/check
 
-test: ## run every test on real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
+test: ## run every test on a real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
 
-docs: ## write the pages, manual pages, example configuration and unit that are rendered from the code
+docs: ## update the pages, manual pages, example configuration and unit that are rendered from the code
 	@UPDATE_DOCS=1 cargo test --quiet --workspace --features fail-points --locked --lib --test integration --test bench -- \
 		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page unit_file
 
-drivers: ## the contract of pg-outbox with each driver alone, and with all of them
+drivers: ## test the contract of pg-outbox with each driver alone and with all of them
 	@scripts/services run --pg-only scripts/features test
 
-features: ## pg-outbox with each of its features and drivers alone, and with all of them
+features: ## check pg-outbox with each feature and driver alone and with all of them
 	@scripts/features check
 	@$(MAKE) --no-print-directory drivers
 
-simulate: ## run the simulator for long (SCHEDULES=100000 SEED=1)
+simulate: ## run the simulator with many schedules (SCHEDULES=100000 SEED=1)
 	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --test simulation schedules::whatever_fails -- --nocapture
 
-chaos: ## random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n)
+chaos: ## run random faults on three relays, judged by an independent checker (MINUTES=10, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos
 
-chaos-payments: ## random faults on all of examples/payments, checked by SQL (MINUTES=5, SEED=n)
+chaos-payments: ## run random faults on examples/payments, checked by SQL (MINUTES=5, SEED=n)
 	@$(if $(MINUTES),MINUTES=$(MINUTES)) $(if $(SEED),SEED=$(SEED)) scripts/chaos-payments
 
-bench: ## measure the relay and Debezium, write docs/benchmarks.md and benchmarks/TARGETS.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
+bench: ## measure the relay and Debezium, and write docs/benchmarks.md and benchmarks/TARGETS.md (ONLY=PART,... RUNS=3 ROWS=n QUICK=1)
 	@scripts/bench $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) \
 		$(if $(QUICK),--quick) $(BENCH_FLAGS)
 
-# Compiled alone, since it needs no crate: a release build of them all would take longer than the search.
+# Compiled separately, because it needs no dependencies. A release build of all crates would take longer than the search.
 model: ## search the large configurations of the protocol's model (minutes, 1 GB of memory)
 	@mkdir -p target
 	@rustc --edition 2024 -C opt-level=3 --test tests/model/main.rs -o target/model
 	@target/model --ignored --nocapture
 
-lint: ## formatting, clippy and documentation, warnings denied
+lint: ## check formatting, clippy and documentation, with warnings as errors
 	@scripts/lint
 
-deny: ## licences, bans, sources and advisories of the dependencies, by cargo-deny
+deny: ## check licenses, bans, sources and advisories of the dependencies with cargo-deny
 	@scripts/deny
 
-fuzz: ## search for inputs that break what reads foreign text, with cargo-fuzz (FUZZ_TARGET=headers FUZZ_SECONDS=60)
+fuzz: ## search for inputs that break the parsers, with cargo-fuzz (FUZZ_TARGET=headers FUZZ_SECONDS=60)
 	@$(if $(FUZZ_SECONDS),FUZZ_SECONDS=$(FUZZ_SECONDS)) scripts/fuzz $(FUZZ_TARGET)
 
-benches: ## nanoseconds per row of each part of the per-row path (PART=session)
-	@cargo bench --locked --package per-row-path -- $(if $(PART),"$(PART)")
+microbench: ## measure nanoseconds per row of each part of the per-row path (PART=session)
+	@cargo bench --locked --package microbench -- $(if $(PART),"$(PART)")
 
-instructions: ## instructions per row of the same, counted by valgrind (PART=session)
+instructions: ## count instructions per row of the same parts with valgrind (PART=session)
 	@scripts/instructions $(if $(PART),"$(PART)")
 
 package: ## build the Debian package, the rpm, a tarball and their checksums into target/package (MAINTAINER="Name <address>")
 	@scripts/package
 
-package-rpm: ## build the rpm alone
+package-rpm: ## build only the rpm
 	@scripts/package rpm
 
-package-test: ## install, run, upgrade and remove the package in a Debian of its own (as root; minutes)
+package-test: ## install, run, upgrade and remove the package in a private Debian (as root; minutes)
 	@scripts/package-test
 
-package-rpm-test: ## look into the rpm, install, upgrade and remove it in a folder (as root; seconds)
+package-rpm-test: ## inspect the rpm, and install, upgrade and remove it in a folder (as root; seconds)
 	@scripts/package-rpm-test
 
-reproducible: ## build the tarball of this commit twice, in two places, and compare (two release builds)
+reproducible: ## build the tarball of this commit twice in different folders and compare (two release builds)
 	@scripts/reproducible
 
 services: ## start the test servers and leave them running

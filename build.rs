@@ -1,4 +1,4 @@
-//! Tells `--version` what the binary is built from, by and for. A tree without git builds as well, and says so.
+//! Provides the build information for `--version`: commit, compiler and target. A tree without git has no commit.
 
 use std::env;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn main() {
     println!("cargo::rustc-env=OUTBOX_RELAY_BUILT_FOR={}", variable("TARGET"));
     println!("cargo::rustc-env=OUTBOX_RELAY_BUILT_BY={}", compiler(&variable("RUSTC")));
     let root = variable("CARGO_MANIFEST_DIR");
-    // A build for development does not name the commit: it would be built anew after each one.
+    // A debug build does not contain the commit, because it would have to be rebuilt after each commit.
     let commit = match env::var("OUTBOX_RELAY_COMMIT") {
         Ok(named) => Some(named),
         Err(_) if variable("PROFILE") == "release" => commit(Path::new(&root)),
@@ -29,14 +29,14 @@ fn compiler(rustc: &str) -> String {
     if words.is_empty() { "an unknown compiler".to_owned() } else { words.join(" ") }
 }
 
-/// The commit of this checkout; none without git, or when the tree only lies inside of somebody else's repository.
+/// The commit of this checkout. None without git, or if the tree is inside another repository.
 pub fn commit(root: &Path) -> Option<String> {
     if !root.join(".git").exists() {
         return None;
     }
     let git = |arguments: &[&str]| output(Command::new("git").arg("-C").arg(root).args(arguments));
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    // HEAD changes when a branch is checked out, its log with each commit.
+    // HEAD changes at a checkout, and its log with each commit.
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", name]) {
             println!("cargo::rerun-if-changed={}", root.join(path).display());
@@ -45,7 +45,7 @@ pub fn commit(root: &Path) -> Option<String> {
     Some(commit)
 }
 
-/// What a program printed, if it is there and succeeded.
+/// The output of a program, if it exists and succeeds.
 fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|text| !text.is_empty())

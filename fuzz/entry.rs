@@ -1,5 +1,5 @@
-//! What reads text that somebody else wrote: each function takes any bytes, and panics if a rule is broken. The fuzz
-//! targets call them, and so does `tests/fuzzing.rs`, on the seeds and on what becomes of them by chance.
+//! The parsers of foreign text. Each function accepts any bytes and panics if a rule is broken. The fuzz targets call
+//! them, and `tests/fuzzing.rs` runs them on the seeds and on random mutations.
 
 use outbox_relay::config;
 use outbox_relay::kafka::{codes::CODES, failure, properties, record};
@@ -13,7 +13,7 @@ use rdkafka::message::Headers;
 use rdkafka::types::RDKafkaRespErr;
 use uuid::Uuid;
 
-/// A secret that nothing may show. Inputs that hold it by chance say nothing.
+/// A secret that must never be shown. Inputs that contain it by chance are skipped.
 const MARKED: &str = "Hunter2MarkedSecret";
 
 fn load(path: Option<&std::path::Path>, variables: &[(&str, &str)]) {
@@ -22,11 +22,11 @@ fn load(path: Option<&std::path::Path>, variables: &[(&str, &str)]) {
         Ok(config) => format!("{config:?} {}", config.warnings),
         Err(findings) => findings.to_string(),
     };
-    assert!(!shown.contains(MARKED), "a secret is shown");
+    assert!(!shown.contains(MARKED), "the secret is shown");
     assert!(!shown.is_empty());
 }
 
-/// A configuration file. Whatever it says, the secrets of the environment are not shown.
+/// A configuration file. Whatever its content, the secrets of the environment are not shown.
 pub fn configuration(data: &[u8]) {
     if data.windows(MARKED.len()).any(|window| window == MARKED.as_bytes()) {
         return;
@@ -46,8 +46,8 @@ pub fn configuration(data: &[u8]) {
     });
 }
 
-/// What tells Postgres' clients where the server is: a URL, or key=value. A password in it is not shown, whatever
-/// stands behind it.
+/// The address of the server for PostgreSQL clients: a URL, or key=value pairs. A password in it is not shown, whatever
+/// follows it.
 pub fn connection(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if text.contains(MARKED) {
@@ -66,14 +66,14 @@ pub fn connection(data: &[u8]) {
     }
 }
 
-/// A topic template in the first line, an aggregate type in what follows.
+/// A topic template in the first line, and an aggregate type in the rest.
 pub fn topic(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (template, aggregate_type) = text.split_once('\n').unwrap_or((text, ""));
     let Ok(template) = TopicTemplate::parse(template) else { return };
     let topic = template.topic(aggregate_type);
     assert!(topic.starts_with(template.prefix()) && topic.ends_with(template.suffix()), "{topic:?}");
-    let mut rendered = "what was there before".to_owned();
+    let mut rendered = "previous content".to_owned();
     template.render(aggregate_type, &mut rendered);
     assert_eq!(rendered, topic);
     if check_topic(&topic).is_ok() {
@@ -82,7 +82,7 @@ pub fn topic(data: &[u8]) {
     }
 }
 
-/// The name of a table: what is accepted means the same once it is quoted.
+/// A table name. If it is accepted, its quoted form has the same meaning.
 pub fn table(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(name) = text.parse::<TableName>() else { return };
@@ -91,7 +91,7 @@ pub fn table(data: &[u8]) {
     assert_eq!(sql, name.quoted());
 }
 
-/// The headers of a row, which its writer chose: they never replace the relay's own.
+/// The headers of a row, which its writer chose. They never replace the relay's own headers.
 pub fn headers(data: &[u8]) {
     match record::headers(&Row(data), &[]) {
         Ok(headers) => {
@@ -104,7 +104,7 @@ pub fn headers(data: &[u8]) {
     }
 }
 
-/// An error code of Kafka: what no table lists is unknown, which blames nobody.
+/// An error code of Kafka. Unlisted codes are unknown, and no row is at fault.
 pub fn kafka_error(data: &[u8]) {
     let Some(number) = data.first_chunk().map(|bytes| i32::from(i16::from_le_bytes(*bytes))) else { return };
     let Ok(code) = RDKafkaRespErr::try_from(number) else { return };

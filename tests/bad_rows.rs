@@ -1,5 +1,5 @@
-//! Rows that no record can be made of, and rows that only look so: each is delivered or dead-lettered whole, with the
-//! right reason, and stands in nobody's way.
+//! Rows that cannot become a record, and rows that only look like it. Each is delivered, or dead-lettered whole with
+//! the right reason, and delays no other row.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
 
-/// A row as SQL expressions, and the reason that it has to be dead-lettered for, if any.
+/// A row as SQL expressions, and the reason for which it must be dead-lettered, if any.
 struct Row {
     kind: &'static str,
     key: &'static str,
@@ -71,9 +71,9 @@ const ROWS: &[Row] = &[
     Row { kind: "repeat('a', 2000000)", key: "'2 MB kind'", reason: NAME, ..PLAIN },
 ];
 
-/// Inserts each row between two healthy ones of its key, all rounds interleaved, so that each bad row has healthy
-/// neighbours in its lane, too.
-async fn insert_among_healthy_ones(outbox: &Outbox, rows: &[Row]) {
+/// Inserts each row between two valid rows of its key. All rounds are interleaved, so that each bad row also has valid
+/// neighbors in its lane.
+async fn insert_among_valid_rows(outbox: &Outbox, rows: &[Row]) {
     let columns = "aggregate_type, aggregate_id, event_type, payload, headers";
     for healthy in ["Before", "", "After"] {
         for row in rows {
@@ -87,7 +87,7 @@ async fn insert_among_healthy_ones(outbox: &Outbox, rows: &[Row]) {
     }
 }
 
-/// A key that is itself too large has no healthy rows.
+/// The key as an expression for the valid rows. A key that is itself too large has none.
 fn short_key(row: &Row) -> &'static str {
     if row.key.contains("1000000") { "'other'" } else { row.key }
 }
@@ -101,10 +101,10 @@ fn of_key<'a>(records: &'a [Record], key: &str) -> Vec<&'a Record> {
 }
 
 #[tokio::test]
-async fn each_bad_row_is_delivered_or_dead_lettered_whole_and_in_nobodys_way() {
+async fn bad_rows_are_delivered_or_dead_lettered_whole_and_delay_no_other_row() {
     let outbox = Outbox::create("bad_rows", 3).await;
-    insert_among_healthy_ones(&outbox, ROWS).await;
-    // What the dead letters have to hold.
+    insert_among_valid_rows(&outbox, ROWS).await;
+    // The expected content of the dead letters.
     run(&outbox.client, "CREATE TABLE app.before AS TABLE app.outbox").await;
     let mut relay = outbox.start_relay().await;
     outbox.wait_until_drained(STALLED).await;
@@ -131,7 +131,7 @@ async fn each_bad_row_is_delivered_or_dead_lettered_whole_and_in_nobodys_way() {
     }
     let rejected = ROWS.iter().filter(|row| row.reason.is_some()).count();
     assert_eq!(dead.len(), rejected);
-    assert_eq!(records.len(), 3 * ROWS.len() - rejected, "nothing is repeated");
+    assert_eq!(records.len(), 3 * ROWS.len() - rejected, "no row is repeated");
     assert_eq!(of_key(&records, "10k")[1].headers.len(), 10_002);
     assert_eq!(of_key(&records, "null")[1].value, None);
 
@@ -141,14 +141,14 @@ async fn each_bad_row_is_delivered_or_dead_lettered_whole_and_in_nobodys_way() {
            AND convert_to(b.payload::text, 'UTF8') IS NOT DISTINCT FROM d.payload
            AND b.headers IS NOT DISTINCT FROM d.headers
            AND d.requeued_at IS NULL AND d.error <> '' AND length(d.error) < 1000";
-    assert_eq!(outbox.count(whole).await, rejected as i64, "whole in the dead letters");
+    assert_eq!(outbox.count(whole).await, rejected as i64, "every dead letter is whole");
     let gone = "SELECT count(*) FROM app.outbox JOIN app.outbox_dead_letter USING (event_id)";
     assert_eq!(outbox.count(gone).await, 0);
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn names_that_kafka_reserves_are_dead_lettered_when_the_template_adds_nothing() {
+async fn names_that_kafka_reserves_are_dead_lettered_if_the_template_adds_nothing() {
     let outbox = Outbox::create("names", 1).await;
     let topic = outbox.topic("order");
     for kind in ["", ".", "..", " ", &topic] {
@@ -167,7 +167,7 @@ async fn names_that_kafka_reserves_are_dead_lettered_when_the_template_adds_noth
     outbox.drop().await;
 }
 
-/// With the usual template these are names that a topic may have: their rows wait for it.
+/// With the usual template, these names are valid topic names, so their rows wait for the topic.
 #[tokio::test]
 async fn odd_names_that_a_topic_may_have_are_held() {
     let mut outbox = Outbox::create("odd", 1).await;
@@ -176,7 +176,7 @@ async fn odd_names_that_a_topic_may_have_are_held() {
         outbox.client.execute(sql, &[&kind]).await.unwrap();
     }
     let mut relay = outbox.start_relay().await;
-    wait_until("the three wait", STALLED, async || {
+    wait_until("three rows wait", STALLED, async || {
         outbox.unsent().await == 3 && outbox.count("SELECT count(*) FROM app.outbox_hold").await == 3
     })
     .await;
@@ -189,7 +189,7 @@ async fn odd_names_that_a_topic_may_have_are_held() {
     outbox.drop().await;
 }
 
-/// In each type of the payload's column, with rows marked or deleted, with statements prepared or not.
+/// For each payload type, with rows marked or deleted, with and without prepared statements.
 #[tokio::test]
 async fn dead_letters_are_whole_for_each_type_of_payload() {
     type Set = fn(Relay) -> Relay;

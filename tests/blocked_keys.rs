@@ -1,5 +1,5 @@
-//! Keys that wait behind a refused event, and the operator who decides: with running relays and a real Kafka, and on the
-//! database alone.
+//! Keys that are blocked by a refused event, and the operator who resolves them: with running relays and a real Kafka,
+//! and on the database alone.
 
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
 const EVENT: &str = "00000000-0000-0000-0000-00000000000";
-/// The rows of `order-7` in `rows::insert` of 20 keys: number 107 is too large, those behind it wait.
+/// The waiting rows of `order-7` in `rows::insert` with 20 keys: number 107 is too large, and the rows behind it wait.
 const WAITING: &str =
     "SELECT array_agg((payload ->> 'seq')::bigint ORDER BY id) FROM app.outbox WHERE sent_at IS NULL";
 
@@ -27,7 +27,10 @@ async fn waiting(outbox: &Outbox) -> Vec<i64> {
 }
 
 async fn wait_until_waiting(outbox: &Outbox, expected: &[i64]) {
-    wait_until(&format!("only {expected:?} wait"), STALLED, async || waiting(outbox).await == expected).await;
+    wait_until(&format!("only the rows {expected:?} wait"), STALLED, async || {
+        waiting(outbox).await == expected
+    })
+    .await;
 }
 
 async fn assert_blocked_and_nothing_dead_lettered(outbox: &Outbox) {
@@ -39,7 +42,7 @@ async fn assert_blocked_and_nothing_dead_lettered(outbox: &Outbox) {
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
 }
 
-/// A row of 100 kB in the middle of its key, in a topic for records of 20 kB, and a relay that blocks keys.
+/// A row of 100 kB in the middle of its key, in a topic for records of up to 20 kB, and a relay that blocks keys.
 async fn with_a_blocked_key(test: &str) -> (Outbox, RelayProcess) {
     let mut outbox = Outbox::without_topics(test).await;
     outbox.create_topic_with("order", 1, &[("max.message.bytes", "20000")]).await;
@@ -49,15 +52,15 @@ async fn with_a_blocked_key(test: &str) -> (Outbox, RelayProcess) {
     let relay = blocking(&outbox).start().await;
     wait_until_waiting(&outbox, &[107, 127, 147, 167, 187]).await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
-    // What comes later flows, but for that key.
+    // Later rows are published, except those of this key.
     rows::insert(&outbox, "order", 20, 200..220, Filling::Random(460)).await;
     wait_until_waiting(&outbox, &[107, 127, 147, 167, 187, 207]).await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
-    assert_eq!(verdicts(&relay), 1, "it is not tried again and again");
+    assert_eq!(verdicts(&relay), 1, "the row is not retried");
     (outbox, relay)
 }
 
-/// How often a relay has found a row guilty that blocks its key.
+/// How often a relay has rejected a row that blocks its key.
 fn verdicts(relay: &RelayProcess) -> usize {
     relay.log().matches("key blocked").count()
 }
@@ -69,7 +72,7 @@ async fn acts(outbox: &Outbox) -> Vec<(String, String, Option<i64>)> {
 }
 
 #[tokio::test]
-async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
+async fn blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     let (outbox, mut relay) = with_a_blocked_key("block_retry").await;
     let status = outbox.operator().command(&["status"]);
     for part in [
@@ -80,7 +83,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     ] {
         assert!(status.succeeds().contains(part), "{part}: {status}");
     }
-    // Nothing has changed: it is refused again, and the key is blocked again.
+    // Nothing has changed, so the row is refused again and the key blocked again.
     let retry = || outbox.operator().command(&["blocked-keys", "retry", "--key", "order-7"]);
     let first = "SELECT xmin::text::bigint FROM app.outbox_blocked_key";
     let before = outbox.count(first).await;
@@ -91,7 +94,7 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
     })
     .await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
-    // It is said just after it was committed.
+    // The line is logged just after the commit.
     wait_until("the second verdict is logged", STALLED, async || verdicts(&relay) >= 2).await;
     assert_eq!(verdicts(&relay), 2);
 
@@ -110,9 +113,9 @@ async fn a_blocked_key_waits_alone_and_a_retry_delivers_it_in_order() {
 }
 
 #[tokio::test]
-async fn a_blocked_key_flows_in_order_without_the_event_that_is_dead_lettered() {
+async fn blocked_key_continues_in_order_after_its_event_is_dead_lettered() {
     let (outbox, mut relay) = with_a_blocked_key("block_dead").await;
-    // As behind an old pooler.
+    // As with an old pooler.
     let operator = outbox.operator().set("postgres", "prepared_statements", false);
     let done = operator.command(&["blocked-keys", "dead-letter", "--topic", &outbox.topic("order")]);
     assert_eq!(done.succeeds(), "app.outbox: 1 rejected event moved to the dead letters\n");
@@ -127,7 +130,7 @@ async fn a_blocked_key_flows_in_order_without_the_event_that_is_dead_lettered() 
     );
     let whole = "SELECT count(*) FROM app.outbox_dead_letter AS d JOIN app.ledger AS l USING (event_id)
                  WHERE d.payload = convert_to(l.value, 'UTF8') AND l.seq = 107 AND d.reason = 'record-too-large'";
-    assert_eq!(outbox.count(whole).await, 1, "whole in the dead letters");
+    assert_eq!(outbox.count(whole).await, 1, "the dead letter is whole");
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_blocked_key").await, 0);
     let id = outbox.count("SELECT id FROM app.outbox_dead_letter").await;
     assert_eq!(acts(&outbox).await, [("dead-letter".to_owned(), outbox.roles.on_call(), Some(id))]);
@@ -135,11 +138,11 @@ async fn a_blocked_key_flows_in_order_without_the_event_that_is_dead_lettered() 
 }
 
 #[tokio::test]
-async fn a_blocked_key_outlives_its_relay_and_two_relays_agree_on_it() {
+async fn block_survives_its_relay_and_applies_to_two_relays() {
     let (outbox, mut relay) = with_a_blocked_key("block_two").await;
     relay.kill();
     let mut relays = [blocking(&outbox).start().await, blocking(&outbox).start().await];
-    // Enough rows, in enough batches, that both have work.
+    // Enough rows in enough batches to give both relays work.
     for block in 0..10 {
         let first = 220 + block * 200;
         rows::insert(&outbox, "order", 20, first..first + 200, Filling::Random(460)).await;
@@ -148,7 +151,7 @@ async fn a_blocked_key_outlives_its_relay_and_two_relays_agree_on_it() {
     let expected: Vec<i64> = [107].into_iter().chain((120..2220).filter(of_key_7)).collect();
     wait_until_waiting(&outbox, &expected).await;
     assert_blocked_and_nothing_dead_lettered(&outbox).await;
-    assert_eq!(relays.each_ref().map(verdicts), [0, 0], "neither of them tries it again");
+    assert_eq!(relays.each_ref().map(verdicts), [0, 0], "neither relay retries the row");
 
     topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
     outbox.operator().command(&["blocked-keys", "retry", "--all"]).succeeds();
@@ -162,8 +165,9 @@ async fn a_blocked_key_outlives_its_relay_and_two_relays_agree_on_it() {
     outbox.drop().await;
 }
 
-/// Five blocks: 1 to 3 of topic `events.order`, 4 and 5 of `events.user`; those with an even id are an hour old. The
-/// event of 3 was deleted by hand, that of 5 was marked as sent; the row with the id of 2 is another event's.
+/// Five blocks: 1 to 3 of topic `events.order`, 4 and 5 of `events.user`. Those with an even id are an hour old. The
+/// event of block 3 was deleted manually, and that of block 5 was marked as sent. The row with the id of block 2 is
+/// another event.
 async fn filled(test: &str) -> Setup {
     let setup = Setup::migrated(test).await;
     setup
@@ -201,7 +205,7 @@ async fn state(setup: &Setup) -> String {
 }
 
 #[tokio::test]
-async fn each_filter_chooses_what_it_names_and_a_dry_run_changes_nothing() {
+async fn filters_select_blocked_keys_and_a_dry_run_changes_nothing() {
     let setup = filled("blocks_filters").await;
     let event = format!("{EVENT}5");
     let cases: [(&[&str], &[i64]); 9] = [
@@ -244,7 +248,7 @@ async fn each_filter_chooses_what_it_names_and_a_dry_run_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_list_shows_what_is_gone_and_never_what_the_events_hold() {
+async fn list_shows_missing_events_and_never_their_content() {
     let setup = filled("blocks_list").await;
     let list = lines(setup.relay(&["blocked-keys", "list", "--json"]).succeeds());
     let gone: Vec<(i64, bool)> = list
@@ -280,7 +284,7 @@ async fn the_list_shows_what_is_gone_and_never_what_the_events_hold() {
 }
 
 #[tokio::test]
-async fn a_block_whose_event_is_gone_is_just_lifted_by_either_command() {
+async fn block_whose_event_is_gone_is_removed_by_either_command() {
     for command in ["retry", "dead-letter"] {
         let setup = filled(&format!("blocks_{}", command.len())).await;
         let version = "SELECT version FROM app.outbox_hold_version";
@@ -293,9 +297,9 @@ async fn a_block_whose_event_is_gone_is_just_lifted_by_either_command() {
             done.succeeds().ends_with("; 3 keys unblocked because the event no longer exists\n"),
             "{done}"
         );
-        assert_eq!(setup.number(outbox).await, rows, "another event with the id of a gone one stays");
+        assert_eq!(setup.number(outbox).await, rows, "another event with the id of a missing one is kept");
         assert_eq!(setup.number("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
-        assert!(setup.number(version).await > before, "the relays read the keys again");
+        assert!(setup.number(version).await > before, "the relays must read the keys again");
 
         let done = setup.relay(&["blocked-keys", command, "--all", "--json"]);
         let object: Value = serde_json::from_str(done.succeeds()).unwrap();
@@ -315,7 +319,7 @@ async fn a_block_whose_event_is_gone_is_just_lifted_by_either_command() {
 }
 
 #[tokio::test]
-async fn what_moves_to_the_dead_letters_is_whole_for_each_type_of_payload() {
+async fn dead_letters_are_whole_for_each_type_of_payload() {
     for (name, payload, bytes) in [
         ("json", "'{\"b\":  1}'::json", "convert_to(payload::text, 'UTF8')"),
         ("jsonb", "'{\"b\":  1}'::jsonb", "convert_to(payload::text, 'UTF8')"),

@@ -1,4 +1,5 @@
-//! The checks at start, on a real server: each kind of damage is found, named and mended by its own remedy.
+//! The checks at startup, on a real server. Each kind of damage is detected, reported, and fixed by the proposed
+//! remedy.
 
 use outbox_relay::postgres::access::grants::{relay_grants, writer_grants};
 use outbox_relay::postgres::schema::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
@@ -24,15 +25,15 @@ async fn faults(client: &Client, table: &TableName) -> Vec<SchemaFault> {
     }
 }
 
-/// Runs `damage`, expects exactly one fault of this kind whose problem holds `problem`, runs its remedy, and
-/// expects none.
-async fn found_and_mended(client: &Client, table: &TableName, damage: &str, kind: FaultKind, problem: &str) {
+/// Runs `damage`, expects exactly one fault of this kind whose problem contains `problem`, runs its remedy, and expects
+/// no fault.
+async fn found_and_fixed(client: &Client, table: &TableName, damage: &str, kind: FaultKind, problem: &str) {
     run(client, damage).await;
     let found = faults(client, table).await;
     assert_eq!(found.len(), 1, "{damage}: {found:#?}");
     assert_eq!(found[0].kind, kind, "{damage}: {found:#?}");
     assert!(found[0].problem.contains(problem), "{damage}: {found:#?}");
-    // What follows the last semicolon is for a person.
+    // The text after the last semicolon is not SQL.
     for statement in found[0].remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
         run(client, statement.trim_start_matches("stop all relays, ")).await;
     }
@@ -66,7 +67,7 @@ async fn a_migrated_schema_passes() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_missing_older_or_newer_names_the_command() {
+async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     let database = Database::create("versions").await;
     let mut client = database.connect().await;
     let outbox: TableName = "app.outbox".parse().unwrap();
@@ -92,10 +93,10 @@ async fn a_schema_that_is_missing_older_or_newer_names_the_command() {
 }
 
 #[tokio::test]
-async fn a_damaged_index_is_found() {
+async fn damaged_index_is_found() {
     let (database, client, outbox) = migrated("index").await;
     let found = async |damage: &str, problem: &str| {
-        found_and_mended(&client, &outbox, damage, FaultKind::Index, problem).await;
+        found_and_fixed(&client, &outbox, damage, FaultKind::Index, problem).await;
     };
     found("DROP INDEX app.outbox_pending", "is missing").await;
     for definition in [
@@ -124,7 +125,7 @@ async fn a_damaged_index_is_found() {
 async fn damaged_rows_of_the_schema_are_found() {
     let (database, client, outbox) = migrated("rows").await;
     let found = async |damage: &str, kind: FaultKind, problem: &str| {
-        found_and_mended(&client, &outbox, damage, kind, problem).await;
+        found_and_fixed(&client, &outbox, damage, kind, problem).await;
     };
     found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", FaultKind::Lanes, "2 of the 64 lanes").await;
     found("TRUNCATE app.outbox_lane", FaultKind::Lanes, "64 of the 64 lanes").await;
@@ -140,10 +141,10 @@ async fn damaged_rows_of_the_schema_are_found() {
 }
 
 #[tokio::test]
-async fn a_damaged_table_is_found() {
+async fn damaged_table_is_found() {
     let (database, client, outbox) = migrated("table").await;
     let found = async |damage: &str, kind: FaultKind, problem: &str| {
-        found_and_mended(&client, &outbox, damage, kind, problem).await;
+        found_and_fixed(&client, &outbox, damage, kind, problem).await;
     };
     let alter = async |change: &str, problem: &str| {
         found(&format!("ALTER TABLE app.outbox {change}"), FaultKind::Column, problem).await;
@@ -172,7 +173,7 @@ async fn a_damaged_table_is_found() {
 }
 
 #[tokio::test]
-async fn everything_that_is_wrong_is_reported_at_once() {
+async fn all_faults_are_reported_at_once() {
     let (database, client, outbox) = migrated("all").await;
     run(
         &client,
@@ -192,7 +193,7 @@ async fn row_level_security_that_could_hide_rows_is_found() {
     let (role, client) = database.connect_as_new_role().await;
     run(&admin, &relay_grants(&outbox, &role)).await;
     run(&admin, "ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY").await;
-    check(&admin, &outbox).await.expect("it does not apply to a superuser");
+    check(&admin, &outbox).await.expect("row-level security does not apply to a superuser");
     let found = faults(&client, &outbox).await;
     assert!(found.len() == 1 && found[0].kind == FaultKind::RowSecurity, "{found:#?}");
     run(&admin, found[0].remedy.split_inclusive(';').next().unwrap()).await;
@@ -201,7 +202,7 @@ async fn row_level_security_that_could_hide_rows_is_found() {
 }
 
 #[tokio::test]
-async fn each_missing_right_is_named_with_its_grant() {
+async fn missing_privileges_are_reported_with_their_grant() {
     let (database, admin, outbox) = migrated("grants").await;
     let (role, client) = database.connect_as_new_role().await;
     let found = faults(&client, &outbox).await;
@@ -230,7 +231,7 @@ async fn each_missing_right_is_named_with_its_grant() {
 }
 
 #[tokio::test]
-async fn the_granted_rights_are_enough_for_the_relay_and_the_writers() {
+async fn granted_privileges_suffice_for_the_relay_and_the_writers() {
     let (database, admin, outbox) = migrated("enough").await;
     let (relay_role, relay) = database.connect_as_new_role().await;
     let (writer_role, writer) = database.connect_as_new_role().await;
@@ -283,7 +284,7 @@ async fn the_granted_rights_are_enough_for_the_relay_and_the_writers() {
         run(&relay, "DELETE FROM app.outbox_hold").await;
         version().await
     });
-    assert_eq!((before, after), (1, 2), "the end of a hold counts, a probe does not");
+    assert_eq!((before, after), (1, 2), "the end of a hold is counted, a probe is not");
     for (client, refused) in [
         (&relay, "UPDATE app.outbox SET payload = NULL"),
         (&relay, "UPDATE app.outbox_hold_version SET version = 0"),

@@ -1,4 +1,4 @@
-//! A claim that is read along with its lock, in one round trip.
+//! A claim whose read is sent together with its lock, in one round trip.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const ROWS: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_
                     FROM generate_series(1, 1000) AS n";
 const UNSENT: &str = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL";
 
-/// A worker's way to the outbox of a test.
+/// A worker's access to the outbox of a test.
 fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
     let settings = [
         ("POSTGRES__URL", outbox.relay_url()),
@@ -56,7 +56,7 @@ fn lanes_of(rows: &[OutboxRow]) -> BTreeSet<i16> {
 }
 
 #[tokio::test]
-async fn a_claim_read_along_with_its_lock_has_no_row_of_a_lane_that_somebody_else_holds() {
+async fn claim_read_with_its_lock_has_no_row_of_a_lane_that_another_session_owne_holds() {
     let outbox = Outbox::without_topics("claims").await;
     run(&outbox.client, ROWS).await;
     let other = outbox.database.connect().await;
@@ -67,7 +67,7 @@ async fn a_claim_read_along_with_its_lock_has_no_row_of_a_lane_that_somebody_els
         assert_eq!(claim.lanes().len(), 32);
         let mut rows = Vec::new();
         let slice = claim.next_slice(1, usize::MAX, &mut rows).await.unwrap();
-        assert_eq!(slice.end, End::Complete, "all at once, however many were asked for");
+        assert_eq!(slice.end, End::Complete, "all rows at once, whatever the requested number");
         let unheld = "SELECT count(*) FROM app.outbox WHERE (hashtext(aggregate_id) & 63) % 2 = 1";
         let expected: i64 = outbox.client.query_one(unheld, &[]).await.unwrap().get(0);
         assert_eq!(rows.len() as i64, expected);
@@ -78,7 +78,7 @@ async fn a_claim_read_along_with_its_lock_has_no_row_of_a_lane_that_somebody_els
 }
 
 #[tokio::test]
-async fn a_claim_that_was_read_along_can_be_read_anew_and_settled() {
+async fn claim_read_with_its_lock_can_be_read_again_and_settled() {
     let outbox = Outbox::without_topics("claims").await;
     run(&outbox.client, ROWS).await;
     let mut left = 1000;
@@ -86,7 +86,7 @@ async fn a_claim_that_was_read_along_can_be_read_anew_and_settled() {
         let lanes: Vec<Lane> = Lane::all().collect();
         let mut worker = worker(&outbox, prepares);
         let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
-        // The rows of the first read are more than any buffer on the way holds.
+        // The rows of the first read exceed all buffers between server and relay.
         claim.read(&Read { rows_max: 100, ..everything(&lanes) }).await.unwrap();
         let mut rows = Vec::new();
         let slice = claim.next_slice(1000, usize::MAX, &mut rows).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_claim_that_was_read_along_can_be_read_anew_and_settled() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_dropped_frees_its_lanes_and_leaves_the_connection_good() {
+async fn dropped_claim_frees_its_lanes_and_leaves_the_connection_usable() {
     let outbox = Outbox::without_topics("claims").await;
     run(&outbox.client, ROWS).await;
     let lanes: Vec<Lane> = Lane::all().collect();
@@ -115,7 +115,7 @@ async fn a_claim_that_is_dropped_frees_its_lanes_and_leaves_the_connection_good(
     let claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
     let first = claim.server();
     drop(claim);
-    // Waits for the locks, if they are still there.
+    // Waits for the locks if they still exist.
     run(&outbox.client, "BEGIN; SELECT FROM app.outbox_lane FOR UPDATE; COMMIT").await;
     let claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
     assert_eq!((claim.lanes().len(), claim.server()), (64, first));

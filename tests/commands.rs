@@ -1,4 +1,4 @@
-//! The commands as a person runs them: the real binary, its output and its exit codes.
+//! The commands as an operator runs them: the real binary, its output and its exit codes.
 
 mod admin;
 mod configuration;
@@ -14,8 +14,8 @@ use std::process::Command;
 use tempfile::TempDir;
 use tokio_postgres::Client;
 
-/// An outbox `app.outbox` in a database of its own, with configuration files that fit: each command connects as the role
-/// that is meant for it.
+/// An outbox `app.outbox` in a separate database, with matching configuration files. Each command connects with the
+/// role that is intended for it.
 pub struct Setup {
     pub database: Database,
     pub client: Client,
@@ -23,13 +23,13 @@ pub struct Setup {
     roles: Option<Roles>,
 }
 
-/// Who runs a command.
+/// The user that runs a command.
 const OWNER: &str = "owner.toml";
 const RELAY: &str = "relay.toml";
 const ON_CALL: &str = "on-call.toml";
 
 impl Setup {
-    /// Without the tables.
+    /// A database without the tables.
     pub async fn empty(test: &str) -> Setup {
         let database = Database::create(test).await;
         let client = database.connect().await;
@@ -48,12 +48,12 @@ impl Setup {
         setup
     }
 
-    /// The roles; the tables must be there.
+    /// The roles. The tables must exist.
     pub fn roles(&self) -> &Roles {
-        self.roles.as_ref().expect("a migrated outbox")
+        self.roles.as_ref().expect("the outbox must be migrated")
     }
 
-    /// The same for every command.
+    /// Writes the same configuration for every user.
     pub fn configure(&self, postgres: &str, kafka: &str) {
         for file in [OWNER, RELAY, ON_CALL] {
             self.write(file, postgres, kafka);
@@ -68,12 +68,12 @@ impl Setup {
         std::fs::write(self.folder.path().join(file), text).unwrap();
     }
 
-    /// The relay's.
+    /// The configuration of the relay.
     pub fn config(&self) -> PathBuf {
         self.folder.path().join(RELAY)
     }
 
-    /// The binary with these arguments, and the configuration of whoever runs this command.
+    /// The binary with these arguments, and the configuration of the user that runs this command.
     pub fn command(&self, args: &[&str]) -> Command {
         let file = match args[0] {
             "run" | "check-config" => RELAY,
@@ -85,7 +85,7 @@ impl Setup {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the command until it ends.
     pub fn relay(&self, args: &[&str]) -> Ended {
         Ended::of(&mut self.command(args))
     }
@@ -98,7 +98,7 @@ impl Setup {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// For the end of a test that passed.
+    /// For the end of a passed test.
     pub async fn drop(self, roles: &[&str]) {
         drop(self.client);
         let made: Vec<String> = self.roles.iter().flat_map(Roles::names).collect();
@@ -107,14 +107,14 @@ impl Setup {
     }
 }
 
-/// The Kafka of the test servers.
+/// The bootstrap server of the test cluster.
 pub fn kafka() -> String {
     std::env::var("OUTBOX_RELAY_TEST_KAFKA").expect(
         "OUTBOX_RELAY_TEST_KAFKA is not set: run `scripts/services up`, then `eval \"$(scripts/services env)\"`",
     )
 }
 
-/// An address of this machine where nothing listens.
+/// A local address where nothing listens.
 pub fn nowhere() -> String {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     taken.local_addr().unwrap().to_string()

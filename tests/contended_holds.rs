@@ -1,4 +1,4 @@
-//! An operator's open transaction keeps holds from being recorded. What Kafka has acknowledged is settled all the same.
+//! An operator's open transaction prevents holds from being recorded. Acknowledged rows are settled nevertheless.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const STALLED: Duration = Duration::from_secs(60);
 async fn sent_rows_are_settled(test: &str, on_sent: &str) {
     let outbox = Outbox::create(test, 3).await;
     let keys = outbox.add_aggregates("order", 20).await;
-    // Of the same keys, so of the same lanes and batches, for a topic that does not exist.
+    // Rows of the same keys, and therefore of the same lanes and batches, for a topic that does not exist.
     run(
         &outbox.client,
         "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
@@ -21,16 +21,16 @@ async fn sent_rows_are_settled(test: &str, on_sent: &str) {
     .await;
     writers::write(&outbox.client, &keys).await;
     let operator = outbox.database.connect().await;
-    // It counts the version of the holds, whose row stays locked.
+    // This statement updates the version of the holds, whose row stays locked.
     run(&operator, "BEGIN; DELETE FROM app.outbox_hold").await;
     let mut relay = outbox.relay().set("outbox", "on_sent", on_sent).start().await;
     let sent = async || outbox.unsent_of("order").await == 0;
-    wait_until("what Kafka has acknowledged is settled", STALLED, sent).await;
+    wait_until("the acknowledged rows are settled", STALLED, sent).await;
     for _ in 0..3 {
         writers::write(&outbox.client, &keys).await;
-        wait_until("what came later is settled, too", STALLED, sent).await;
+        wait_until("later rows are settled, too", STALLED, sent).await;
     }
-    assert_eq!(outbox.holds().await, [], "the operator's transaction is open");
+    assert_eq!(outbox.holds().await, [], "no hold while the operator's transaction is open");
     run(&operator, "ROLLBACK").await;
     wait_until("the topic is held", STALLED, async || {
         outbox.holds().await == [(outbox.topic("missing"), "unknown-topic".to_owned())]

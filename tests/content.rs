@@ -1,4 +1,4 @@
-//! What is stored in Kafka is what was inserted, byte for byte, whoever inserted it and whatever the column's type.
+//! Records in Kafka match the inserted rows byte for byte, regardless of who inserted them and of the type of the column.
 
 use pg_outbox::Event;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ const JSON: &[&str] = &[
 
 const KEYS: &[&str] = &["", " ", "a key with spaces ", "\u{e4}\u{20ac}\u{1f980}", "k\n\t\"'\\", "42"];
 
-/// What a record has to be, by its event id.
+/// The expected record, by its event id.
 struct Expected {
     event_id: Uuid,
     key: String,
@@ -31,7 +31,7 @@ struct Expected {
     headers: Vec<(String, Option<Vec<u8>>)>,
 }
 
-/// What the table says: the value as the database gives it in binary.
+/// The rows of the table, with the value as the database returns it in binary.
 async fn expected(outbox: &Outbox, value_sql: &str) -> Vec<Expected> {
     let sql = format!(
         "SELECT event_id, aggregate_id, event_type, {value_sql},
@@ -53,7 +53,7 @@ async fn expected(outbox: &Outbox, value_sql: &str) -> Vec<Expected> {
     rows.iter().map(expected).collect()
 }
 
-/// Relays everything, and compares each record with its row.
+/// Relays everything and compares each record with its row.
 async fn relay_and_compare(outbox: &Outbox, value_sql: &str) -> Vec<Record> {
     let mut relay = outbox.start_relay().await;
     outbox.wait_until_drained(STALLED).await;
@@ -77,12 +77,12 @@ fn literal(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_payload_arrives_byte_for_byte_whoever_inserted_it() {
+async fn payload_arrives_byte_for_byte_whoever_inserted_it() {
     let mut outbox = Outbox::create("content", 3).await;
     let headers = r#"{"traceparent": "00-ab-cd-01", "": "no name", "ä €": "🦀 \" \n", "empty": ""}"#;
     let mut payloads: Vec<Option<&str>> = Vec::new();
     for (payload, key) in JSON.iter().zip(KEYS.iter().cycle()) {
-        // As from psql: everything in the text of the statement.
+        // As from psql: all values are in the text of the statement.
         let (payload_sql, key_sql) = (literal(payload), literal(key));
         let columns = "aggregate_type, aggregate_id, event_type, payload, headers";
         let values = format!("'order', {key_sql}, 'Plain', {payload_sql}, {}", literal(headers));
@@ -115,7 +115,7 @@ async fn a_payload_arrives_byte_for_byte_whoever_inserted_it() {
     payloads.push(None);
 
     let records = relay_and_compare(&outbox, "convert_to(payload::text, 'UTF8')").await;
-    // Not only as the table has it, but as it was written.
+    // The payload must be equal not only to the table's, but also to what was written.
     let ids = outbox.client.query("SELECT event_id FROM app.outbox ORDER BY id", &[]).await.unwrap();
     assert_eq!(ids.len(), payloads.len());
     for (row, payload) in ids.iter().zip(payloads) {
@@ -126,7 +126,7 @@ async fn a_payload_arrives_byte_for_byte_whoever_inserted_it() {
 }
 
 #[tokio::test]
-async fn a_payload_column_of_another_type_arrives_as_it_is() {
+async fn payload_column_of_another_type_arrives_unchanged() {
     for (name, rows, value_sql) in [
         (
             "jsonb",
@@ -145,13 +145,13 @@ async fn a_payload_column_of_another_type_arrives_as_it_is() {
         run(&outbox.client, &sql).await;
         let records = relay_and_compare(&outbox, value_sql).await;
         let tombstones = records.iter().filter(|record| record.value.is_none()).count();
-        assert_eq!(tombstones, 1, "{name}: an empty payload is no tombstone");
+        assert_eq!(tombstones, 1, "{name}: an empty payload is not a tombstone");
         outbox.drop().await;
     }
 }
 
 #[tokio::test]
-async fn optional_headers_come_on_request_and_the_timestamp_is_not_the_rows() {
+async fn optional_headers_are_sent_if_configured_and_the_timestamp_is_not_the_rows() {
     let outbox = Outbox::create("optional", 1).await;
     let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers, created_at)
                   VALUES ('order', '1', 'Old', '{\"own\": \"1\"}', '2001-02-03 04:05:06.789012+00')";

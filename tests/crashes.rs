@@ -1,4 +1,4 @@
-//! Relays that die in the middle of a batch, or are asked to end: nothing is lost, first occurrences stay in order.
+//! Relays that crash during a batch or get SIGTERM. Nothing is lost, and first occurrences stay in order.
 
 use rdkafka::mocking::MockCluster;
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ const WORKERS: usize = 3;
 const BATCH_SIZE: usize = 1_000;
 const KILLS: usize = 15;
 
-/// Few keys, and a backlog in front of each of them: what is in flight has successors, which could pass it.
+/// Few keys with a backlog each, so that rows in flight have successors that could overtake them.
 async fn outbox_with_backlog(test: &str) -> (Outbox, Writers) {
     let outbox = Outbox::create(test, 6).await;
     let keys = outbox.add_aggregates("order", 100).await;
@@ -30,8 +30,8 @@ fn relay(outbox: &Outbox, on_sent: &str) -> Relay {
         .set("outbox", "on_sent", on_sent)
 }
 
-/// Kills the relay in the middle of a batch, again and again, with one that takes its place at once, or only then.
-async fn killed_in_mid_batch(test: &str, replicas: usize, on_sent: &str) {
+/// Kills the relay repeatedly during a batch. Another relay runs at the same time, or starts only after the kill.
+async fn killed_during_a_batch(test: &str, replicas: usize, on_sent: &str) {
     let (outbox, writers) = outbox_with_backlog(test).await;
     let mut relays = Vec::new();
     for _ in 0..replicas {
@@ -40,7 +40,7 @@ async fn killed_in_mid_batch(test: &str, replicas: usize, on_sent: &str) {
     let mut random = fastrand::Rng::with_seed(9);
     for kill in 0..KILLS {
         let victim = kill % replicas;
-        // In full flow: a relay that has just started waits for its producers.
+        // Under full load, because a relay that has just started waits for its producers.
         outbox.wait_until_settled(random.i64(500..3_000), STALLED).await;
         outbox.wait_until_publishing(&relays[victim]).await;
         relays[victim].kill();
@@ -59,27 +59,27 @@ async fn killed_in_mid_batch(test: &str, replicas: usize, on_sent: &str) {
     );
     report.assert_sound();
     assert!(report.duplicates <= in_flight_most, "{report}");
-    assert!(report.duplicates > 0, "no kill hit a batch in flight, so this run has shown nothing");
+    assert!(report.duplicates > 0, "no kill hit a batch in flight, so the run was not conclusive");
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn a_relay_killed_in_mid_batch_loses_and_reorders_nothing() {
-    killed_in_mid_batch("kill_alone", 1, "mark").await;
+async fn relay_killed_during_a_batch_loses_and_reorders_nothing() {
+    killed_during_a_batch("kill_alone", 1, "mark").await;
 }
 
 #[tokio::test]
-async fn a_relay_killed_beside_another_one_loses_and_reorders_nothing() {
-    killed_in_mid_batch("kill_beside", 2, "mark").await;
+async fn relay_killed_next_to_another_one_loses_and_reorders_nothing() {
+    killed_during_a_batch("kill_beside", 2, "mark").await;
 }
 
 #[tokio::test]
-async fn a_relay_that_deletes_killed_in_mid_batch_loses_and_reorders_nothing() {
-    killed_in_mid_batch("kill_delete", 2, "delete").await;
+async fn relay_that_deletes_rows_killed_during_a_batch_loses_and_reorders_nothing() {
+    killed_during_a_batch("kill_delete", 2, "delete").await;
 }
 
 #[tokio::test]
-async fn sigterm_in_mid_flow_ends_with_0_and_leaves_no_duplicate() {
+async fn sigterm_under_load_ends_with_0_and_causes_no_duplicates() {
     let (outbox, writers) = outbox_with_backlog("sigterm").await;
     for _ in 0..8 {
         let mut relay = relay(&outbox, "mark").start().await;
@@ -89,7 +89,7 @@ async fn sigterm_in_mid_flow_ends_with_0_and_leaves_no_duplicate() {
         assert_eq!(status.code(), Some(0), "{status}");
     }
     writers.stop().await;
-    assert!(outbox.unsent().await > 0, "the relays had finished before they were asked to end");
+    assert!(outbox.unsent().await > 0, "the relays had finished before SIGTERM");
     let mut last = relay(&outbox, "mark").start().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(last.stop().await.success());
@@ -99,14 +99,14 @@ async fn sigterm_in_mid_flow_ends_with_0_and_leaves_no_duplicate() {
     outbox.drop().await;
 }
 
-/// A cluster in process, since only it can be told not to answer.
+/// Uses an in-process cluster, because only that one can be made not to answer.
 #[tokio::test]
-async fn a_second_sigterm_ends_at_once() {
+async fn second_sigterm_ends_immediately() {
     let outbox = Outbox::without_topics("second_sigterm").await;
     let keys = outbox.add_aggregates("order", 1).await;
     let kafka = MockCluster::new(1).unwrap();
     kafka.create_topic(&outbox.topic("order"), 1, 1).unwrap();
-    // One worker, so that the second event meets a producer that knows the topic.
+    // One worker, so that the second event uses a producer that knows the topic.
     let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.bootstrap_servers());
     let mut relay = relay.set("relay", "workers", 1).start().await;
     writers::write(&outbox.client, &keys).await;
@@ -117,7 +117,7 @@ async fn a_second_sigterm_ends_at_once() {
     outbox.wait_until_publishing(&relay).await;
     relay.signal(Signal::TERM);
     relay.wait_for_log("shutdown requested, draining").await;
-    assert!(relay.is_running(), "the first signal waits for what is in flight");
+    assert!(relay.is_running(), "the first signal waits for rows in flight");
     let status = relay.stop().await;
     assert_eq!(status.code(), Some(1), "{status}");
     assert_eq!(outbox.unsent().await, 1);

@@ -1,4 +1,4 @@
-//! Dead letters as an operator works on them: the real commands, on a real database.
+//! Dead letters as an operator handles them: the real commands on a real database.
 
 use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ mod requeue;
 
 const EVENT: &str = "00000000-0000-0000-0000-00000000000";
 
-/// Six dead letters: 1 to 3 of topic `events.order`, 4 to 6 of `events.user`; those with an even id are an hour old
-/// and requeued a minute ago. Each has the id n, the event n, the row n * 100.
+/// Six dead letters: 1 to 3 of topic `events.order`, 4 to 6 of `events.user`. Those with an even id are an hour old and
+/// were requeued a minute ago. Dead letter n has the event n and the row n * 100.
 async fn filled(test: &str) -> Setup {
     let setup = Setup::migrated(test).await;
     setup
@@ -50,7 +50,7 @@ async fn state(setup: &Setup) -> String {
 }
 
 #[tokio::test]
-async fn each_filter_chooses_what_it_names_in_every_command_and_a_dry_run_changes_nothing() {
+async fn filters_select_dead_letters_in_every_command_and_a_dry_run_changes_nothing() {
     let setup = filled("letters_filters").await;
     let event = format!("{EVENT}5");
     let cases: [(&[&str], &[i64]); 13] = [
@@ -88,14 +88,14 @@ async fn each_filter_chooses_what_it_names_in_every_command_and_a_dry_run_change
     for (flag, expected) in [("--requeued", [6, 4, 2]), ("--not-requeued", [5, 3, 1])] {
         assert_eq!(ids(setup.relay(&["dead-letters", "list", "--json", flag]).succeeds()), expected);
     }
-    // The text of a dry run names what it would be done to, the oldest first.
+    // The text of a dry run lists the affected dead letters, oldest first.
     let dry = setup.relay(&["dead-letters", "discard", "--requeued", "--dry-run", "--limit", "2"]);
     let shown: Vec<&str> =
         dry.succeeds().lines().map(|line| line.split_once("  ").map_or(line, |l| l.0)).collect();
     assert_eq!(shown, ["2", "4", "app.outbox: 2 dead letters would be discarded"], "{dry}");
     assert_eq!(state(&setup).await, before);
 
-    // And each filter means the same when it is done.
+    // Each filter selects the same dead letters without --dry-run.
     for (filters, expected) in [(["--topic", "events.order"], [1, 3].as_slice()), (["--key", "key-2"], &[5])]
     {
         setup.relay(&[&["dead-letters", "requeue"], &filters[..]].concat()).succeeds();
@@ -112,7 +112,7 @@ async fn each_filter_chooses_what_it_names_in_every_command_and_a_dry_run_change
 }
 
 #[tokio::test]
-async fn a_list_is_one_line_each_newest_first_and_never_what_the_events_hold() {
+async fn list_has_one_line_per_dead_letter_newest_first_without_content() {
     let setup = filled("letters_list").await;
     setup.sql("UPDATE app.outbox_dead_letter SET aggregate_id = E'a\\nb\\u001b[31m' WHERE id = 5").await;
     let text = setup.relay(&["dead-letters", "list"]);
@@ -141,7 +141,7 @@ async fn a_list_is_one_line_each_newest_first_and_never_what_the_events_hold() {
     let all = setup.relay(&["dead-letters", "list", "--json", "--limit", "6"]);
     assert_eq!((ids(all.succeeds()).len(), all.stderr.as_str()), (6, ""));
 
-    // Longer than a page, and than the default limit.
+    // More than a page, and more than the default limit.
     setup
         .sql(
             "INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
@@ -153,7 +153,7 @@ async fn a_list_is_one_line_each_newest_first_and_never_what_the_events_hold() {
     let long = setup.relay(&["dead-letters", "list", "--json", "--limit", "1000"]);
     assert_eq!(ids(long.succeeds()), (1..=356).rev().collect::<Vec<_>>());
 
-    // A reader that has seen enough ends it, and that is no failure.
+    // If the reader closes the pipe, the command ends without an error.
     let mut command = setup.command(&["dead-letters", "list", "--limit", "1000"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
@@ -163,7 +163,7 @@ async fn a_list_is_one_line_each_newest_first_and_never_what_the_events_hold() {
 }
 
 #[tokio::test]
-async fn the_json_has_the_documented_fields() {
+async fn json_has_the_documented_fields() {
     let setup = filled("letters_json").await;
     let list = lines(setup.relay(&["dead-letters", "list", "--json", "--id", "1,2"]).succeeds());
     let (two, one) = (&list[0], &list[1]);
@@ -192,7 +192,7 @@ async fn the_json_has_the_documented_fields() {
 }
 
 #[tokio::test]
-async fn show_prints_the_whole_event_and_only_when_it_is_asked_for() {
+async fn show_prints_the_payload_only_on_request() {
     let setup = filled("letters_show").await;
     let text = setup.relay(&["dead-letters", "show", "2"]);
     for part in [
@@ -238,7 +238,7 @@ async fn show_prints_the_whole_event_and_only_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_discarded_is_gone_and_its_history_stays() {
+async fn discarded_dead_letters_are_deleted_and_their_history_is_kept() {
     let setup = filled("letters_discard").await;
     let role = setup.roles().on_call();
     let discard = |extra: &[&str]| {
@@ -254,7 +254,7 @@ async fn what_is_discarded_is_gone_and_its_history_stays() {
     assert_eq!(discard(&["--id", "3,5"]), "app.outbox: 2 dead letters discarded\n");
     assert_eq!(ids(setup.relay(&["dead-letters", "list", "--json"]).succeeds()), [1]);
     assert_eq!(discard(&["--all"]), "app.outbox: 1 dead letter discarded\n");
-    assert_eq!(setup.number("SELECT count(*) FROM app.outbox").await, 1, "what was requeued stays");
+    assert_eq!(setup.number("SELECT count(*) FROM app.outbox").await, 1, "the requeued event is kept");
 
     let history = lines(setup.relay(&["dead-letters", "history", "--json"]).succeeds());
     let acts: Vec<(&str, i64)> = history
@@ -287,14 +287,14 @@ async fn what_is_discarded_is_gone_and_its_history_stays() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_as_the_grant_to_run_and_nothing_is_done() {
+async fn missing_privilege_is_reported_with_its_grant_and_nothing_is_changed() {
     let setup = filled("letters_grants").await;
     let (role, _) = setup.database.connect_as_new_role().await;
     let table = "app.outbox".parse().unwrap();
     run(&setup.client, &relay_grants(&table, &role)).await;
     setup.configure(&setup.database.url().replace("postgres@", &format!("{role}@")), &kafka());
     let before = state(&setup).await;
-    // The relay itself reads no dead letter whole, and does nothing that an operator does.
+    // The relay itself cannot read whole dead letters, and cannot run an operator's commands.
     let look = "SELECT ON \"app\".\"outbox_dead_letter\"";
     let record =
         "INSERT (act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic, reason) ON";
@@ -329,7 +329,7 @@ async fn a_missing_right_is_named_as_the_grant_to_run_and_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn nothing_is_changed_without_having_been_named() {
+async fn commands_change_nothing_without_a_filter_or_all() {
     let setup = filled("letters_usage").await;
     let before = state(&setup).await;
     for command in [
@@ -357,9 +357,9 @@ async fn nothing_is_changed_without_having_been_named() {
     setup.drop(&[]).await;
 }
 
-/// Somebody else's lock ends it with a message, and what was done before stays done and is counted.
+/// A lock of another session ends the command with a message. The batches before it are kept and counted.
 #[tokio::test]
-async fn a_lock_that_stays_ends_it_after_the_batches_before() {
+async fn permanent_lock_ends_the_command_after_the_batches_before_it() {
     let setup = Setup::migrated("letters_locked").await;
     setup
         .sql(

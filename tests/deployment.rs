@@ -1,5 +1,5 @@
-//! The files for containers agree with the program: ports, probes, arguments, variables, settings and file names. They
-//! are read as what they are, and no container is started.
+//! The files for containers agree with the program: ports, probes, arguments, variables, settings and file names. The
+//! files are only parsed, and no container is started.
 
 use outbox_relay::config::{self, catalogue};
 use outbox_relay::kafka::properties::check;
@@ -18,7 +18,7 @@ fn yaml(file: &str) -> Value {
     serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The manifests, by the names of their files.
+/// The manifests, by file name.
 fn manifests() -> BTreeMap<String, Value> {
     let folder = fs::read_dir(Path::new(ROOT).join("deploy/kubernetes")).unwrap();
     let files = folder.map(|entry| PathBuf::from("deploy/kubernetes").join(entry.unwrap().file_name()));
@@ -27,7 +27,7 @@ fn manifests() -> BTreeMap<String, Value> {
     files.map(|file| (name(&file), yaml(file.to_str().unwrap()))).collect()
 }
 
-/// The pods of the manifests, with the name of the file.
+/// The pods of the manifests, with the file name.
 fn pods() -> Vec<(String, Value)> {
     let pod =
         |(name, document): (String, Value)| Some((name, document.pointer("/spec/template/spec")?.clone()));
@@ -42,7 +42,7 @@ fn container(pod: &Value) -> &Value {
     &containers[0]
 }
 
-/// The port of `[admin] listen` where nothing is set.
+/// The port in the default of `[admin] listen`.
 fn admin_port() -> u64 {
     let catalogue::Fallback::Default(listen) = catalogue::find("admin", "listen").unwrap().fallback else {
         panic!("[admin] listen has no default")
@@ -50,7 +50,7 @@ fn admin_port() -> u64 {
     listen.rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
-/// Every variable with the relay's prefix names a setting, and clap knows the words of the command.
+/// Checks that every variable with the relay's prefix is a setting, and that clap accepts the arguments.
 fn check_program(of: &str, variables: &BTreeMap<String, String>, arguments: &[String]) {
     for name in variables.keys().filter(|name| name.starts_with(catalogue::VARIABLE_PREFIX)) {
         assert!(catalogue::SETTINGS.iter().any(|setting| setting.variable() == *name), "{of}: {name}");
@@ -64,7 +64,7 @@ fn texts(list: &Value) -> Vec<String> {
 }
 
 #[test]
-fn kubernetes_runs_what_the_program_understands() {
+fn kubernetes_manifests_use_valid_arguments_and_settings() {
     for (file, pod) in pods() {
         let container = container(&pod);
         let pair = |item: &Value| {
@@ -79,9 +79,9 @@ fn kubernetes_runs_what_the_program_understands() {
     }
 }
 
-/// The configuration is loaded as in the pod: the keys of the Secret are the files beside it.
+/// The configuration is loaded as in the pod: the keys of the Secret are files in the same folder.
 #[test]
-fn the_configuration_in_the_configmap_loads_with_the_files_of_the_secret() {
+fn configmap_loads_with_the_files_of_the_secret() {
     let manifests = manifests();
     let folder = tempfile::tempdir().unwrap();
     let secrets = manifests["secret.example.yaml"]["stringData"].as_object().unwrap();
@@ -92,20 +92,20 @@ fn the_configuration_in_the_configmap_loads_with_the_files_of_the_secret() {
     fs::write(&path, manifests["configmap.yaml"]["data"]["config.toml"].as_str().unwrap()).unwrap();
     let config =
         config::load(Some(&path), std::iter::empty(), check).unwrap_or_else(|findings| panic!("{findings}"));
-    // Probes and Prometheus come from other hosts, so the port is open to them; nothing else is to be thought over.
+    // Probes and Prometheus connect from other hosts, so the port is open to them. There must be no other warning.
     let warnings = config.warnings.to_string();
     assert_eq!(warnings.matches("warning: ").count(), 1, "{warnings}");
     assert!(warnings.contains("[admin] listen is open to other hosts"), "{warnings}");
     let listen = config.admin.listen.unwrap();
     assert!(listen.ip().is_unspecified() && u64::from(listen.port()) == admin_port(), "{listen}");
-    // What is in flight is finished before Kubernetes kills it.
+    // The relay must finish its rows in flight before Kubernetes kills it.
     let (_, pod) = pods().into_iter().find(|(file, _)| file == "deployment.yaml").unwrap();
     let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
     assert!(grace > config.relay.shutdown_timeout.as_secs(), "{grace}");
 }
 
 #[test]
-fn probes_ask_the_paths_and_the_port_that_the_relay_serves() {
+fn probes_use_the_paths_and_the_port_that_the_relay_serves() {
     let manifests = manifests();
     let pod = &manifests["deployment.yaml"]["spec"]["template"]["spec"];
     let container = container(pod);
@@ -140,7 +140,7 @@ fn every_selector_finds_the_pods_of_the_deployment() {
     let replicas = deployment["replicas"].as_u64().unwrap();
     let available = manifests["poddisruptionbudget.yaml"]["spec"]["minAvailable"].as_u64().unwrap();
     assert!(available < replicas, "a node could not be drained");
-    // What is applied together is there, and what is for some only is not among it.
+    // Every applied resource exists, and optional ones are not applied.
     let applied = texts(&manifests["kustomization.yaml"]["resources"]);
     for file in &applied {
         assert!(manifests.contains_key(file), "{file}");
@@ -150,7 +150,7 @@ fn every_selector_finds_the_pods_of_the_deployment() {
 }
 
 #[test]
-fn the_pods_may_do_nothing_that_a_relay_does_not_need() {
+fn pods_have_no_privileges_that_a_relay_does_not_need() {
     let dockerfile = read("Dockerfile");
     for (file, pod) in pods() {
         assert_eq!(pod["automountServiceAccountToken"], false, "{file}");
@@ -169,12 +169,13 @@ fn the_pods_may_do_nothing_that_a_relay_does_not_need() {
 }
 
 #[test]
-fn compose_runs_what_the_program_understands() {
+fn compose_uses_valid_arguments_and_settings() {
     let compose = yaml("compose.yaml");
     for name in ["migrate", "relay"] {
         let service = &compose["services"][name];
-        let variables =
-            service["environment"].as_object().unwrap_or_else(|| panic!("{name}: <<: is not merged"));
+        let variables = service["environment"]
+            .as_object()
+            .unwrap_or_else(|| panic!("{name}: the environment must be a table; <<: is not merged"));
         let text = |(name, value): (&String, &Value)| (name.clone(), value.as_str().unwrap().to_owned());
         let variables: BTreeMap<_, _> = variables.iter().map(text).collect();
         check_program(name, &variables, &texts(&service["command"]));
@@ -190,7 +191,7 @@ fn compose_runs_what_the_program_understands() {
 }
 
 #[test]
-fn the_images_build_has_all_that_cargo_asks_for() {
+fn image_build_contains_every_file_that_cargo_needs() {
     let ignored = read(".dockerignore");
     let sent: Vec<_> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
     let manifest: toml::Table = read("Cargo.toml").parse().unwrap();

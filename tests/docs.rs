@@ -1,7 +1,8 @@
-//! The commands in README.md and in pages of docs/ do what the pages say.
+//! The commands in README.md and in the pages of docs/ do what the pages state.
 //!
-//! `sh` blocks are run by bash, `sql` blocks by psql, `toml NAME` blocks become files; a `text` block behind one is what it
-//! prints. `sh background` runs on to the end of the page. `sh elsewhere` cannot be run here: the list is below.
+//! `sh` blocks are run by bash and `sql` blocks by psql. `toml NAME` blocks become files. A `text` block after another
+//! block is its expected output. `sh background` runs until the end of the page. `sh elsewhere` cannot run in the
+//! tests: see the list below.
 
 mod links;
 mod moving;
@@ -15,7 +16,7 @@ use crate::support::consumer;
 use crate::support::wait::wait_until;
 use std::time::Duration;
 
-/// The pages whose blocks are run, each by a test.
+/// The pages whose blocks are run. Each has its own test.
 const PAGES: [&str; 8] = [
     "../README.md",
     "getting-started.md",
@@ -27,7 +28,7 @@ const PAGES: [&str; 8] = [
     "record-format.md",
 ];
 
-/// What cannot be run here, by its first line: packages, systemd, and somebody else's server.
+/// The first lines of blocks that cannot run here: packages, systemd, and servers of other systems.
 const ELSEWHERE: [&str; 9] = [
     "cargo build --release",
     "cargo build --release",
@@ -41,7 +42,7 @@ const ELSEWHERE: [&str; 9] = [
 ];
 
 #[test]
-fn what_is_not_run_is_listed() {
+fn blocks_that_are_not_run_are_listed() {
     let blocks: Vec<Block> = PAGES.iter().flat_map(|page| read(page)).collect();
     let elsewhere = blocks.iter().filter(|block| block.kind == Kind::Elsewhere);
     let mut first: Vec<&str> = elsewhere.filter_map(|block| block.text.lines().next()).collect();
@@ -58,13 +59,14 @@ async fn run(page: &str, world: &mut World) {
 #[tokio::test]
 async fn getting_started() {
     let mut world = World::create(&[]).await;
-    // The password counts: in clear, since the arithmetic of SCRAM takes most of a second without optimisation.
+    // The server checks the password. In clear text, because SCRAM takes most of a second in a build without
+    // optimization.
     let hba = world.server.data().join("pg_hba.conf");
     let rules = std::fs::read_to_string(&hba).unwrap();
     std::fs::write(&hba, format!("host all outbox_relay 127.0.0.1/32 password\n{rules}")).unwrap();
     world.server.reload();
     let refused = world.url("outbox_relay", "postgres");
-    wait_until("a password is asked for", Duration::from_secs(20), async || {
+    wait_until("the server asks for a password", Duration::from_secs(20), async || {
         let Err(error) = tokio_postgres::connect(&refused, tokio_postgres::NoTls).await else { return false };
         format!("{error:?}").contains("password")
     })

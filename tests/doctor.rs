@@ -1,5 +1,5 @@
-//! `outbox-relay doctor` on real servers: the world is made wrong, the finding is seen, its own remedy is run, and it is
-//! gone.
+//! `outbox-relay doctor` on real servers. Each test causes a problem, checks the finding, runs its remedy, and checks
+//! that the finding is gone.
 
 mod bounded;
 mod events;
@@ -19,14 +19,14 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
 
-/// An outbox, and a relay that connects with no more rights than it needs.
+/// An outbox, and a relay that connects with only the necessary privileges.
 pub struct World {
     pub outbox: Outbox,
     pub role: String,
     pub relay: Relay,
 }
 
-/// What one run of `doctor --json` found.
+/// The findings of one run of `doctor --json`.
 pub struct Found {
     pub exit: i32,
     pub json: Value,
@@ -53,16 +53,16 @@ impl World {
         run(&self.outbox.client, sql).await;
     }
 
-    /// Makes the world wrong, expects the finding, runs its remedy, and expects it gone.
-    pub async fn found_and_mended(&self, damage: &str, code: &str, problem: &str) {
+    /// Causes the problem, expects the finding, runs its remedy, and expects no finding.
+    pub async fn found_and_fixed(&self, damage: &str, code: &str, problem: &str) {
         self.sql(damage).await;
         let remedy = self.doctor().has(code, problem);
-        self.mend(&remedy).await;
+        self.fix(&remedy).await;
         self.doctor().has_not(code);
     }
 
-    /// Runs the statements of a remedy, one by one; what follows the last semicolon is for a person.
-    pub async fn mend(&self, remedy: &str) {
+    /// Runs the statements of a remedy one by one. The text after the last semicolon is not SQL.
+    pub async fn fix(&self, remedy: &str) {
         for statement in remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
             self.sql(statement).await;
         }
@@ -75,7 +75,7 @@ impl World {
         self.drop_database().await;
     }
 
-    /// For the end of a test that passed and whose Kafka ends with it.
+    /// For the end of a passed test whose Kafka cluster is private.
     pub async fn drop_database(self) {
         drop(self.outbox.client);
         self.outbox.database.drop(&[&self.role]).await;
@@ -104,10 +104,10 @@ impl Found {
         self.json["findings"].as_array().unwrap().iter()
     }
 
-    /// There is such a finding, with the severity and the meaning of its code; returns the remedy.
+    /// Asserts that there is such a finding, with the severity and the meaning of its code. Returns the remedy.
     #[track_caller]
     pub fn has(&self, word: &str, problem: &str) -> String {
-        let code = code(word).unwrap_or_else(|| panic!("{word} is no code"));
+        let code = code(word).unwrap_or_else(|| panic!("{word} is not a code"));
         let of_code = self.findings().filter(|finding| finding["code"] == word);
         let found = of_code.filter(|finding| finding["problem"].as_str().unwrap().contains(problem));
         let found: Vec<_> = found.collect();
@@ -123,11 +123,11 @@ impl Found {
     }
 }
 
-/// Inserts an event that fits.
+/// Inserts a valid event.
 pub const EVENT: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '1', 'Placed', '{}')";
 
 #[tokio::test]
-async fn a_good_outbox_has_no_findings_but_that_its_broker_is_the_only_one() {
+async fn healthy_outbox_has_no_findings_except_its_single_broker() {
     let mut world = World::new("doctor_good").await;
     let nothing = world.doctor();
     assert_eq!((nothing.codes(), nothing.exit), (vec![], 0), "{:#}", nothing.json);

@@ -1,4 +1,4 @@
-//! `docs/error-codes.md` has the tables of the code. `make docs` writes it.
+//! `docs/error-codes.md` contains the tables of the code. `make docs` writes it.
 
 use outbox_relay::kafka::codes::CODES;
 use outbox_relay::postgres::connection::sqlstates::SQLSTATES;
@@ -57,7 +57,7 @@ fn sqlstates() -> String {
     table
 }
 
-/// Puts what is rendered between the marker that names its source and the next end.
+/// Puts the rendered text between the marker that names its source and the next end marker.
 fn put(page: &str, source: &str, rendered: &str) -> String {
     let marker = format!("<!-- rendered from {source}");
     let begin = page.find(&marker).unwrap_or_else(|| panic!("the page has no {marker:?}"));
@@ -67,7 +67,7 @@ fn put(page: &str, source: &str, rendered: &str) -> String {
 }
 
 #[test]
-fn the_page_shows_the_tables_of_the_code() {
+fn page_shows_the_tables_of_the_code() {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let mut wanted = page.clone();
     wanted = put(&wanted, "src/relay/reason.rs", &reasons());
@@ -78,5 +78,5 @@ fn the_page_shows_the_tables_of_the_code() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(page == wanted, "docs/error-codes.md is not what the code says; run `make docs`: {differs:#?}");
+    assert!(page == wanted, "docs/error-codes.md is out of date; run `make docs`: {differs:#?}");
 }

@@ -1,5 +1,6 @@
-//! What reads foreign text, on the seeds of the fuzz targets and on what becomes of them by chance: a short run, always
-//! the same. `FUZZ_INPUTS` and `SEED` make it longer, and another one; `fuzz/README.md` says how to search for long.
+//! The parsers of foreign text, run on the seeds of the fuzz targets and on random mutations of them. The short run is
+//! always the same. `FUZZ_INPUTS` and `SEED` select a longer or a different one. See `fuzz/README.md` for long
+//! searches.
 
 use fastrand::Rng;
 use std::fs;
@@ -20,7 +21,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// One to four changes: bytes that go, come, change or stand twice, or the end of another seed.
+/// Applies one to four changes: deletes, inserts, changes or duplicates bytes, or appends the end of another seed.
 fn mutated(seeds: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     let mut data = random.choice(seeds).unwrap().clone();
     for _ in 0..random.usize(1..=4) {
@@ -41,13 +42,13 @@ fn mutated(seeds: &[Vec<u8>], random: &mut Rng) -> Vec<u8> {
     data
 }
 
-/// Shows the input if the target panics.
+/// Prints the input if the target panics.
 struct Input(Vec<u8>);
 
 impl Drop for Input {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the input: {:?}", String::from_utf8_lossy(&self.0));
+            eprintln!("input: {:?}", String::from_utf8_lossy(&self.0));
         }
     }
 }
@@ -67,32 +68,32 @@ fn run(target: &str, entry: fn(&[u8])) {
 }
 
 #[test]
-fn no_configuration_file_ends_in_a_panic_or_shows_a_secret() {
+fn configuration_files_never_cause_a_panic_or_show_a_secret() {
     run("configuration", entry::configuration);
 }
 
 #[test]
-fn no_connection_string_ends_in_a_panic_or_shows_its_password() {
+fn connection_strings_never_cause_a_panic_or_show_their_password() {
     run("connection", entry::connection);
 }
 
 #[test]
-fn every_topic_template_is_refused_or_makes_the_topic_that_it_says() {
+fn topic_templates_are_refused_or_expand_correctly() {
     run("topic", entry::topic);
 }
 
 #[test]
-fn every_table_name_is_refused_or_means_the_same_once_quoted() {
+fn table_names_are_refused_or_keep_their_meaning_when_quoted() {
     run("table", entry::table);
 }
 
 #[test]
-fn no_headers_of_a_row_replace_the_relays_own() {
+fn headers_of_a_row_never_replace_the_relays_own() {
     run("headers", entry::headers);
 }
 
 #[test]
-fn every_error_code_has_one_reason_and_what_is_not_listed_is_unknown() {
+fn every_error_code_has_one_reason_and_unlisted_codes_are_unknown() {
     run("kafka_error", entry::kafka_error);
     for number in i16::MIN..=i16::MAX {
         entry::kafka_error(&number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A topic that cannot be written to holds back its own rows and no others, and its rows flow once it can.
+//! A topic that cannot be written to delays only its own rows, and they are published once the topic is available.
 
 use outbox_relay::config;
 use outbox_relay::kafka::properties::check;
@@ -22,10 +22,10 @@ use crate::support::topics;
 use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
-/// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
+/// A hold is probed at least every 10 s, and the relay checks every 0.5 s whether one is due.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Held topics are probed in rounds. One after the other, these would take more than a minute.
+/// Held topics are probed in rounds. Probing these one after the other would take more than a minute.
 const MANY: usize = 240;
 const RELEASED_WITHIN: Duration = Duration::from_secs(40);
 
@@ -37,7 +37,7 @@ async fn assert_held(outbox: &Outbox, kinds: &[String]) {
     assert_eq!(outbox.dead_letters().await, 0);
 }
 
-/// The missing topics' rows come first, then 100,000 of another topic.
+/// The rows of the missing topics come first, then 100,000 rows of another topic.
 async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, RelayProcess) {
     let mut outbox = Outbox::create(test, 12).await;
     for kind in missing {
@@ -47,14 +47,14 @@ async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, Relay
     let relay = outbox.start_relay().await;
     let flowed = outbox.wait_until_sent("order", STALLED).await;
     println!("100,000 rows behind {} missing topics: {flowed:?}", missing.len());
-    // Held back by timeouts it would take minutes.
+    // With a timeout for each missing topic, it would take minutes.
     assert!(flowed < Duration::from_secs(60), "{flowed:?}");
     assert_held(&outbox, missing).await;
     for kind in missing {
         assert_eq!(outbox.unsent_of(kind).await, 2_000);
     }
 
-    // More of both come while the topics are held.
+    // More rows of both kinds are inserted while the topics are held.
     rows::insert(&outbox, "order", 1_000, 100_000..101_000, Filling::Nothing).await;
     for kind in missing {
         rows::insert(&outbox, kind, 200, 2_000..2_100, Filling::Nothing).await;
@@ -71,14 +71,14 @@ async fn behind_missing_topics(test: &str, missing: &[String]) -> (Outbox, Relay
     for kind in missing {
         outbox.wait_until_sent(kind, STALLED).await;
     }
-    println!("their rows were there {:?} after they were created", begun.elapsed());
+    println!("the rows of the missing topics arrived {:?} after the topics were created", begun.elapsed());
     assert!(begun.elapsed() < RESUMED_WITHIN, "{:?}", begun.elapsed());
     assert_eq!(outbox.dead_letters().await, 0);
     (outbox, relay)
 }
 
 #[tokio::test]
-async fn a_missing_topic_in_front_of_100_000_rows_holds_back_only_its_own() {
+async fn missing_topic_before_100_000_rows_delays_only_its_own_rows() {
     let (outbox, mut relay) = behind_missing_topics("missing", &["missing".to_owned()]).await;
     assert!(relay.stop().await.success());
     println!("{}", outbox.check().await.assert_exact());
@@ -86,7 +86,7 @@ async fn a_missing_topic_in_front_of_100_000_rows_holds_back_only_its_own() {
 }
 
 #[tokio::test]
-async fn twenty_missing_topics_hold_back_only_their_own_rows() {
+async fn twenty_missing_topics_delay_only_their_own_rows() {
     let missing: Vec<String> = (0..20).map(|number| format!("missing-{number}")).collect();
     let (outbox, mut relay) = behind_missing_topics("missing20", &missing).await;
     assert!(relay.stop().await.success());
@@ -94,7 +94,7 @@ async fn twenty_missing_topics_hold_back_only_their_own_rows() {
     outbox.drop().await;
 }
 
-/// `HELD_TOPICS` sets another number of topics, to measure how long many of them take.
+/// `HELD_TOPICS` sets another number of topics, for measurements.
 #[tokio::test]
 async fn many_held_topics_are_released_together_after_their_creation() {
     let topics = std::env::var("HELD_TOPICS").map_or(MANY, |number| number.parse().unwrap());
@@ -122,9 +122,10 @@ async fn many_held_topics_are_released_together_after_their_creation() {
     outbox.drop_database().await;
 }
 
-/// Without its trigger, a new key does not change the version: so a count that sees it was made for nothing.
+/// Without the trigger, a new key does not change the version. A count that includes the key would therefore be an
+/// unnecessary one.
 #[tokio::test]
-async fn blocked_keys_are_counted_only_when_the_set_of_holds_has_changed() {
+async fn blocked_keys_are_counted_only_if_the_set_of_holds_has_changed() {
     const BLOCK: &str = "INSERT INTO app.outbox_blocked_key
         (aggregate_type, aggregate_id, outbox_id, event_id, topic, reason, error)
         VALUES ('order', $1, $2, gen_random_uuid(), 'events.order', 'invalid-record', 'for the test')";
@@ -135,7 +136,7 @@ async fn blocked_keys_are_counted_only_when_the_set_of_holds_has_changed() {
     assert_eq!(holds.count().await.unwrap().keys, 1);
     run(&outbox.client, "ALTER TABLE app.outbox_blocked_key DISABLE TRIGGER hold_changed").await;
     block("b", 2).await;
-    assert_eq!(holds.count().await.unwrap().keys, 1, "the version is the same");
+    assert_eq!(holds.count().await.unwrap().keys, 1, "the version has not changed");
     run(&outbox.client, "ALTER TABLE app.outbox_blocked_key ENABLE TRIGGER hold_changed").await;
     block("c", 3).await;
     assert_eq!(holds.count().await.unwrap().keys, 3);
@@ -162,10 +163,10 @@ fn seq(record: &Record) -> i64 {
     value["seq"].as_i64().unwrap()
 }
 
-/// What was stored before the topic was deleted went with it. What is there afterwards has no gap: of each key, every
-/// row from some row on, and from the first one that was inserted after the deletion at the latest.
+/// Records that were stored before the topic was deleted are gone. The remaining ones must have no gap: for each key,
+/// every row from some row on, and at the latest from the first row that was inserted after the deletion.
 #[tokio::test]
-async fn a_topic_deleted_in_mid_flow_and_created_again_loses_nothing_that_came_after() {
+async fn topic_deleted_under_load_and_created_again_loses_nothing_inserted_after() {
     const KEYS: i64 = 50;
     let mut outbox = Outbox::create("deleted", 3).await;
     outbox.create_topic("other", 3).await;
@@ -177,7 +178,7 @@ async fn a_topic_deleted_in_mid_flow_and_created_again_loses_nothing_that_came_a
         rows::insert(&outbox, "other", KEYS, inserted..inserted + 100, Filling::Nothing).await;
         inserted += 100;
         if round == 40 {
-            wait_until("rows flow", STALLED, async || {
+            wait_until("rows are published", STALLED, async || {
                 outbox.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL").await > 0
             })
             .await;

@@ -1,4 +1,5 @@
-//! A row of which any part is huge: recognised by its length, never fetched, dead-lettered whole; its neighbours flow.
+//! Rows with a huge part. The relay recognizes them by their length, never fetches them, and dead-letters them whole.
+//! Other rows are not affected.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::support::outbox::Outbox;
 const STALLED: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
-/// A row as SQL expressions, with the reason that it has to be dead-lettered for.
+/// A row as SQL expressions, with the reason for which it must be dead-lettered.
 struct Row {
     kind: &'static str,
     key: &'static str,
@@ -21,11 +22,11 @@ struct Row {
 const PLAIN: Row =
     Row { kind: "'order'", key: "''", event_type: "'Changed'", headers: "NULL", reason: "record-too-large" };
 
-/// 20 MB without a repetition that Postgres' compression would see, which looks back 4 KiB.
+/// 20 MB without repetitions that PostgreSQL's compression would find, which looks back 4 KiB.
 const RANDOM: &str = "(SELECT repeat(string_agg(md5(n::text), ''), 2000) FROM generate_series(1, 320) AS n)";
 const RANDOM_HEADERS: &str = "(SELECT jsonb_build_object('h', repeat(string_agg(md5(n::text), ''), 6000)) FROM generate_series(1, 320) AS n)";
 const LETTERS: &str = "repeat('x', 20000000)";
-/// Five kilobytes in the table, whose text has 1.3 GB: more than the server can make.
+/// Five kilobytes in the table whose text has 1.3 GB, more than the server can produce.
 const DIGITS: &str =
     "(SELECT jsonb_build_object('n', jsonb_agg('1e131000'::jsonb)) FROM generate_series(1, 10000))";
 
@@ -41,8 +42,8 @@ const ROWS: &[Row] = &[
     Row { kind: LETTERS, key: "'kind of letters'", reason: "invalid-topic-name", ..PLAIN },
 ];
 
-/// Those beside a row have its key, but for a key that is itself huge.
-fn neighbours_key(row: &Row) -> &'static str {
+/// The neighbors of a row have its key, unless the key itself is huge.
+fn neighbors_key(row: &Row) -> &'static str {
     if row.key == RANDOM || row.key == LETTERS { "'neighbour'" } else { row.key }
 }
 
@@ -53,14 +54,14 @@ async fn insert(outbox: &Outbox, kind: &str, key: &str, event_type: &str, header
 }
 
 #[tokio::test]
-async fn a_row_of_which_any_part_is_huge_is_dead_lettered_unread_and_its_neighbours_flow() {
+async fn huge_rows_are_dead_lettered_without_being_fetched_and_delay_no_other_row() {
     let outbox = Outbox::create("huge", 3).await;
-    for beside in ["'Before'", "", "'After'"] {
+    for neighbor_type in ["'Before'", "", "'After'"] {
         for row in ROWS {
-            if beside.is_empty() {
+            if neighbor_type.is_empty() {
                 insert(&outbox, row.kind, row.key, row.event_type, row.headers).await;
             } else {
-                insert(&outbox, "'order'", neighbours_key(row), beside, "NULL").await;
+                insert(&outbox, "'order'", neighbors_key(row), neighbor_type, "NULL").await;
             }
         }
     }
@@ -70,9 +71,9 @@ async fn a_row_of_which_any_part_is_huge_is_dead_lettered_unread_and_its_neighbo
     let resident = relay.resident_max();
     println!("{} MiB resident at most", resident / MIB);
     assert!(relay.stop().await.success(), "{}", relay.log());
-    assert!(resident < 48 * MIB, "{} MiB", resident / MIB);
+    assert!(resident < 48 * MIB, "{} MiB resident", resident / MIB);
 
-    // By id: keys are huge, too.
+    // By id, because keys are huge, too.
     let sql = "SELECT reason FROM app.outbox_dead_letter ORDER BY outbox_id";
     let dead = outbox.client.query(sql, &[]).await.unwrap();
     let dead: Vec<&str> = dead.iter().map(|row| row.get(0)).collect();
@@ -81,17 +82,17 @@ async fn a_row_of_which_any_part_is_huge_is_dead_lettered_unread_and_its_neighbo
                  ON d.outbox_id = b.id AND d.event_id = b.event_id AND d.aggregate_type = b.aggregate_type
                     AND d.aggregate_id = b.aggregate_id AND d.event_type = b.event_type
                     AND d.headers IS NOT DISTINCT FROM b.headers AND d.created_at = b.created_at";
-    assert_eq!(outbox.count(whole).await, ROWS.len() as i64, "whole in the dead letters");
+    assert_eq!(outbox.count(whole).await, ROWS.len() as i64, "every dead letter is whole");
 
     let records = consumer::read_all(&outbox.topics()).await;
     assert_eq!(records.len(), 2 * ROWS.len());
     for row in ROWS {
-        let key = neighbours_key(row).trim_matches('\'');
+        let key = neighbors_key(row).trim_matches('\'');
         let of_key = records.iter().filter(|record| record.key.as_deref() == Some(key.as_bytes()));
         let types: Vec<&[u8]> = of_key.map(|record| record.header("event_type").unwrap()).collect();
-        let times = ROWS.iter().filter(|other| neighbours_key(other) == neighbours_key(row)).count();
+        let times = ROWS.iter().filter(|other| neighbors_key(other) == neighbors_key(row)).count();
         let wanted = [vec![&b"Before"[..]; times], vec![&b"After"[..]; times]].concat();
-        assert_eq!(types, wanted, "of {key}");
+        assert_eq!(types, wanted, "the events of key {key}");
     }
     outbox.drop().await;
 }

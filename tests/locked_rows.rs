@@ -1,5 +1,5 @@
-//! Rows of the outbox that somebody else has locked: they hold up nothing, are passed by nothing, and are published
-//! once.
+//! Rows of the outbox that another session has locked. They delay nothing, nothing overtakes them, and they are
+//! published once.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::support::writers;
 
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Locks the first row of one of 20 keys before a relay can claim it, and keeps the lock until everything but that row
-/// is settled. `end` ends the transaction that holds it.
+/// Locks the first row of one of 20 keys before a relay can claim it, and keeps the lock until all other rows are
+/// settled. `end` ends the transaction with the lock.
 async fn locked(test: &str, on_sent: &str, lock: &str, end: &str, stops_settling: bool) {
     let outbox = Outbox::create(test, 3).await;
     let keys = outbox.add_aggregates("order", 20).await;
@@ -27,9 +27,9 @@ async fn locked(test: &str, on_sent: &str, lock: &str, end: &str, stops_settling
     let left = i64::from(stops_settling);
     wait_until("all rows but the locked one are settled", STALLED, async || outbox.unsent().await == left)
         .await;
-    // More of the same key, while its first row is still locked.
+    // More rows of the same key, while its first row is still locked.
     writers::write(&outbox.client, &keys).await;
-    wait_until("later rows flow", STALLED, async || outbox.unsent().await == left).await;
+    wait_until("later rows are published", STALLED, async || outbox.unsent().await == left).await;
     outbox.check().await.assert_exact();
     run(&operator, end).await;
     outbox.wait_until_drained(STALLED).await;
@@ -38,7 +38,7 @@ async fn locked(test: &str, on_sent: &str, lock: &str, end: &str, stops_settling
     report.assert_exact();
 
     if on_sent == "mark" {
-        // The relay remembered this row until it was settled, and must not any more.
+        // The relay kept this row in memory until it was settled, and must have removed it.
         let again = format!("UPDATE app.outbox SET sent_at = NULL WHERE id = {first}");
         run(&outbox.client, &again).await;
         outbox.wait_until_drained(Duration::from_secs(35)).await;
@@ -50,38 +50,38 @@ async fn locked(test: &str, on_sent: &str, lock: &str, end: &str, stops_settling
 }
 
 #[tokio::test]
-async fn a_row_that_an_open_update_locks_is_published_once_and_settled_when_it_is_free() {
+async fn row_locked_by_an_open_update_is_published_once_and_settled_when_it_is_free() {
     let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
     locked("open_update", "mark", update, "ROLLBACK", true).await;
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_updated_meanwhile_is_published_once_and_settled_when_it_is_free() {
+async fn row_updated_meanwhile_is_published_once_and_settled_when_it_is_free() {
     let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
     locked("committed_update", "mark", update, "COMMIT", true).await;
 }
 
 #[tokio::test]
-async fn a_row_that_a_foreign_key_locks_is_published_once_and_does_not_hold_up_its_settlement() {
+async fn row_locked_by_a_foreign_key_is_published_once_and_does_not_hold_up_its_settlement() {
     let key_share = "SELECT 1 FROM app.outbox WHERE id = $1 FOR KEY SHARE";
     locked("key_share", "mark", key_share, "COMMIT", false).await;
 }
 
 #[tokio::test]
-async fn a_row_that_a_foreign_key_locks_is_published_once_and_deleted_when_it_is_free() {
+async fn row_locked_by_a_foreign_key_is_published_once_and_deleted_when_it_is_free() {
     let key_share = "SELECT 1 FROM app.outbox WHERE id = $1 FOR KEY SHARE";
     locked("key_share_delete", "delete", key_share, "COMMIT", true).await;
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_updated_meanwhile_is_published_once_and_deleted_when_it_is_free() {
+async fn row_updated_meanwhile_is_published_once_and_deleted_when_it_is_free() {
     let update = "UPDATE app.outbox SET headers = '{}' WHERE id = $1";
     locked("update_delete", "delete", update, "COMMIT", true).await;
 }
 
-/// A settlement waits for a lock for a second, then it goes round it; from then on every worker does.
+/// A settlement waits one second for a lock and then skips the row. From then on, every worker skips it.
 #[tokio::test]
-async fn a_locked_row_does_not_slow_the_others_down() {
+async fn locked_row_does_not_slow_down_other_rows() {
     const ROUNDS: usize = 30;
     let outbox = Outbox::create("locked_flow", 3).await;
     let keys = outbox.add_aggregates("order", 200).await;
@@ -95,18 +95,18 @@ async fn a_locked_row_does_not_slow_the_others_down() {
     let mut took = Vec::new();
     for _ in 0..ROUNDS {
         writers::write(&outbox.client, &keys[..100]).await;
-        took.push(wait_until("the others are settled", STALLED, only_it).await);
+        took.push(wait_until("the other rows are settled", STALLED, only_it).await);
     }
     let waits = relay.log().matches("lock timeout").count();
     took.sort();
     println!(
-        "beside a locked row: median {:.0?}, most {:.0?}, {waits} waits",
+        "with a locked row: median {:.0?}, most {:.0?}, {waits} waits",
         took[ROUNDS / 2],
         took[ROUNDS - 1]
     );
     assert!(took[ROUNDS / 2] < Duration::from_millis(900), "{took:?}");
-    // Each worker may be at it when the first one finds out.
-    assert!(waits <= 6, "{waits} settlements waited for a lock that was known");
+    // Every worker may be waiting for the lock when the first one notices it.
+    assert!(waits <= 6, "{waits} settlements waited for a known lock");
     run(&operator, "ROLLBACK").await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());

@@ -1,4 +1,4 @@
-//! A fault that repeats is one line when it begins and one when it ends.
+//! A repeated fault is one log line when it begins and one when it ends.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// What a person sees at the default level, but for what every start and end says.
+/// The log at the default level, without the lines of every start and end.
 fn lines(relay: &RelayProcess) -> Vec<String> {
     let log = relay.log();
     let seen = log.lines().filter(|line| !line.contains(" DEBUG "));
@@ -21,7 +21,7 @@ fn lines(relay: &RelayProcess) -> Vec<String> {
     seen.filter(ordinary).map(str::to_owned).collect()
 }
 
-/// Each line holds all words of its own.
+/// Each line contains all of its words.
 fn assert_lines(relay: &RelayProcess, expected: &[&[&str]]) {
     let lines = lines(relay);
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
@@ -33,14 +33,14 @@ fn assert_lines(relay: &RelayProcess, expected: &[&[&str]]) {
 }
 
 #[tokio::test]
-async fn events_that_kafka_refuses_one_after_the_other_are_two_lines() {
+async fn consecutive_refused_events_are_two_lines() {
     let outbox = Outbox::without_topics("refused_lines").await;
     let mut relay = outbox.start_relay().await;
     for batch in 0..3 {
-        // Kafka allows no topic of this name.
+        // Kafka does not allow a topic of this name.
         rows::insert(&outbox, "a b", 10, batch * 10..(batch + 1) * 10, Filling::Nothing).await;
         let all = (batch + 1) * 10;
-        wait_until("they are dead letters", WITHIN, async || outbox.dead_letters().await == all).await;
+        wait_until("the events are dead letters", WITHIN, async || outbox.dead_letters().await == all).await;
     }
     assert!(relay.stop().await.success());
     assert_lines(
@@ -54,13 +54,13 @@ async fn events_that_kafka_refuses_one_after_the_other_are_two_lines() {
 }
 
 #[tokio::test]
-async fn a_topic_that_every_worker_finds_missing_is_two_lines() {
+async fn topic_that_every_worker_finds_missing_is_two_lines() {
     let mut outbox = Outbox::without_topics("held_lines").await;
     let mut relay = outbox.start_relay().await;
     rows::insert(&outbox, "order", 1_000, 0..5_000, Filling::Nothing).await;
     relay.wait_for_log("topic held").await;
     rows::insert(&outbox, "order", 1_000, 5_000..10_000, Filling::Nothing).await;
-    wait_until("it was probed in vain", WITHIN, async || {
+    wait_until("a probe has failed", WITHIN, async || {
         outbox.count("SELECT count(*) FROM app.outbox_hold WHERE probes > 0").await == 1
     })
     .await;
@@ -72,16 +72,16 @@ async fn a_topic_that_every_worker_finds_missing_is_two_lines() {
 }
 
 #[tokio::test]
-async fn a_kafka_that_fails_again_and_again_is_two_lines() {
+async fn repeated_kafka_failures_are_two_lines() {
     let outbox = Outbox::create("kafka_lines", 3).await;
     let mut kafka = Proxy::closed();
     let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
     let mut relay = relay.start().await;
-    wait_until("it has failed five times", WITHIN, async || {
+    wait_until("five attempts have failed", WITHIN, async || {
         relay.log().matches("kafka still unavailable").count() >= 5
     })
     .await;
-    kafka.let_through().await;
+    kafka.resume().await;
     relay.wait_for_log("kafka available again").await;
     assert!(relay.stop().await.success());
     assert_lines(
@@ -95,7 +95,7 @@ async fn a_kafka_that_fails_again_and_again_is_two_lines() {
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_keeps_locked_is_two_lines() {
+async fn row_that_stays_locked_is_two_lines() {
     let outbox = Outbox::create("lock_lines", 3).await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
     let operator = outbox.database.connect().await;
@@ -105,7 +105,7 @@ async fn a_row_that_somebody_keeps_locked_is_two_lines() {
     relay.wait_for_log("locked rows unavailable, retrying; no events are lost").await;
     let failed = || relay.log().matches("locked rows still unavailable").count();
     let before = failed();
-    wait_until("it has failed twice more", WITHIN, async || failed() >= before + 2).await;
+    wait_until("two more attempts have failed", WITHIN, async || failed() >= before + 2).await;
     assert_eq!(outbox.unsent().await, 1);
     run(&operator, "ROLLBACK").await;
     outbox.wait_until_drained(WITHIN).await;

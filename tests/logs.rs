@@ -1,4 +1,4 @@
-//! The forms of the log: JSON lines and journal entries have the fields that docs/logs.md lists.
+//! The log formats. JSON lines and journal entries have the fields that docs/logs.md lists.
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
@@ -16,7 +16,7 @@ use crate::support::wait::wait_until;
 const WITHIN: Duration = Duration::from_secs(30);
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
-/// The fields of the page, and what the journal calls them.
+/// The fields in the page, and their names in the journal.
 fn documented() -> Vec<(String, String)> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/logs.md")).unwrap();
     let section = page.split("\n## Fields\n").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -25,21 +25,23 @@ fn documented() -> Vec<(String, String)> {
     rows.map(|row| (code(row, 1), code(row, 3))).collect()
 }
 
-/// An event that is refused, and one whose topic is missing and comes.
+/// Inserts an event that is refused, and one whose topic is created later.
 async fn let_events_wait(outbox: &mut Outbox) {
     let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers)
                   VALUES ('order', 'k', 'x', '{\"h\": 1}'), ('late', 'k', 'x', NULL)";
     run(&outbox.client, insert).await;
-    wait_until("a dead letter and a hold", WITHIN, async || {
+    wait_until("there are a dead letter and a hold", WITHIN, async || {
         outbox.dead_letters().await == 1 && outbox.holds().await.len() == 1
     })
     .await;
     outbox.create_topic("late", 1).await;
-    wait_until("it flows", WITHIN, async || outbox.unsent().await == 0 && outbox.holds().await.is_empty())
-        .await;
+    wait_until("the event is published", WITHIN, async || {
+        outbox.unsent().await == 0 && outbox.holds().await.is_empty()
+    })
+    .await;
 }
 
-/// A pause, and its end, and a configuration that is read again.
+/// Pauses, resumes and reloads the configuration.
 async fn steer(outbox: &Outbox, config: Relay, relay: &mut RelayProcess) {
     outbox.operator().command(&["pause"]).succeeds();
     relay.wait_for_log("paused everything (no reason given). To resume, run ").await;
@@ -49,7 +51,7 @@ async fn steer(outbox: &Outbox, config: Relay, relay: &mut RelayProcess) {
     relay.wait_for_log("configuration reloaded").await;
 }
 
-/// An outage: the role may not log in, until this is called again with `LOGIN`.
+/// An outage: the role may not log in until this is called again with `LOGIN`.
 async fn outage(outbox: &Outbox, login: &str) {
     let role = outbox.roles.relay();
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
@@ -96,12 +98,12 @@ async fn every_json_line_has_the_keys_and_fields_that_the_page_lists() {
         let unknown: Vec<&String> = seen.difference(&documented).collect();
         assert!(unknown.is_empty(), "docs/logs.md does not list {unknown:?}");
         let unseen: Vec<&String> = documented.difference(&seen).collect();
-        assert_eq!(unseen, ["place"], "all but the field of a bug were seen");
+        assert_eq!(unseen, ["place"], "every field must occur, except the one that only a bug logs");
         outbox.drop().await;
     }
 }
 
-/// An entry in the journal's own protocol: a name, the length of the value, the value.
+/// Parses an entry in the journal's protocol: a name, the length of the value, the value.
 fn entry(datagram: &[u8]) -> Vec<(String, String)> {
     let mut fields = Vec::new();
     let mut rest = datagram;
@@ -123,19 +125,19 @@ fn entry(datagram: &[u8]) -> Vec<(String, String)> {
     fields
 }
 
-/// Does not outlive the test.
+/// A process that is killed at the end of the test.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that it has already ended.
         _ = self.0.kill();
         _ = self.0.wait();
     }
 }
 
-/// A way to give the relay another journal: a mount namespace in which the socket is ours.
-fn beside_the_journal() -> Option<Command> {
+/// Gives the relay another journal: a mount namespace in which the socket belongs to the test.
+fn with_private_journal() -> Option<Command> {
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.arg("--map-root-user");
@@ -148,8 +150,8 @@ fn beside_the_journal() -> Option<Command> {
 
 #[tokio::test]
 async fn journal_entries_have_the_fields_that_the_page_lists() {
-    let Some(mut unshare) = beside_the_journal() else {
-        println!("SKIPPED: no mount namespace can be made here");
+    let Some(mut unshare) = with_private_journal() else {
+        println!("SKIPPED: mount namespaces are not available");
         return;
     };
     let mut outbox = Outbox::create("journald", 1).await;
@@ -187,7 +189,7 @@ async fn journal_entries_have_the_fields_that_the_page_lists() {
     let says = |entries: &[Vec<(String, String)>], text: &str| {
         entries.iter().flatten().any(|(name, value)| name == "MESSAGE" && value.contains(text))
     };
-    wait_until("it relays", WITHIN, async || says(&listen(), "relay started")).await;
+    wait_until("the relay has started", WITHIN, async || says(&listen(), "relay started")).await;
     let_events_wait(&mut outbox).await;
     outage(&outbox, "NOLOGIN").await;
     wait_until("the outage has begun", WITHIN, async || says(&listen(), "postgres unavailable")).await;
@@ -196,7 +198,7 @@ async fn journal_entries_have_the_fields_that_the_page_lists() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&relay.0), rustix::process::Signal::TERM)
         .unwrap();
     let mut status = None;
-    wait_until("it has ended", WITHIN, async || {
+    wait_until("the relay has ended", WITHIN, async || {
         status = relay.0.try_wait().unwrap();
         status.is_some()
     })

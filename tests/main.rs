@@ -1,4 +1,4 @@
-//! The integration tests: one binary, against real servers (`scripts/services up`).
+//! The integration tests: one binary on real servers (`scripts/services up`).
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
@@ -18,7 +18,7 @@ mod error_codes_page;
 mod fuzzing;
 mod held_topics;
 mod huge_rows;
-mod kafka_away;
+mod kafka_outage;
 mod locked_rows;
 mod log_lines;
 mod logs;

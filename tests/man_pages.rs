@@ -1,4 +1,4 @@
-//! The manual pages in `man/` say what the code does. `make docs` writes it.
+//! The manual pages in `man/` match the code. `make docs` writes them.
 
 mod commands;
 mod configuration;
@@ -12,14 +12,14 @@ use std::process::Command;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/man");
 const MANUAL: &str = "outbox-relay";
 
-/// All pages, by the names of their files.
+/// All pages, by file name.
 fn rendered() -> BTreeMap<String, String> {
     let mut pages = commands::pages(outbox_relay::cli::command());
     pages.insert("outbox-relay.toml.5".to_owned(), configuration::page());
     pages
 }
 
-/// The pages in `man/` but that of `outbox-bench`, which `bench/tests/man_page.rs` compares.
+/// The pages in `man/`, except that of `outbox-bench`, which `bench/tests/man_page.rs` compares.
 fn written() -> BTreeMap<String, String> {
     let files = fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -38,7 +38,7 @@ fn write(pages: &BTreeMap<String, String>) {
 }
 
 #[test]
-fn the_manual_pages_say_what_the_code_does() {
+fn manual_pages_match_the_code() {
     let rendered = rendered();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         write(&rendered);
@@ -54,13 +54,13 @@ fn the_manual_pages_say_what_the_code_does() {
 }
 
 #[test]
-fn groff_has_nothing_to_say_about_the_manual_pages() {
+fn groff_reports_no_problems_in_the_manual_pages() {
     for name in written().keys() {
         let page = Path::new(FOLDER).join(name);
         let output = match Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8"]).arg(&page).output() {
             Ok(output) => output,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                eprintln!("not run: groff is not installed");
+                eprintln!("SKIPPED: groff is not installed");
                 return;
             }
             Err(error) => panic!("groff: {error}"),

@@ -1,4 +1,4 @@
-//! The low-water marks: they keep the claim off the index entries of sent rows, and hide nothing for long.
+//! Low-water marks keep the claim away from index entries of sent rows, and hide no row for long.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ const STALLED: Duration = Duration::from_secs(30);
 const SWEPT_WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn rows_that_are_put_back_below_the_marks_are_found_by_the_sweep() {
-    // As a restore would write it: under an id that was given before.
+async fn rows_put_back_below_the_marks_are_found_by_the_sweep() {
+    // A restored row, with an id that was issued before.
     const RESTORED: &str = "
         INSERT INTO app.outbox (id, aggregate_type, aggregate_id, event_type, payload) OVERRIDING SYSTEM VALUE
         VALUES (1, 'order', 'restored', 'Changed', '{}')";
@@ -31,7 +31,7 @@ async fn rows_that_are_put_back_below_the_marks_are_found_by_the_sweep() {
     run(&outbox.client, &format!("UPDATE app.outbox SET sent_at = NULL WHERE id = {oldest}")).await;
     run(&outbox.client, RESTORED).await;
     wait_until("both rows are published", SWEPT_WITHIN, async || outbox.unsent().await == 0).await;
-    println!("put back: published after {:.1?}", put_back.elapsed());
+    println!("rows put back: published after {:.1?}", put_back.elapsed());
     let records = read_all(&outbox.topics()).await;
     assert_eq!(records.len(), written + 2);
     assert_eq!(records.iter().filter(|r| r.key.as_deref() == Some(b"restored")).count(), 1);
@@ -42,9 +42,9 @@ async fn rows_that_are_put_back_below_the_marks_are_found_by_the_sweep() {
 const BELOW_ONE: &str = "found below the low-water mark of a lane";
 const BELOW_SEVERAL: &str = "marks_reset";
 
-/// Publishes events of 300 keys, which are in nearly all lanes, round after round. Each round begins when the one before is
-/// sent. Then the ids begin again, and more rounds follow. Returns how often a sweep found one lane's events below its mark,
-/// and how often several.
+/// Publishes several rounds of events of 300 keys, which are in nearly all lanes. Each round begins when the previous
+/// one is sent. Then the ids start again, and more rounds follow. Returns how often a sweep found events below the mark
+/// in one lane, and how often in several.
 async fn rounds_after(test: &str, begin_again: &str) -> (usize, usize) {
     const KEYS: i64 = 300;
     let outbox = Outbox::create(test, 3).await;
@@ -75,13 +75,13 @@ async fn rounds_after(test: &str, begin_again: &str) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn events_after_a_truncate_that_restarts_the_ids_wait_for_no_sweep() {
+async fn events_after_a_truncate_with_restarted_ids_wait_for_no_sweep() {
     let found = rounds_after("ids_truncated", "TRUNCATE app.outbox RESTART IDENTITY").await;
     assert_eq!(found, (0, 0));
 }
 
 #[tokio::test]
-async fn events_in_another_table_that_takes_the_name_of_the_outbox_wait_for_no_sweep() {
+async fn events_in_a_table_that_replaces_the_outbox_wait_for_no_sweep() {
     let renamed = "BEGIN;
                    ALTER TABLE app.outbox RENAME TO outbox_before;
                    CREATE TABLE app.outbox (LIKE app.outbox_before INCLUDING ALL);
@@ -97,7 +97,7 @@ async fn events_below_the_marks_after_a_restarted_sequence_wait_for_one_sweep() 
 }
 
 #[tokio::test]
-async fn one_very_large_id_keeps_the_other_events_waiting_for_one_sweep() {
+async fn one_very_large_id_makes_other_events_wait_for_one_sweep() {
     let large = "WITH event AS (
                      INSERT INTO app.outbox (id, aggregate_type, aggregate_id, event_type, payload)
                      OVERRIDING SYSTEM VALUE
@@ -109,16 +109,16 @@ async fn one_very_large_id_keeps_the_other_events_waiting_for_one_sweep() {
     assert_eq!(rounds_after("ids_large", large).await, (0, 1));
 }
 
-/// Vacuum cannot remove the index entries of sent rows while a snapshot is held. What the relay reads of the index is
-/// counted, not timed.
+/// While a snapshot is held, vacuum cannot remove the index entries of sent rows. The test counts what the relay reads
+/// from the index.
 #[tokio::test]
-async fn a_held_snapshot_does_not_make_the_relay_read_sent_rows_again_and_again() {
+async fn held_snapshot_does_not_make_the_relay_read_sent_rows_repeatedly() {
     const ROWS: i64 = 300_000;
     const SINGLE_ROWS: i64 = 200;
     let outbox = Outbox::create("held_snapshot", 6).await;
     let report = outbox.database.connect().await;
     run(&report, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM app.outbox").await;
-    // What this test asks must not count as what the relay reads.
+    // The queries of this test must not count as reads of the relay.
     run(
         &outbox.client,
         "SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off",
@@ -142,13 +142,13 @@ async fn a_held_snapshot_does_not_make_the_relay_read_sent_rows_again_and_again(
         })
         .await;
     }
-    // A connection hands its statistics in when it ends.
+    // A connection reports its statistics when it ends.
     assert!(relay.stop().await.success());
     let connected = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND datname = current_database()",
         relay.name
     );
-    wait_until("the relay's connections are gone", STALLED, async || outbox.count(&connected).await == 0)
+    wait_until("the relay's connections have ended", STALLED, async || outbox.count(&connected).await == 0)
         .await;
     let read = outbox
         .count(
@@ -157,7 +157,7 @@ async fn a_held_snapshot_does_not_make_the_relay_read_sent_rows_again_and_again(
         )
         .await;
     let per_row = read as f64 / (ROWS + SINGLE_ROWS) as f64;
-    println!("{read} entries of the pending index in {:.0?}: {per_row:.1} a row", begun.elapsed());
+    println!("{read} entries of the pending index in {:.0?}: {per_row:.1} per row", begun.elapsed());
     assert!(per_row < 50.0, "{per_row}");
     run(&report, "COMMIT").await;
     outbox.drop().await;

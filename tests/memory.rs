@@ -1,4 +1,4 @@
-//! Memory is bounded by the batches, not by the backlog nor by the size of its rows.
+//! Memory is bounded by the batches, not by the backlog or the size of rows.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ const MIB: u64 = 1 << 20;
 
 async fn drain(outbox: &Outbox, relay: &mut RelayProcess, rows: i64) -> u64 {
     let begun = Instant::now();
-    // To count the rows themselves would take longer than to relay them.
+    // Counting the rows themselves would take longer than relaying them.
     let topic = outbox.topic("order");
     let mut stored = 0;
     while stored < rows {
-        wait_until(&format!("more than {stored} are stored"), STALLED, async || {
+        wait_until(&format!("more than {stored} records are stored"), STALLED, async || {
             topics::stored(&topic) > stored
         })
         .await;
@@ -55,7 +55,7 @@ async fn a_million_rows_of_1_kib_need_less_than_128_mib() {
 async fn rows_of_1_mb_need_less_than_256_mib() {
     let mut outbox = Outbox::without_topics("megabytes").await;
     outbox.create_topic_with("order", 3, &[("max.message.bytes", "2097152")]).await;
-    // Uncompressed, so that making them takes less time.
+    // Without compression, so that inserting them takes less time.
     let uncompressed = "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL;
                         ALTER TABLE app.ledger ALTER value SET STORAGE EXTERNAL";
     run(&outbox.client, uncompressed).await;

@@ -19,7 +19,7 @@ async fn states(client: &mut Client, table: &TableName) -> Vec<State> {
 }
 
 #[tokio::test]
-async fn a_fresh_database_gets_everything_once() {
+async fn all_migrations_are_applied_once_to_a_new_database() {
     let database = Database::create("fresh").await;
     let mut client = database.connect().await;
     let outbox = table("app.outbox");
@@ -38,7 +38,7 @@ async fn a_fresh_database_gets_everything_once() {
 }
 
 #[tokio::test]
-async fn a_dry_run_tries_everything_and_changes_nothing() {
+async fn dry_run_tries_everything_and_changes_nothing() {
     let database = Database::create("dry").await;
     let mut client = database.connect().await;
     let outbox = table("app.outbox");
@@ -66,7 +66,7 @@ async fn two_operators_at_once_apply_each_migration_once() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_ends_in_a_message_not_in_waiting() {
+async fn migrate_reports_a_held_lock_instead_of_waiting() {
     let database = Database::create("locked").await;
     let (mut client, other) = (database.connect().await, database.connect().await);
     run(&other, "BEGIN").await;
@@ -80,9 +80,9 @@ async fn a_lock_that_is_held_ends_in_a_message_not_in_waiting() {
     database.drop(&[]).await;
 }
 
-/// While a DDL statement waits for its lock, everything else that needs the table waits behind it.
+/// While a DDL statement waits for its lock, all later statements on the table wait behind it.
 #[tokio::test]
-async fn migrate_gives_up_a_lock_it_waits_for_and_tries_again() {
+async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
     let database = Database::create("lock_retried").await;
     let (mut client, other) = (database.connect().await, database.connect().await);
     let outbox = table("app.outbox");
@@ -95,7 +95,7 @@ async fn migrate_gives_up_a_lock_it_waits_for_and_tries_again() {
          DELETE FROM app.outbox_migration",
     )
     .await;
-    // The migration can read what is applied, and cannot record that it was.
+    // The migration can read the list of applied migrations, but cannot insert into it.
     run(&other, "BEGIN; LOCK TABLE app.outbox_migration IN SHARE MODE").await;
     let migration = tokio::spawn(async move {
         let applied = migrate::apply(&mut client, &outbox).await;
@@ -104,7 +104,7 @@ async fn migrate_gives_up_a_lock_it_waits_for_and_tries_again() {
     let waiting =
         "SELECT count(*) FROM pg_locks WHERE relation = 'app.outbox_migration'::regclass AND NOT granted";
     for expected in [1, 0] {
-        wait_until("the migration waits, and then gives up", Duration::from_secs(60), async || {
+        wait_until("the migration waits and then gives up", Duration::from_secs(60), async || {
             other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == expected
         })
         .await;
@@ -115,7 +115,7 @@ async fn migrate_gives_up_a_lock_it_waits_for_and_tries_again() {
 }
 
 #[tokio::test]
-async fn a_migration_with_another_text_or_from_a_newer_version_is_refused() {
+async fn changed_or_newer_migration_is_refused() {
     let database = Database::create("refused").await;
     let mut client = database.connect().await;
     let outbox = table("app.outbox");
@@ -138,7 +138,7 @@ async fn a_migration_with_another_text_or_from_a_newer_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_as_the_grant_to_run() {
+async fn missing_privilege_is_reported_with_its_grant() {
     let database = Database::create("denied").await;
     let admin = database.connect().await;
     let (role, mut client) = database.connect_as_new_role().await;
@@ -161,12 +161,16 @@ async fn a_missing_right_is_named_as_the_grant_to_run() {
         Err(MigrateError::Denied { grant, .. }) => run(&admin, &grant).await,
         other => panic!("{other:?}"),
     }
-    assert_eq!(migrate::apply(&mut client, &outbox).await.unwrap(), [], "nothing to do needs no more rights");
+    assert_eq!(
+        migrate::apply(&mut client, &outbox).await.unwrap(),
+        [],
+        "an up-to-date schema needs no further privileges"
+    );
     database.drop(&[&reader, &role]).await;
 }
 
 #[tokio::test]
-async fn a_role_whose_transactions_are_read_only_by_default_can_migrate() {
+async fn role_with_read_only_default_can_migrate() {
     let database = Database::create("readonly").await;
     let mut client = database.connect().await;
     run(&client, "SET default_transaction_read_only = on").await;
@@ -195,7 +199,7 @@ async fn odd_names_work() {
 }
 
 #[tokio::test]
-async fn what_print_shows_makes_what_apply_makes() {
+async fn printed_sql_creates_the_same_schema_as_migrate() {
     let database = Database::create("print").await;
     let mut client = database.connect().await;
     let [applied, executed, piped] = ["a", "b", "c"].map(|schema| TableName::new(schema, "outbox").unwrap());
@@ -218,7 +222,7 @@ async fn what_print_shows_makes_what_apply_makes() {
     database.drop(&[]).await;
 }
 
-/// Feeds `sql` to psql as the header of `print` says.
+/// Runs `sql` with psql in the way that the header of `--print` describes.
 pub fn psql(database: &Database, sql: &str) {
     use std::io::Write as _;
     let mut psql = Command::new("psql")
@@ -226,12 +230,12 @@ pub fn psql(database: &Database, sql: &str) {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
-        .expect("psql is needed: install the package postgresql-client");
+        .expect("psql is required: install the package postgresql-client");
     psql.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
     assert!(psql.wait().unwrap().success());
 }
 
-/// Everything that the catalogue says about a schema, with the schema's own name taken out.
+/// The catalog entries of a schema, without the name of the schema.
 pub async fn catalogue(client: &Client, schema: &str) -> Vec<String> {
     let sql = "
 SELECT replace(replace(fact, $1 || '.', ''), '\"' || $1 || '\"' || '.', '') FROM (

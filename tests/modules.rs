@@ -30,7 +30,7 @@ async fn exists(client: &Client, relation: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_module_is_made_once_for_a_schema_whatever_its_outboxes_are_called() {
+async fn module_is_created_once_per_schema_whatever_the_name_of_the_outbox() {
     let database = Database::create("module_once").await;
     let mut client = database.connect().await;
     for outbox in ["app.outbox", "app.other"] {
@@ -52,7 +52,7 @@ async fn a_module_is_made_once_for_a_schema_whatever_its_outboxes_are_called() {
 }
 
 #[tokio::test]
-async fn modules_work_under_odd_names_and_are_refused_from_another_text() {
+async fn modules_work_under_odd_names_and_a_changed_migration_is_refused() {
     let database = Database::create("module_odd").await;
     let mut client = database.connect().await;
     for name in [r#""My ""Schema""".outbox"#, r#""it's \ {inbox_reap}".outbox"#] {
@@ -72,12 +72,12 @@ async fn modules_work_under_odd_names_and_are_refused_from_another_text() {
         .await;
     let error = migrate::apply_series(&mut client, &changed, Series::Module(Module::Once)).await.unwrap_err();
     assert!(matches!(error, MigrateError::ChecksumDiffers { .. }), "{error}");
-    assert_eq!(apply(&mut client, &changed, Module::Inbox).await, 0, "the others are as they were");
+    assert_eq!(apply(&mut client, &changed, Module::Inbox).await, 0, "the other modules are unchanged");
     database.drop(&[]).await;
 }
 
 #[tokio::test]
-async fn what_print_shows_of_a_module_makes_what_apply_makes() {
+async fn printed_sql_of_a_module_creates_the_same_schema_as_migrate() {
     let (applied, printed) =
         (Database::create("module_applied").await, Database::create("module_printed").await);
     let (mut one, two) = (applied.connect().await, printed.connect().await);
@@ -97,7 +97,7 @@ async fn what_print_shows_of_a_module_makes_what_apply_makes() {
 }
 
 #[tokio::test]
-async fn migrate_makes_the_modules_that_are_asked_for() {
+async fn migrate_creates_the_requested_modules() {
     let setup = Setup::empty("module_command").await;
     let dry = setup.relay(&["migrate", "--with", "inbox,once", "--dry-run"]);
     assert!(dry.succeeds().contains("0001 inbox (module inbox)     would be applied"), "{dry}");
@@ -121,13 +121,13 @@ async fn migrate_makes_the_modules_that_are_asked_for() {
     assert!(printed.succeeds().contains("CREATE TABLE \"app\".\"idempotency_key\" ("), "{printed}");
     let mut unknown = setup.command(&["migrate", "--with", "mailbox"]);
     Ended::of(&mut unknown).fails(2, &["mailbox", "inbox, idempotency, once"]);
-    // The relay takes a schema with modules for what it is.
+    // The relay accepts a schema with modules.
     setup.relay(&["check-config", "--connect"]).succeeds();
     setup.drop(&[]).await;
 }
 
 #[tokio::test]
-async fn a_database_that_only_consumes_needs_no_outbox() {
+async fn database_of_a_consumer_needs_no_outbox() {
     let setup = Setup::empty("module_only").await;
     setup.relay(&["migrate", "--only", "inbox"]).succeeds();
     assert!(exists(&setup.client, "app.processed_message").await);
@@ -139,7 +139,7 @@ async fn a_database_that_only_consumes_needs_no_outbox() {
     setup.drop(&[]).await;
 }
 
-/// Old and young rows of each module: 250 and 10.
+/// Old and recent rows of each module: 250 and 10.
 const FILL: &str = "
 INSERT INTO app.processed_message
 SELECT 'a', i::text, now() - CASE WHEN i <= 250 THEN interval '2 days' ELSE interval '0' END
@@ -159,12 +159,12 @@ SELECT (SELECT count(*) FROM app.processed_message) + (SELECT count(*) FROM app.
        + (SELECT count(*) FROM app.idempotency_key)";
 
 #[tokio::test]
-async fn reap_deletes_what_is_old_in_the_modules_that_are_there() {
+async fn reap_deletes_old_rows_of_installed_modules() {
     let setup = Setup::migrated("module_reap_by_hand").await;
     setup.relay(&["migrate", "--with", "inbox,idempotency"]).succeeds();
     setup.relay(&["migrate", "--with", "once"]).succeeds();
     run(&setup.client, &FILL.replace("2 days", "40 days").replace("3 days", "41 days")).await;
-    // Without the rights nothing is done, and each is named.
+    // Without the privileges, nothing is deleted, and each missing privilege is reported.
     let grant = r#"GRANT SELECT (ctid, processed_at) ON "app"."processed_message""#;
     setup.relay(&["reap"]).fails(78, &[grant, r#"GRANT DELETE ON "app"."once_key""#]);
     let roles = setup.relay(&["migrate", "--print-roles", "--role", setup.roles().relay()]);
@@ -188,7 +188,7 @@ async fn reap_deletes_what_is_old_in_the_modules_that_are_there() {
 }
 
 #[tokio::test]
-async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_finished() {
+async fn running_relay_reaps_the_modules_and_reports_unfinished() {
     let mut outbox = Outbox::without_topics("module_reap").await;
     for module in Module::ALL {
         apply(&mut outbox.client, &table("app.outbox"), module).await;
@@ -201,15 +201,15 @@ async fn a_running_relay_reaps_the_modules_and_reports_requests_that_nobody_fini
     let relay = relay.set("reaper", "batch_size", 100).set("reaper", "inbox_retention", "1d");
     let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
 
-    // Without the rights the outbox is reaped all the same, and what is missing is said once.
+    // Without the privileges, the outbox is reaped nevertheless, and the missing privilege is logged once.
     relay.wait_for_log("module reaper unavailable").await;
     relay.wait_for_log("permission denied for table processed_message").await;
     assert_eq!(outbox.count(LEFT).await, 782);
     let grant = "GRANT SELECT, DELETE ON app.once_key, app.idempotency_key TO";
     run(&outbox.client, &format!("{grant} {role}")).await;
-    wait_until("the two are reaped", WITHIN, async || outbox.count(LEFT).await == 282).await;
+    wait_until("the two modules are reaped", WITHIN, async || outbox.count(LEFT).await == 282).await;
     run(&outbox.client, &format!("GRANT SELECT, DELETE ON app.processed_message TO {role}")).await;
-    wait_until("all are reaped", WITHIN, async || outbox.count(LEFT).await == 32).await;
+    wait_until("all modules are reaped", WITHIN, async || outbox.count(LEFT).await == 32).await;
     relay.wait_for_log("module reaper available again").await;
     relay.wait_for_log("unfinished idempotency requests are older").await;
     assert_eq!(relay.log().matches("module reaper unavailable").count(), 1, "{}", relay.log());

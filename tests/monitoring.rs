@@ -1,4 +1,4 @@
-//! What people on call look at: metrics, dashboard, alert rules and runbook fit each other and the relay.
+//! Metrics, dashboard, alert rules and runbook match each other and the relay.
 
 mod metrics_page;
 mod names;
@@ -18,7 +18,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(format!("{ROOT}/{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What a call of `scripts/monitoring` prints.
+/// The output of `scripts/monitoring`.
 fn script(args: &[&str]) -> String {
     let output = Command::new(format!("{ROOT}/scripts/monitoring")).args(args).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -27,7 +27,7 @@ fn script(args: &[&str]) -> String {
 }
 
 #[test]
-fn the_alert_rules_are_valid_and_pass_their_tests() {
+fn alert_rules_are_valid_and_pass_their_tests() {
     let printed = script(&[]);
     assert!(printed.contains(&format!("SUCCESS: {} rules found", runbook::alerts().len())), "{printed}");
     assert!(printed.trim_end().ends_with("SUCCESS"), "{printed}");

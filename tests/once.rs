@@ -1,4 +1,4 @@
-//! `run --once`: publishes what is there, and ends.
+//! `run --once` publishes all waiting rows and ends.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn run_once_publishes_everything_and_ends_with_0() {
     assert!(relay.ended().await.success(), "{}", relay.log());
     assert_eq!(outbox.unsent().await, 0);
     outbox.check().await.assert_exact();
-    // With nothing to do it ends as well.
+    // It also ends if there are no rows.
     let mut relay = outbox.relay().spawn(&["run", "--once"]);
     assert!(relay.ended().await.success(), "{}", relay.log());
     outbox.check().await.assert_exact();
@@ -22,7 +22,7 @@ async fn run_once_publishes_everything_and_ends_with_0() {
 }
 
 #[tokio::test]
-async fn run_once_says_which_events_it_had_to_leave() {
+async fn run_once_reports_the_events_that_it_could_not_send() {
     let outbox = Outbox::create("once_held", 3).await;
     rows::insert(&outbox, "missing", 10, 0..100, Filling::Nothing).await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
@@ -35,15 +35,15 @@ async fn run_once_says_which_events_it_had_to_leave() {
 }
 
 #[tokio::test]
-async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
+async fn run_once_ends_with_69_if_a_server_is_unreachable() {
     let outbox = Outbox::create("once_away", 1).await;
     rows::insert(&outbox, "order", 10, 0..10, Filling::Nothing).await;
-    let nobody = Proxy::closed();
-    let postgres = format!("postgres://postgres@{}/app", nobody.address());
+    let closed = Proxy::closed();
+    let postgres = format!("postgres://postgres@{}/app", closed.address());
     for (relay, says) in [
         (outbox.relay().set("postgres", "url", postgres), "error: connecting to Postgres"),
         (
-            outbox.relay().set("kafka", "bootstrap_servers", nobody.address()),
+            outbox.relay().set("kafka", "bootstrap_servers", closed.address()),
             "error: Kafka cannot be reached",
         ),
     ] {
@@ -56,7 +56,7 @@ async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
 }
 
 #[tokio::test]
-async fn run_once_ends_with_69_when_kafka_goes_away_in_the_middle() {
+async fn run_once_ends_with_69_if_kafka_becomes_unavailable() {
     let outbox = Outbox::create("once_cut", 1).await;
     rows::insert(&outbox, "order", 10, 0..50_000, Filling::Nothing).await;
     let mut kafka = Proxy::open().await;

@@ -1,4 +1,4 @@
-//! Without a fault: what is committed is published once, in order, and nothing else.
+//! Without faults, committed events are published once and in order, and nothing else is published.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ async fn rolled_back_transactions_publish_nothing() {
         writers::write(&writer, &keys).await;
         run(&writer, if round % 2 == 0 { "ROLLBACK" } else { "COMMIT" }).await;
     }
-    // A savepoint is rolled back inside a transaction that commits, and a connection ends without a word.
+    // A savepoint is rolled back in a transaction that commits, and a connection ends with an open transaction.
     run(&writer, "BEGIN; SAVEPOINT before").await;
     writers::write(&writer, &keys).await;
     run(&writer, "ROLLBACK TO before").await;
@@ -40,7 +40,7 @@ async fn rolled_back_transactions_publish_nothing() {
     outbox.drop().await;
 }
 
-/// Three relays, rows before they start and while they run.
+/// Three relays, with rows that are inserted before they start and while they run.
 async fn each_event_once_in_order(test: &str, keys: usize, events: usize, on_sent: &str) {
     let outbox = Outbox::create(test, 12).await;
     let keys = outbox.add_aggregates("order", keys).await;
@@ -82,10 +82,10 @@ async fn three_relays_that_delete_publish_each_event_once_and_in_order() {
     each_event_once_in_order("delete", 100, 20_000, "delete").await;
 }
 
-/// From the moment when psql says COMMIT to the moment when a consumer has the record, at default settings, with pauses
-/// in which the relay falls idle.
+/// The time from the answer to COMMIT until a consumer has the record, at default settings, with pauses in which the
+/// relay becomes idle.
 #[tokio::test]
-async fn an_insert_is_in_kafka_within_100_ms_in_the_median_of_100() {
+async fn median_latency_of_100_inserts_is_below_100_ms() {
     const INSERT: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
                           VALUES ('order', '42', 'OrderPlaced', '{}') RETURNING event_id";
     let outbox = Outbox::create("latency", 3).await;

@@ -1,4 +1,4 @@
-//! A key lies in the partition that Kafka's own producer, the Java client, chooses for it.
+//! A key goes to the partition that Kafka's own producer, the Java client, chooses for it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::support::outbox::Outbox;
 
 const STALLED: Duration = Duration::from_secs(30);
 
-/// Asks the Java client.
+/// The partitions that the Java client chooses.
 fn as_java_chooses(partitions: u32, keys: &[String]) -> Vec<u32> {
     let jars = std::env::var("OUTBOX_RELAY_TEST_KAFKA_LIB").expect("run `eval \"$(scripts/services env)\"`");
     let hex = |key: &String| key.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -18,12 +18,12 @@ fn as_java_chooses(partitions: u32, keys: &[String]) -> Vec<u32> {
         .arg(partitions.to_string())
         .args(keys.iter().map(hex))
         .output()
-        .expect("Java 17 is needed: run scripts/prerequisites");
+        .expect("Java 17 is required: run scripts/prerequisites");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect()
 }
 
-/// ASCII and not, of each length that the hash treats in its own way, and the empty key.
+/// Keys in ASCII and other scripts, of each length that the hash handles differently, and the empty key.
 fn keys() -> Vec<String> {
     let mut random = fastrand::Rng::with_seed(1);
     let mut keys: Vec<String> = ["", " ", "42", "-1", "order-1", "\u{e4}", "\u{20ac}\u{1f980}", "\u{fffd}"]
@@ -37,7 +37,7 @@ fn keys() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_record_lies_in_the_partition_that_the_java_client_chooses() {
+async fn record_is_in_the_partition_that_the_java_client_chooses() {
     const PARTITIONS: u32 = 12;
     let outbox = Outbox::create("partition", PARTITIONS as i32).await;
     let keys = keys();
@@ -58,7 +58,7 @@ async fn a_record_lies_in_the_partition_that_the_java_client_chooses() {
 }
 
 #[test]
-fn the_partition_of_a_key_has_the_golden_values_of_the_java_client() {
+fn partitions_match_the_golden_values_of_the_java_client() {
     let golden = [("", 9), ("abc", 3), ("\u{e9}", 3)];
     for (key, partition) in golden {
         assert_eq!(outbox_relay::relay::partition::of(key.as_bytes(), 12), partition, "{key:?}");

@@ -1,4 +1,4 @@
-//! What an operator pauses waits, in order, while all others flow: with running relays and a real Kafka.
+//! Paused rows wait in order while all others are published, with running relays and a real Kafka.
 
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ const STALLED: Duration = Duration::from_secs(30);
 const BEGUN: &str = " WARN paused ";
 const ENDED: &str = " INFO resumed ";
 
-/// Small batches, and the port for metrics.
+/// A relay with small batches and a port for metrics.
 fn relay(outbox: &Outbox) -> Relay {
     outbox.relay().set("relay", "batch_size", 200).set("admin", "listen", "127.0.0.1:0")
 }
@@ -29,14 +29,14 @@ async fn now(outbox: &Outbox) -> SystemTime {
     outbox.client.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get(0)
 }
 
-/// How many rows that fit were settled in this time.
+/// The number of rows matching the condition that were settled in this time.
 async fn settled_between(outbox: &Outbox, fits: &str, from: SystemTime, to: SystemTime) -> i64 {
     let sql = format!("SELECT count(*) FROM app.outbox WHERE ({fits}) AND sent_at > $1 AND sent_at < $2");
     outbox.client.query_one(&sql, &[&from, &to]).await.unwrap().get(0)
 }
 
-/// Two relays under load. While the pause lasts, nothing of it is settled from a second after it was committed on, though
-/// more of it is written; all others go on.
+/// Two relays under load. While the pause lasts, none of its rows is settled from one second after its commit on,
+/// although more are written. All other rows are published.
 async fn paused_and_resumed(
     outbox: &Outbox,
     relays: &mut [RelayProcess; 2],
@@ -46,7 +46,7 @@ async fn paused_and_resumed(
 ) {
     let begun: Vec<usize> = relays.iter().map(|relay| says(relay, BEGUN)).collect();
     let flowing = format!("SELECT count(*) FROM app.outbox WHERE ({fits}) AND sent_at IS NOT NULL");
-    wait_until("it flows", STALLED, async || outbox.count(&flowing).await > 0).await;
+    wait_until("rows are published", STALLED, async || outbox.count(&flowing).await > 0).await;
     let command =
         |what: &'static str, extra: &[&str]| outbox.operator().command(&[&[what], scope, extra].concat());
     let said = command("pause", &["--reason", "a test"]);
@@ -55,13 +55,14 @@ async fn paused_and_resumed(
     assert!(command("pause", &[]).succeeds().contains("was already paused"));
 
     for (relay, before) in relays.iter_mut().zip(begun) {
-        wait_until("each relay says so", STALLED, async || says(relay, BEGUN) == before + 1).await;
+        wait_until("each relay logs the pause", STALLED, async || says(relay, BEGUN) == before + 1).await;
         let name = format!("outbox_relay_paused{{scope=\"{metric}\"}}");
-        wait_until("each relay shows it", STALLED, async || relay.metric(&name).await == Some(1.0)).await;
+        wait_until("each relay shows the pause", STALLED, async || relay.metric(&name).await == Some(1.0))
+            .await;
     }
     let waiting = format!("SELECT count(*) FROM app.outbox WHERE ({fits}) AND sent_at IS NULL");
     let before = outbox.count(&waiting).await;
-    wait_until("more of it is written, for two seconds", STALLED, async || {
+    wait_until("more paused rows are written for two seconds", STALLED, async || {
         let over = paused_at + Duration::from_secs(2);
         now(outbox).await > over && outbox.count(&waiting).await > before + 10
     })
@@ -71,20 +72,20 @@ async fn paused_and_resumed(
         settled_between(outbox, fits, paused_at, ended).await,
         settled_between(outbox, "true", paused_at, ended).await,
     );
-    println!("{scope:?}: settled while it was paused: {of_it} of it, {} of others", all - of_it);
+    println!("{scope:?}: settled during the pause: {of_it} paused rows, {} others", all - of_it);
     assert_eq!(of_it, 0, "{scope:?}");
-    assert_eq!(all > 0, !scope.is_empty(), "others flow: {scope:?}");
+    assert_eq!(all > 0, !scope.is_empty(), "other rows must be published: {scope:?}");
 
     let said = command("resume", &[]);
     assert!(said.succeeds().ends_with(" resumed\n"), "{said}");
     let last = outbox.count("SELECT max(id) FROM app.outbox").await;
     let left = format!("{waiting} AND id <= {last}");
-    wait_until("what waited is settled", STALLED, async || outbox.count(&left).await == 0).await;
+    wait_until("the waiting rows are settled", STALLED, async || outbox.count(&left).await == 0).await;
     assert!(command("resume", &[]).succeeds().contains("was not paused"));
 }
 
 #[tokio::test]
-async fn everything_a_topic_or_a_key_is_paused_under_load_and_flows_in_order_when_it_is_resumed() {
+async fn everything_a_topic_or_a_key_is_paused_under_load_and_published_in_order_when_it_is_resumed() {
     let mut outbox = Outbox::create("pauses", 3).await;
     outbox.create_topic("user", 3).await;
     let mut keys = outbox.add_aggregates("order", 20).await;
@@ -104,7 +105,7 @@ async fn everything_a_topic_or_a_key_is_paused_under_load_and_flows_in_order_whe
     let written = writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
     for relay in &mut relays {
-        wait_until("each relay says that all are ended", STALLED, async || says(relay, ENDED) == 3).await;
+        wait_until("each relay logs the end of all pauses", STALLED, async || says(relay, ENDED) == 3).await;
         assert!(relay.stop().await.success(), "{}", relay.log());
         assert_eq!((says(relay, BEGUN), says(relay, ENDED)), (3, 3), "{}", relay.log());
     }
@@ -114,9 +115,9 @@ async fn everything_a_topic_or_a_key_is_paused_under_load_and_flows_in_order_whe
     outbox.drop().await;
 }
 
-/// Nothing but what is paused waits, and a topic that is held, too, is not tried: without a row nothing would be proven.
+/// Only paused rows wait. A held topic that is also paused is not probed, because a probe publishes a row.
 #[tokio::test]
-async fn a_pause_outlives_the_relays_and_a_held_topic_that_is_paused_stays_held() {
+async fn pause_survives_the_relays_and_a_paused_topic_stays_held() {
     let mut outbox = Outbox::create("pauses_held", 1).await;
     for kind in ["held", "other"] {
         outbox.create_topic(kind, 1).await;
@@ -130,7 +131,7 @@ async fn a_pause_outlives_the_relays_and_a_held_topic_that_is_paused_stays_held(
             rows::insert(&outbox, kind, 10, life * 100..life * 100 + 100, Filling::Nothing).await;
         }
         let mut relay = outbox.start_relay().await;
-        // The other held topic was tried, and works.
+        // The other held topic was probed and released.
         for kind in ["held", "other"] {
             outbox.wait_until_sent(kind, STALLED).await;
         }
@@ -138,20 +139,24 @@ async fn a_pause_outlives_the_relays_and_a_held_topic_that_is_paused_stays_held(
     }
     assert_eq!(outbox.unsent_of("order").await, 200);
     assert_eq!(outbox.holds().await, [(topic.clone(), "stuck".to_owned())]);
-    assert_eq!(outbox.count("SELECT probes::bigint FROM app.outbox_hold").await, 0, "it was tried");
+    assert_eq!(
+        outbox.count("SELECT probes::bigint FROM app.outbox_hold").await,
+        0,
+        "the paused topic was probed"
+    );
 
     let mut relay = outbox.start_relay().await;
     outbox.operator().command(&["resume", "--topic", &topic]).succeeds();
     outbox.wait_until_sent("order", STALLED).await;
-    assert_eq!(outbox.holds().await, [], "the hold ended by a proof of its own");
+    assert_eq!(outbox.holds().await, [], "the hold ended with its own probe");
     assert!(relay.stop().await.success(), "{}", relay.log());
     outbox.check_of("order").await.assert_sound();
     outbox.drop().await;
 }
 
-/// If all types share a topic, the records of a key have one order, whatever the type.
+/// If all types share a topic, a key has one order for all types.
 #[tokio::test]
-async fn in_a_topic_for_all_types_a_key_is_paused_whatever_the_type() {
+async fn in_a_topic_for_all_types_a_key_is_paused_for_every_type() {
     let mut outbox = Outbox::without_topics("pauses_one").await;
     outbox.create_topic("all", 1).await;
     let one_topic = || outbox.relay().set("outbox", "topic", outbox.topic("all"));
@@ -166,7 +171,7 @@ async fn in_a_topic_for_all_types_a_key_is_paused_whatever_the_type() {
     let types =
         "SELECT count(DISTINCT aggregate_type) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id = 'k1'";
     assert_eq!((outbox.unsent().await, outbox.count(types).await), (20, 2));
-    // The same in a drain to the end, which says what is left.
+    // The same with `run --once`, which reports what is left.
     assert!(relay.stop().await.success());
     let once = one_topic().command(&["run", "--once"]);
     once.succeeds();
@@ -238,7 +243,7 @@ async fn status_and_history_show_who_paused_what_and_why() {
 }
 
 #[tokio::test]
-async fn a_missing_right_to_pause_is_named_as_the_grant_to_run() {
+async fn missing_privilege_to_pause_is_reported_with_its_grant() {
     let setup = Setup::migrated("pauses_grants").await;
     let (role, _) = setup.database.connect_as_new_role().await;
     let table = "app.outbox".parse().unwrap();
@@ -252,7 +257,7 @@ async fn a_missing_right_to_pause_is_named_as_the_grant_to_run() {
     run(&setup.client, &operator_grants(&table, &role)).await;
     setup.relay(&["pause"]).succeeds();
     setup.relay(&["resume"]).succeeds();
-    // A slip of the pen pauses nothing, and does not look as if it had.
+    // A typing error pauses nothing and is reported as an error.
     setup.relay(&["pause", "--topic", "order"]).fails(2, &["events.{aggregate_type}"]);
     setup.relay(&["pause", "--topic", "events."]).fails(2, &["events.{aggregate_type}"]);
     setup.relay(&["pause", "--key", "order"]).fails(2, &["--key"]);

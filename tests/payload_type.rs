@@ -7,7 +7,7 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 
 const STALLED: Duration = Duration::from_secs(60);
-/// Above half of the largest record, so that its hexadecimal text is too large.
+/// More than half of the largest record, so that its hexadecimal form is too large.
 const LARGE: usize = 700_000;
 
 const AS_BYTES: &str =
@@ -36,7 +36,7 @@ async fn type_changes(test: &str, prepares: bool) {
         insert(&outbox, &bytes).await;
         outbox.wait_until_drained(STALLED).await;
         assert_eq!(outbox.dead_letters().await, 0, "json to bytea: {}", relay.log());
-        // An invalid text would not become JSON again.
+        // Bytes that are not valid text could not be converted back to JSON.
         run(&outbox.client, "DELETE FROM app.outbox").await;
         run(&outbox.client, AS_JSON).await;
         insert(&outbox, &json).await;
@@ -52,18 +52,18 @@ async fn type_changes(test: &str, prepares: bool) {
 }
 
 #[tokio::test]
-async fn a_payload_column_of_another_type_is_measured_as_what_it_is() {
+async fn payload_size_follows_a_change_of_the_column_type() {
     type_changes("payload_type", true).await;
 }
 
 #[tokio::test]
-async fn a_payload_column_of_another_type_is_measured_as_what_it_is_without_prepared_statements() {
+async fn payload_size_follows_a_change_of_the_column_type_without_prepared_statements() {
     type_changes("payload_type_unprepared", false).await;
 }
 
-/// What is too large is moved to the dead letters as the bytes that it holds.
+/// A row that is too large becomes a dead letter with its original bytes.
 #[tokio::test]
-async fn a_dead_letter_of_a_column_of_another_type_holds_its_bytes() {
+async fn dead_letter_of_another_column_type_has_the_original_bytes() {
     let outbox = Outbox::create("payload_type_dead", 3).await;
     let mut relay = outbox.start_relay().await;
     insert(&outbox, "'{}'").await;

@@ -1,4 +1,4 @@
-//! The claim, the scout and the settlement use their index, whatever the statistics say.
+//! The claim, the scout and the settlement use their index, whatever the statistics are.
 
 use outbox_relay::config::OnSent;
 use outbox_relay::postgres::connection::session::plain_settings;
@@ -24,16 +24,16 @@ const PAUSES: &str = "INSERT INTO app.outbox_pause (topic, aggregate_type, aggre
                              CASE WHEN n % 2 = 1 THEN 'paused-' || n END
                       FROM generate_series(1, 1000) AS n";
 
-/// What the table went through, and when statistics were taken.
+/// The history of the table, and when statistics were collected.
 const HISTORIES: &[(&str, &[&str])] = &[
-    ("nothing, never analysed", &[]),
+    ("empty, never analyzed", &[]),
     ("grown without statistics", &[UNSENT]),
-    ("analysed when empty, then grown", &["ANALYZE app.outbox", UNSENT]),
-    ("analysed when small, then grown", &[FEW, "ANALYZE app.outbox", UNSENT]),
-    ("small, just analysed", &[FEW, "ANALYZE"]),
-    ("large and unsent, just analysed", &[UNSENT, "ANALYZE"]),
-    ("large and sent, just analysed", &[SENT, "ANALYZE"]),
-    ("large and sent, just analysed, a few unsent since", &[SENT, "VACUUM ANALYZE app.outbox", FEW]),
+    ("analyzed when empty, then grown", &["ANALYZE app.outbox", UNSENT]),
+    ("analyzed when small, then grown", &[FEW, "ANALYZE app.outbox", UNSENT]),
+    ("small, just analyzed", &[FEW, "ANALYZE"]),
+    ("large and unsent, just analyzed", &[UNSENT, "ANALYZE"]),
+    ("large and sent, just analyzed", &[SENT, "ANALYZE"]),
+    ("large and sent, just analyzed, a few unsent since", &[SENT, "VACUUM ANALYZE app.outbox", FEW]),
     ("analysed when unsent, all sent since", &[UNSENT, "ANALYZE", "UPDATE app.outbox SET sent_at = now()"]),
     ("a thousand held topics", &[HOLDS, UNSENT, "ANALYZE"]),
     ("a thousand held topics since the last statistics", &[UNSENT, "ANALYZE", HOLDS]),
@@ -41,7 +41,7 @@ const HISTORIES: &[(&str, &[&str])] = &[
     ("a thousand pauses since the last statistics", &[UNSENT, "ANALYZE", PAUSES]),
 ];
 
-/// How a prepared statement may be planned: once for all arguments, or for each.
+/// The ways to plan a prepared statement: once for all arguments, or for each execution.
 const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 
 const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
@@ -51,7 +51,7 @@ fn statements(on_sent: OnSent) -> Statements {
     Statements::new(&table, PayloadType::Json, on_sent, &TopicTemplate::default(), 1_000_000)
 }
 
-/// The plan of a prepared statement, under the settings of the relay.
+/// The plan of a prepared statement with the settings of the relay.
 async fn plan(outbox: &Outbox, sql: &str, types: &str, arguments: &str, mode: &str) -> String {
     let client = &outbox.client;
     run(client, &format!("BEGIN; {}; SET LOCAL plan_cache_mode = {mode}", plain_settings())).await;
@@ -104,7 +104,8 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
     }
 }
 
-/// Rows are deleted by place, and each looks its id up in a hash table; `id = ANY($2)` would compare it with all of them.
+/// Rows are deleted by ctid, and each id is looked up in a hash table. `id = ANY($2)` would compare each id with all of
+/// them.
 async fn settlement_deletes_by_place(outbox: &Outbox, history: &str) {
     let statements = statements(OnSent::Delete);
     for mode in MODES {
@@ -115,9 +116,9 @@ async fn settlement_deletes_by_place(outbox: &Outbox, history: &str) {
     }
 }
 
-/// The claim of a few rows behind many that are sent costs what the few cost.
+/// The cost of claiming a few rows after many sent ones depends only on the few rows.
 #[tokio::test]
-async fn a_claim_touches_few_pages_beside_those_of_its_rows() {
+async fn claim_reads_few_pages_in_addition_to_those_of_its_rows() {
     let outbox = Outbox::without_topics("pages").await;
     run(&outbox.client, "ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
     for step in [FEW, "ANALYZE app.outbox", SENT, "UPDATE app.outbox SET sent_at = now()", FEW] {
@@ -140,9 +141,9 @@ async fn a_claim_touches_few_pages_beside_those_of_its_rows() {
     let json: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
     let plan = &json[0]["Plan"];
     let buffers = plan["Shared Hit Blocks"].as_i64().unwrap() + plan["Shared Read Blocks"].as_i64().unwrap();
-    println!("{buffers} buffers for {} rows behind 200,100 sent ones", plan["Actual Rows"]);
+    println!("{buffers} buffers for {} rows after 200,100 sent ones", plan["Actual Rows"]);
     assert!(plan["Actual Rows"].as_f64() == Some(100.0), "{json:#}");
-    // Two pages of the index a lane, and a page a row, with room for the versions of the first hundred.
+    // Two index pages per lane and one page per row, with room for the versions of the first hundred rows.
     assert!(buffers < 64 * 4 + 4 * 100, "{json:#}");
     run(&outbox.client, "ROLLBACK").await;
     outbox.drop().await;

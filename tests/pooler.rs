@@ -1,4 +1,5 @@
-//! `prepared_statements = false`, for poolers that know none: the same delivery, and no named statement on the wire.
+//! `prepared_statements = false`, for poolers that do not support them: the same delivery, without named statements on
+//! the wire.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
 
-/// A way to Postgres that notes the names of the statements that are parsed.
+/// A proxy for PostgreSQL that records the names of parsed statements.
 struct Wire {
     address: SocketAddr,
     names: Arc<Mutex<BTreeSet<String>>>,
@@ -47,7 +48,7 @@ async fn pass(client: TcpStream, server: TcpStream, names: Arc<Mutex<BTreeSet<St
     let (mut server_reads, mut server_writes) = server.into_split();
     tokio::spawn(async move { tokio::io::copy(&mut server_reads, &mut client_writes).await });
     let forward = async {
-        // The first message has no type.
+        // The first message has no type byte.
         let mut typed = false;
         loop {
             let kind = if typed { Some(client_reads.read_u8().await?) } else { None };
@@ -63,17 +64,17 @@ async fn pass(client: TcpStream, server: TcpStream, names: Arc<Mutex<BTreeSet<St
             }
             server_writes.write_u32(length).await?;
             server_writes.write_all(&body).await?;
-            // A request for TLS is answered, and then the first message comes.
+            // A request for TLS is answered, and then the first message follows.
             typed = typed || !body.starts_with(&80_877_103_u32.to_be_bytes());
         }
     };
     let _: std::io::Result<()> = forward.await;
 }
 
-/// What each key's records hold, in order.
+/// The records of each key, in order.
 type Delivery = Vec<(String, i32, i64, Option<Vec<u8>>, Option<Vec<u8>>)>;
 
-/// Rows for many slices, one that is refused, and a topic that is created later.
+/// Rows for many slices, one refused row, and a topic that is created later.
 async fn delivery(prepared: bool, on_sent: &str) -> (Delivery, Vec<String>) {
     let mut outbox = Outbox::create(&format!("pooler_{prepared}_{on_sent}"), 3).await;
     let url = outbox.relay_url();
@@ -88,7 +89,7 @@ async fn delivery(prepared: bool, on_sent: &str) -> (Delivery, Vec<String>) {
     let relay = outbox.relay().set("postgres", "url", url.replace(&server, &wire.address.to_string()));
     let relay = relay.set("postgres", "prepared_statements", prepared).set("postgres", "sslmode", "disable");
     let mut relay = relay.set("outbox", "on_sent", on_sent).start().await;
-    wait_until("all is settled but what has no topic", STALLED, async || {
+    wait_until("all rows are settled except those without a topic", STALLED, async || {
         outbox.count("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL").await == 1_000
     })
     .await;
@@ -117,7 +118,7 @@ async fn delivery(prepared: bool, on_sent: &str) -> (Delivery, Vec<String>) {
 }
 
 #[tokio::test]
-async fn without_prepared_statements_the_delivery_is_the_same() {
+async fn delivery_is_the_same_without_prepared_statements() {
     let (expected, names) = delivery(true, "mark").await;
     assert!(names.iter().any(|name| !name.is_empty()), "prepared statements have names: {names:?}");
     for on_sent in ["mark", "delete"] {

@@ -1,5 +1,5 @@
-//! Probes of held topics: those that come to nothing, because the relay that makes them dies or loses Postgres; those whose
-//! answers are late; and when they are made.
+//! Probes of held topics: probes that fail because their relay dies or loses PostgreSQL, probes with late answers, and
+//! when probes are made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(60);
-/// A topic that belongs to one relay for a probe is given to another one after 10 s.
+/// A topic that is leased to one relay for a probe is given to another one after 10 s.
 const AFTER_DEATH: Duration = Duration::from_secs(15);
 /// The same relay probes again as soon as it has a connection.
 const AFTER_FAULT: Duration = Duration::from_secs(8);
@@ -28,8 +28,8 @@ async fn hold(outbox: &Outbox, probe_at: &str) {
     outbox.client.execute(&hold, &[&outbox.topic("order")]).await.unwrap();
 }
 
-/// A held topic whose leader answers and stores nothing, and a relay that waits for the answer to a probe.
-async fn in_mid_probe(test: &str) -> (Outbox, Proxy, RelayProcess) {
+/// A held topic whose leader answers but stores nothing, and a relay that waits for the answer to a probe.
+async fn during_a_probe(test: &str) -> (Outbox, Proxy, RelayProcess) {
     let outbox = Outbox::create(test, 1).await;
     hold(&outbox, "now()").await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
@@ -48,8 +48,8 @@ async fn in_mid_probe(test: &str) -> (Outbox, Proxy, RelayProcess) {
     (outbox, kafka, relay)
 }
 
-/// The topic works from now on; returns how long its rows needed.
-async fn mend(outbox: &Outbox, kafka: &Proxy) -> Duration {
+/// Makes the topic available. Returns how long its rows needed.
+async fn repair(outbox: &Outbox, kafka: &Proxy) -> Duration {
     kafka.release();
     let begun = Instant::now();
     outbox.wait_until_drained(STALLED).await;
@@ -57,12 +57,12 @@ async fn mend(outbox: &Outbox, kafka: &Proxy) -> Duration {
 }
 
 #[tokio::test]
-async fn a_relay_killed_in_mid_probe_delays_the_topic_for_seconds() {
-    let (outbox, kafka, mut first) = in_mid_probe("probe_kill").await;
+async fn relay_killed_during_a_probe_delays_the_topic_for_seconds() {
+    let (outbox, kafka, mut first) = during_a_probe("probe_kill").await;
     first.kill();
     let mut second = relay(&outbox, &kafka).start().await;
-    let took = mend(&outbox, &kafka).await;
-    println!("the topic's rows were sent {took:.1?} after it worked again");
+    let took = repair(&outbox, &kafka).await;
+    println!("the topic's rows were sent {took:.1?} after it was available again");
     assert!(took < AFTER_DEATH, "{took:?}");
     assert!(second.stop().await.success());
     outbox.check().await.assert_sound();
@@ -70,24 +70,24 @@ async fn a_relay_killed_in_mid_probe_delays_the_topic_for_seconds() {
 }
 
 #[tokio::test]
-async fn connections_lost_in_mid_probe_delay_the_topic_for_seconds() {
-    let (outbox, kafka, mut relay) = in_mid_probe("probe_cut").await;
+async fn connections_lost_during_a_probe_delay_the_topic_for_seconds() {
+    let (outbox, kafka, mut relay) = during_a_probe("probe_cut").await;
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1";
     let ended: i64 = outbox.client.query_one(end, &[&relay.name]).await.unwrap().get(0);
     assert!(ended > 0);
-    let took = mend(&outbox, &kafka).await;
-    println!("the topic's rows were sent {took:.1?} after it worked again");
+    let took = repair(&outbox, &kafka).await;
+    println!("the topic's rows were sent {took:.1?} after it was available again");
     assert!(took < AFTER_FAULT, "{took:?}");
     assert!(relay.stop().await.success());
-    // The row of the probe is remembered, though claims do not read it while its topic is held.
+    // The relay keeps the row of the probe in memory, although claims do not read it while its topic is held.
     outbox.check().await.assert_exact();
     outbox.drop().await;
 }
 
-/// The rows of the other topic have the keys of the stuck one, so they are in the same lanes.
+/// The rows of the other topic have the same keys as the stuck ones, so they are in the same lanes.
 #[tokio::test]
-async fn a_probe_that_waits_for_its_answer_leaves_its_lane_to_other_topics() {
-    let (mut outbox, kafka, mut relay) = in_mid_probe("probe_late").await;
+async fn probe_that_waits_for_its_answer_does_not_delay_other_topics() {
+    let (mut outbox, kafka, mut relay) = during_a_probe("probe_late").await;
     outbox.create_topic("other", 1).await;
     let insert = "WITH event AS (
              INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
@@ -99,13 +99,13 @@ async fn a_probe_that_waits_for_its_answer_leaves_its_lane_to_other_topics() {
     outbox.client.execute(insert, &[]).await.unwrap();
     let took = outbox.wait_until_sent("other", STALLED).await;
     println!("1,000 rows of the same lanes were sent in {took:.2?} while a probe waited");
-    assert_eq!(outbox.unsent_of("order").await, 100, "the topic is stuck still");
+    assert_eq!(outbox.unsent_of("order").await, 100, "the topic is still stuck");
     // The probe waits for 8 s.
     assert!(took < Duration::from_secs(6), "{took:?}");
-    let took = mend(&outbox, &kafka).await;
-    println!("the topic's rows were sent {took:.1?} after it worked again");
+    let took = repair(&outbox, &kafka).await;
+    println!("the topic's rows were sent {took:.1?} after it was available again");
     assert!(relay.stop().await.success());
-    // What was acknowledged late is not sent again.
+    // Rows that were acknowledged late are not sent again.
     outbox.check().await.assert_exact();
     outbox.drop().await;
 }
@@ -129,9 +129,9 @@ async fn row_acknowledged_late_is_settled_while_its_topic_is_paused() {
     outbox.drop().await;
 }
 
-/// As after a step of the server's clock, or a failover to a server whose clock is behind.
+/// As after a change of the server's clock, or a failover to a server whose clock is behind.
 #[tokio::test]
-async fn a_probe_that_is_due_in_an_hour_is_made_now() {
+async fn probe_that_is_due_in_an_hour_is_made_now() {
     let outbox = Outbox::create("probe_clock", 1).await;
     hold(&outbox, "now() + interval '1 hour'").await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-/// The section of a guarantee, from its heading to the next one.
+/// The section of a guarantee, up to the next heading.
 fn section(page: &str, promise: u32) -> Option<&str> {
     let (_, rest) = page.split_once(&format!("\n## P{promise}: "))?;
     rest.split("\n## ").next()
 }
 
-/// The links with a code text: the text without its backticks, and the file relative to the repository.
+/// The links whose text is inline code: the text, and the file relative to the repository.
 fn links(section: &str) -> Vec<(&str, String)> {
     let text_and_rest = section.split("[`").skip(1).filter_map(|link| link.split_once("`]("));
     let target = |rest: &str| {
@@ -19,7 +19,7 @@ fn links(section: &str) -> Vec<(&str, String)> {
     text_and_rest.filter_map(|(text, rest)| Some((text, target(rest)?))).collect()
 }
 
-/// Whether this file has what the link's text names: a test, or a target of make.
+/// Whether the file contains what the text names: a test or a make target.
 fn shows(root: &Path, text: &str, file: &str) -> bool {
     let read = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_default();
     match (text.split_once("::"), text.strip_prefix("make ")) {
@@ -54,7 +54,7 @@ fn every_guarantee_names_tests_that_exist() {
 }
 
 #[test]
-fn the_readme_has_a_row_for_each_guarantee() {
+fn readme_has_a_row_for_each_guarantee() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |page: &str| fs::read_to_string(root.join(page)).unwrap();
     let (readme, page) = (read("README.md"), read("docs/guarantees.md"));

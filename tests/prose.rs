@@ -22,7 +22,7 @@ const PLACES: [&str; 10] = [
     "demo/src",
 ];
 
-/// What must not occur, in lower case, and what to write instead.
+/// Phrases in lower case, and their replacements.
 const REPLACE: [(&str, &str); 47] = [
     ("mend", "fix"),
     ("mends", "fixes"),
@@ -85,7 +85,7 @@ fn files_below(path: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The words of a text in lower case, each with a space before and after it.
+/// The words of a text in lower case, with one space before and after each.
 fn words(text: &str) -> String {
     let mut words = String::from(" ");
     for word in text.split(|c: char| !(c.is_alphanumeric() || c == '\'' || c == '-' || c == '_')) {
@@ -102,7 +102,7 @@ fn found(text: &str) -> Vec<(&'static str, &'static str)> {
     REPLACE.into_iter().filter(|(phrase, _)| words.contains(&format!(" {phrase} "))).collect()
 }
 
-/// The string literals of a Rust file before its unit tests, with the lines they begin in.
+/// The string literals of a Rust file before its unit tests, with the lines where they begin.
 fn strings(source: &str) -> Vec<(usize, String)> {
     let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let mut strings = Vec::new();
@@ -137,7 +137,7 @@ fn literal_length(text: &str, end: &str, raw: bool) -> usize {
     at
 }
 
-/// A character literal as a whole, or only the quote of a lifetime.
+/// The length of a character literal, or 1 for the quote of a lifetime.
 fn character_length(text: &str) -> usize {
     let mut inner = text[1..].chars();
     let length = match (inner.next(), inner.next()) {
@@ -150,7 +150,7 @@ fn character_length(text: &str) -> usize {
     length.unwrap_or(1)
 }
 
-/// The paragraphs of a text file: lines are joined, so that a phrase may continue in the next line.
+/// The paragraphs of a text file. Lines are joined, so that a phrase may span two lines.
 fn paragraphs(text: &str) -> Vec<(usize, String)> {
     let mut paragraphs: Vec<(usize, String)> = Vec::new();
     let mut ended = true;

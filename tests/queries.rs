@@ -1,4 +1,4 @@
-//! `migrate --print-queries` prints statements that a server can prepare and explain.
+//! `migrate --print-queries` prints statements that the server can prepare and explain.
 
 use outbox_relay::postgres::connection::session::plain_settings;
 use tokio_postgres::SimpleQueryMessage;
@@ -6,7 +6,7 @@ use tokio_postgres::SimpleQueryMessage;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 
-/// Name and number of parameters of every prepared statement of the session.
+/// The name and the number of parameters of every prepared statement of the session.
 async fn prepared(outbox: &Outbox) -> Vec<(String, usize)> {
     let sql = "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements WHERE from_sql";
     let statement = |message: &SimpleQueryMessage| match message {
@@ -48,7 +48,7 @@ async fn every_printed_statement_can_be_prepared_and_explained() {
 }
 
 #[test]
-fn the_type_of_the_payload_is_for_printed_statements_alone() {
+fn payload_option_requires_print_queries() {
     use crate::support::command::{Ended, binary};
     let ended = |args: &[&str]| Ended::of(&mut binary(args));
     ended(&["migrate", "--payload", "bytea"]).fails(2, &["--print-queries"]);

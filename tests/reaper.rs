@@ -1,4 +1,4 @@
-//! The reaper on a real server: what it deletes, in which order, and around whom.
+//! The reaper on a real server: which rows it deletes, in which order, and which locked rows it skips.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn reaper(outbox: &Outbox) -> PostgresReaper {
     PostgresReaper::new(database, config.outbox.table, Duration::ZERO, 0)
 }
 
-/// A page a statement.
+/// One page per statement.
 fn pace() -> Pace {
     Pace {
         interval: Duration::from_secs(60),
@@ -53,7 +53,7 @@ fn pace() -> Pace {
     }
 }
 
-/// One round. Returns how many rows were deleted, and the most in one statement.
+/// One round. Returns the number of deleted rows, and the maximum in one statement.
 async fn round(reaper: &mut PostgresReaper) -> (u64, u64) {
     let (mut rows, mut most) = (0, 0);
     loop {
@@ -75,7 +75,7 @@ async fn insert(outbox: &Outbox, rows: i64, sent_at: &str) {
 }
 
 #[tokio::test]
-async fn young_rows_and_one_with_a_time_in_the_future_before_the_old_ones_stop_nothing() {
+async fn recent_rows_and_a_future_time_before_old_rows_stop_nothing() {
     let outbox = Outbox::without_topics("reaper_young").await;
     insert(&outbox, 1, "now() + interval '10 years'").await;
     insert(&outbox, 5_000, "now() - interval '1 minute'").await;
@@ -87,7 +87,7 @@ async fn young_rows_and_one_with_a_time_in_the_future_before_the_old_ones_stop_n
     assert!(most <= 100, "{most} rows in one transaction");
     assert_eq!(outbox.count(ALL).await, 8_001);
 
-    // Rows of before become old, such as those of a replay.
+    // Earlier rows become old, such as those of a replay.
     run(
         &outbox.client,
         "UPDATE app.outbox SET sent_at = now() - interval '2 hours' WHERE id BETWEEN 100 AND 199",
@@ -100,7 +100,7 @@ async fn young_rows_and_one_with_a_time_in_the_future_before_the_old_ones_stop_n
 }
 
 #[tokio::test]
-async fn rows_that_are_locked_or_put_back_meanwhile_stay() {
+async fn rows_locked_or_put_back_meanwhile_are_kept() {
     let outbox = Outbox::without_topics("reaper_locked").await;
     insert(&outbox, 1_000, "now() - interval '2 hours'").await;
     let operator = outbox.database.connect().await;
@@ -114,14 +114,14 @@ async fn rows_that_are_locked_or_put_back_meanwhile_stay() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_rewritten_or_truncated_in_the_middle_of_a_round_is_started_over() {
+async fn round_restarts_if_the_table_is_rewritten_or_truncated_started_over() {
     let outbox = Outbox::without_topics("reaper_rewritten").await;
     insert(&outbox, 5_000, "CASE n % 2 WHEN 0 THEN NULL ELSE now() - interval '2 hours' END").await;
     let mut reaper = reaper(&outbox);
     for _ in 0..20 {
         reaper.reap_once(pace()).await.unwrap();
     }
-    assert!((1..2_500).contains(&outbox.count(OLD).await), "it is in the middle");
+    assert!((1..2_500).contains(&outbox.count(OLD).await), "the round is not finished");
     run(&outbox.client, "VACUUM FULL app.outbox").await;
     round(&mut reaper).await;
     assert_eq!((outbox.count(OLD).await, outbox.count(UNSENT).await), (0, 2_500));
@@ -133,7 +133,7 @@ async fn a_table_that_is_rewritten_or_truncated_in_the_middle_of_a_round_is_star
 }
 
 #[tokio::test]
-async fn two_reapers_delete_one_at_a_time() {
+async fn only_one_of_two_reapers_deletes_at_a_time() {
     let outbox = Outbox::without_topics("reaper_turns").await;
     insert(&outbox, 500, "now() - interval '2 hours'").await;
     let other = outbox.database.connect().await;
@@ -146,10 +146,10 @@ async fn two_reapers_delete_one_at_a_time() {
     outbox.drop().await;
 }
 
-/// A `transaction_timeout` ends the connection, which would look like an outage; the relay's own limit says what it is. All
-/// transactions of one statement begin alike, the reaper's and the scout's.
+/// A `transaction_timeout` would end the connection, which would look like an outage. The relay's own limit reports the
+/// real cause. All transactions of one statement begin in the same way, those of the reaper and of the scout.
 #[tokio::test]
-async fn a_transaction_timeout_of_the_database_does_not_end_the_relays_statements() {
+async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements() {
     let outbox = Outbox::without_topics("short_timeout").await;
     let version = "SELECT current_setting('server_version_num')::bigint";
     if outbox.count(version).await >= 170_000 {
@@ -164,7 +164,7 @@ async fn a_transaction_timeout_of_the_database_does_not_end_the_relays_statement
     let mut lookout = PostgresLookout::new(database, Rc::new(statements), table.quoted());
     let lanes: Vec<Lane> = Lane::all().collect();
     lookout.look(&lanes, &[i64::MIN; 64], -1).await.unwrap();
-    // Longer than that, and longer than the relay waits for a lock.
+    // Longer than the timeout, and longer than the relay waits for a lock.
     run(&outbox.client, "BEGIN; LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE").await;
     let fault = lookout.look(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
@@ -173,7 +173,7 @@ async fn a_transaction_timeout_of_the_database_does_not_end_the_relays_statement
 }
 
 #[tokio::test]
-async fn old_rows_are_found_by_their_pages_whatever_the_statistics() {
+async fn old_rows_are_found_by_page_whatever_the_statistics() {
     let outbox = Outbox::without_topics("reaper_plan").await;
     for analyse in ["SELECT 1", "ANALYZE app.outbox"] {
         insert(&outbox, 20_000, "now() - interval '2 hours'").await;

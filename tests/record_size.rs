@@ -1,4 +1,4 @@
-//! A topic that takes small records only: what is too large is found guilty alone, and its neighbours arrive.
+//! A topic that accepts only small records. A row that is too large is rejected alone, and its neighbors arrive.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn dead_letters(outbox: &Outbox) -> Vec<(String, String)> {
     outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// 200 healthy rows of 500 bytes, of 20 keys, with one row of 50 KB in their middle, whose key is `order-7`.
+/// 200 valid rows of 500 bytes and 20 keys, with one row of 50 KB in their middle, whose key is `order-7`.
 async fn with_one_large_row(test: &str, large: Filling) -> Outbox {
     let mut outbox = Outbox::without_topics(test).await;
     outbox.create_topic_with("order", 1, &[("max.message.bytes", "20000")]).await;
@@ -25,12 +25,12 @@ async fn with_one_large_row(test: &str, large: Filling) -> Outbox {
     let mut relay = outbox.start_relay().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
-    assert!(!relay.log().contains("ERROR"), "the relay says itself what becomes of the row: {}", relay.log());
+    assert!(!relay.log().contains("ERROR"), "the log must not contain client errors: {}", relay.log());
     outbox
 }
 
 #[tokio::test]
-async fn a_row_too_large_for_its_topic_is_dead_lettered_and_nobody_else() {
+async fn only_a_row_too_large_for_its_topic_is_dead_lettered() {
     let outbox = with_one_large_row("too_large", Filling::Random(50_000)).await;
     assert_eq!(dead_letters(&outbox).await, [("order-7".to_owned(), "record-too-large".to_owned())]);
     let complete = "SELECT count(*) FROM app.outbox_dead_letter AS d JOIN app.ledger AS l USING (event_id)
@@ -47,7 +47,7 @@ async fn a_row_too_large_for_its_topic_is_dead_lettered_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_row_that_fits_once_it_is_compressed_is_delivered() {
+async fn row_that_fits_after_compression_is_delivered() {
     let outbox = with_one_large_row("fits", Filling::Letters(50_000)).await;
     assert_eq!(dead_letters(&outbox).await, []);
     assert_eq!(outbox.check().await.assert_exact().records, 201);
@@ -55,7 +55,7 @@ async fn a_row_that_fits_once_it_is_compressed_is_delivered() {
 }
 
 #[tokio::test]
-async fn many_rows_too_large_stop_nobody() {
+async fn many_oversized_rows_delay_no_other_row() {
     let mut outbox = Outbox::without_topics("many_large").await;
     outbox.create_topic_with("order", 3, &[("max.message.bytes", "20000")]).await;
     outbox.create_topic("other", 3).await;
@@ -70,18 +70,18 @@ async fn many_rows_too_large_stop_nobody() {
     assert!(relay.stop().await.success());
     assert_eq!(dead_letters(&outbox).await.len(), 10);
     let report = outbox.check().await;
-    // A refusal ends the producer that it came to. librdkafka then drops its connection if a request is half sent, and
-    // with it the answers for what is on its way to other partitions: that much is sent again.
-    println!("{} duplicates of {} records, for 10 refusals", report.duplicates, report.records);
+    // A refusal ends its producer. If a request is half sent at that moment, librdkafka closes its connection and loses
+    // the answers of requests for other partitions. These are sent again.
+    println!("{} duplicates of {} records, after 10 refusals", report.duplicates, report.records);
     assert_eq!((report.lost.len(), report.reordered.len()), (10, 0), "{report}");
     assert!(report.phantom.is_empty() && report.altered.is_empty(), "{report}");
     assert!(report.lost.iter().all(|lost| lost.value.len() > 20_000), "{report}");
     outbox.drop().await;
 }
 
-/// The limit is the topic's, also when it is above Kafka's default and [kafka.properties] allows it.
+/// The topic's limit applies even if it is above Kafka's default, if [kafka.properties] allows it.
 #[tokio::test]
-async fn a_row_above_the_default_limit_is_delivered_when_topic_and_properties_allow_it() {
+async fn row_above_the_default_limit_is_delivered_if_topic_and_properties_allow_it() {
     let mut outbox = Outbox::without_topics("above").await;
     outbox.create_topic_with("order", 1, &[("max.message.bytes", "3000000")]).await;
     rows::insert(&outbox, "order", 2, 0..4, Filling::Random(2_000_000)).await;
@@ -100,7 +100,7 @@ async fn raise_limit(outbox: &Outbox, kind: &str) {
 }
 
 #[tokio::test]
-async fn a_topic_that_rejects_one_row_after_the_other_is_held_and_not_emptied() {
+async fn topic_that_rejects_consecutive_rows_is_held_instead_of_emptied() {
     let mut outbox = Outbox::without_topics("rejects").await;
     outbox.create_topic_with("order", 3, &[("max.message.bytes", "20000")]).await;
     outbox.create_topic("other", 3).await;
@@ -109,25 +109,29 @@ async fn a_topic_that_rejects_one_row_after_the_other_is_held_and_not_emptied() 
     let relay = outbox.relay().set("outbox", "rejections_before_hold", 5);
     let mut relay = relay.start().await;
     let held = "SELECT count(*) FROM app.outbox_hold WHERE reason = 'rejects-everything' AND probes > 1";
-    wait_until("the topic is held, and probed in vain", STALLED, async || outbox.count(held).await == 1)
+    wait_until("the topic is held and a probe has failed", STALLED, async || outbox.count(held).await == 1)
         .await;
     let others = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_type = 'other'";
-    wait_until("the others flow", STALLED, async || outbox.count(others).await == 0).await;
-    // A worker that was judging when another one reached the limit may add one.
+    wait_until("the other rows are published", STALLED, async || outbox.count(others).await == 0).await;
+    // A worker that was judging when another one reached the limit may add one dead letter.
     let dead = dead_letters(&outbox).await.len();
     assert!((5..=7).contains(&dead), "{dead} dead letters");
 
     raise_limit(&outbox, "order").await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
-    assert_eq!(dead_letters(&outbox).await.len(), dead, "nothing more, once the topic takes them");
+    assert_eq!(
+        dead_letters(&outbox).await.len(),
+        dead,
+        "no more dead letters once the topic accepts the rows"
+    );
     let report = outbox.check().await;
     assert_eq!((report.lost.len(), report.reordered.len()), (dead, 0), "{report}");
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn a_rejected_row_blocks_its_key_and_no_other_if_asked_to() {
+async fn rejected_row_blocks_only_its_key_if_configured() {
     let mut outbox = Outbox::without_topics("block").await;
     outbox.create_topic_with("order", 1, &[("max.message.bytes", "20000")]).await;
     rows::insert(&outbox, "order", 20, 0..100, Filling::Random(460)).await;
@@ -143,7 +147,7 @@ async fn a_rejected_row_blocks_its_key_and_no_other_if_asked_to() {
     assert_eq!(outbox.count(blocked).await, 1);
     assert_eq!(dead_letters(&outbox).await, []);
     rows::insert(&outbox, "order", 20, 220..240, Filling::Random(460)).await;
-    wait_until("new rows of other keys flow", STALLED, async || outbox.unsent().await == 7).await;
+    wait_until("new rows of other keys are published", STALLED, async || outbox.unsent().await == 7).await;
 
     raise_limit(&outbox, "order").await;
     assert_eq!(outbox.client.execute("DELETE FROM app.outbox_blocked_key", &[]).await.unwrap(), 1);

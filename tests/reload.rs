@@ -1,4 +1,4 @@
-//! SIGHUP: a running relay reads its configuration again.
+//! SIGHUP: a running relay reloads its configuration.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ async fn batches(relay: &RelayProcess) -> f64 {
     relay.metric("outbox_relay_batch_rows_count").await.unwrap()
 }
 
-/// Drains 1,000 rows, and returns in how many batches.
+/// Drains 1,000 rows, and returns the number of batches.
 async fn batches_of_1_000(outbox: &Outbox, relay: &RelayProcess, from: i64) -> f64 {
     let before = batches(relay).await;
     rows::insert(outbox, "order", 10, from..from + 1_000, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    // They are counted just after the COMMIT that shows them.
+    // The rows are counted just after the COMMIT that makes them visible.
     let rows = (from + 1_000) as f64;
-    wait_until("all are counted", STALLED, async || {
+    wait_until("all rows are counted", STALLED, async || {
         relay.metric("outbox_relay_batch_rows_sum").await == Some(rows)
     })
     .await;
@@ -39,14 +39,12 @@ async fn batches_of_1_000(outbox: &Outbox, relay: &RelayProcess, from: i64) -> f
 }
 
 async fn wait_for_reloads(relay: &RelayProcess, times: usize) {
-    wait_until("the configuration is read again", STALLED, async || {
-        relay.log().matches(READ).count() == times
-    })
-    .await;
+    wait_until("the configuration is reloaded", STALLED, async || relay.log().matches(READ).count() == times)
+        .await;
 }
 
 #[tokio::test]
-async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() {
+async fn limits_and_log_levels_apply_now_and_changes_that_need_a_restart_are_logged() {
     let outbox = Outbox::create("reload", 1).await;
     let mut socket = NotifySocket::bind();
     let mut relay = socket.tell(base(&outbox)).start().await;
@@ -60,7 +58,7 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
     println!("1,000 rows: {small} batches of 10, then {large} of 5,000");
     assert!(small >= 100.0 && large <= 20.0, "{small} {large}");
     let rows = outbox.count("SELECT count(*) FROM app.outbox").await;
-    assert_eq!(rows, 2_000, "on_sent is what it was");
+    assert_eq!(rows, 2_000, "on_sent must not change");
     for (line, times) in [
         ("[relay] batch_size changed, applied now", 1),
         ("[reaper] interval changed, applied now", 1),
@@ -70,23 +68,25 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
     ] {
         assert_eq!(relay.log().matches(line).count(), times, "{line}: {}", relay.log());
     }
-    let heard = socket.listen();
-    let place = heard.iter().position(|line| line == "RELOADING=1").unwrap();
-    assert!(heard[place + 1].starts_with("MONOTONIC_USEC="), "{heard:?}");
-    assert!(heard[place..].contains(&"READY=1".to_owned()), "{heard:?}");
+    let received = socket.listen();
+    let place = received.iter().position(|line| line == "RELOADING=1").unwrap();
+    assert!(received[place + 1].starts_with("MONOTONIC_USEC="), "{received:?}");
+    assert!(received[place..].contains(&"READY=1".to_owned()), "{received:?}");
 
-    // Per module, up and down again.
+    // Changes the level per module, up and down again.
     assert!(!relay.log().contains("DEBUG"), "{}", relay.log());
     relay.reload(larger.clone().set("log", "level", "info,tokio_postgres=debug"));
     wait_for_reloads(&relay, 2).await;
     rows::insert(&outbox, "order", 10, 2_000..2_100, Filling::Nothing).await;
     relay.wait_for_log("DEBUG").await;
-    // What is read in between is said by nobody at this level.
+    // The reload itself is not logged at this level.
     relay.reload(larger.clone().set("log", "level", "error"));
-    let told = |heard: &[String]| heard.iter().filter(|line| *line == "RELOADING=1").count();
-    let done = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
-    wait_until("it is read", STALLED, async || told(socket.listen()) == 3 && done(socket.listen()) == 4)
-        .await;
+    let started = |received: &[String]| received.iter().filter(|line| *line == "RELOADING=1").count();
+    let done = |received: &[String]| received.iter().filter(|line| *line == "READY=1").count();
+    wait_until("the configuration is reloaded", STALLED, async || {
+        started(socket.listen()) == 3 && done(socket.listen()) == 4
+    })
+    .await;
     relay.reload(larger);
     wait_for_reloads(&relay, 3).await;
     outbox.wait_until_drained(STALLED).await;
@@ -96,7 +96,7 @@ async fn limits_and_log_levels_hold_at_once_and_what_needs_a_restart_is_named() 
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
+async fn invalid_file_changes_nothing_and_all_errors_are_logged() {
     let outbox = Outbox::create("reload_bad", 1).await;
     let mut socket = NotifySocket::bind();
     let mut relay = socket.tell(base(&outbox)).start().await;
@@ -111,7 +111,7 @@ async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
         assert!(relay.log().contains(part), "{part}: {}", relay.log());
     }
     relay.reload_text("[postgres");
-    wait_until("the second one is refused, too", STALLED, async || {
+    wait_until("the second reload is rejected, too", STALLED, async || {
         relay.log().matches("keeping the current configuration").count() == 2
     })
     .await;
@@ -119,17 +119,19 @@ async fn a_bad_file_changes_nothing_and_the_log_has_every_finding() {
     assert!(batches >= 100.0, "{batches}");
     assert!(!relay.log().contains("DEBUG") && !relay.log().contains(READ), "{}", relay.log());
     socket.wait_for("RELOADING=1").await;
-    let ready = |heard: &[String]| heard.iter().filter(|line| *line == "READY=1").count();
-    wait_until("systemd hears that it goes on", STALLED, async || ready(socket.listen()) == 3).await;
+    let ready = |received: &[String]| received.iter().filter(|line| *line == "READY=1").count();
+    wait_until("systemd is notified that the relay continues", STALLED, async || ready(socket.listen()) == 3)
+        .await;
     relay.reload(base(&outbox).set("relay", "batch_size", 100));
     wait_for_reloads(&relay, 1).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     outbox.drop().await;
 }
 
-/// A relay that waits for Postgres is not ended by SIGHUP, and begins with what it has read last.
+/// SIGHUP does not end a relay that waits for PostgreSQL. The relay starts with the configuration that it has read
+/// last.
 #[tokio::test]
-async fn a_relay_that_waits_for_postgres_takes_up_what_it_reads_before_it_starts() {
+async fn relay_that_waits_for_postgres_applies_a_reload_before_it_starts() {
     let outbox = Outbox::create("reload_waiting", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
     let grants = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);

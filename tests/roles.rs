@@ -1,4 +1,4 @@
-//! The roles that `migrate --print-roles` makes: each can do what it is for, and nothing else.
+//! The roles that `migrate --print-roles` prints. Each can do its work, and nothing else.
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -7,7 +7,7 @@ use crate::commands::{Ended, Setup, binary, kafka};
 use crate::support::database::{Database, run};
 use crate::support::outbox::Outbox;
 
-/// Something in the schema of the outbox, and something elsewhere, that is none of theirs.
+/// Tables in the schema of the outbox and in another one that do not belong to the outbox.
 const OTHERS: &str = "CREATE TABLE app.customer (name text); CREATE TABLE public.invoice (total integer);
                       INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
                       VALUES ('order', '42', 'OrderPlaced', '{}', '{}');
@@ -16,7 +16,7 @@ const OTHERS: &str = "CREATE TABLE app.customer (name text); CREATE TABLE public
                       VALUES (7, gen_random_uuid(), 'order', '42', 'X', now(), 't', 'r', 'e');
                       INSERT INTO app.outbox_hold (topic, reason, error) VALUES ('t', 'r', 'e')";
 
-/// What nobody of them may do, whatever they are for.
+/// Statements that none of the roles may run.
 const FORBIDDEN_TO_ALL: [&str; 9] = [
     "SELECT * FROM app.customer",
     "SELECT * FROM public.invoice",
@@ -42,7 +42,7 @@ async fn member(setup: &Setup, group: &str) -> (String, Client) {
 }
 
 #[tokio::test]
-async fn the_relay_reads_no_other_table_and_changes_and_inserts_no_event() {
+async fn relay_reads_no_other_table_and_changes_and_inserts_no_event() {
     let setup = Setup::migrated("role_relay").await;
     run(&setup.client, OTHERS).await;
     let relay = setup.database.connect_as(setup.roles().relay()).await;
@@ -69,7 +69,7 @@ async fn the_relay_reads_no_other_table_and_changes_and_inserts_no_event() {
 }
 
 #[tokio::test]
-async fn writers_insert_events_and_do_nothing_else() {
+async fn writers_can_only_insert_events() {
     let setup = Setup::migrated("role_writer").await;
     run(&setup.client, OTHERS).await;
     let (shop, client) = member(&setup, &setup.roles().writer()).await;
@@ -98,7 +98,7 @@ async fn writers_insert_events_and_do_nothing_else() {
 }
 
 #[tokio::test]
-async fn operators_forge_no_record_and_who_only_looks_sees_no_payload() {
+async fn operators_cannot_forge_records_and_monitors_see_no_payload() {
     let setup = Setup::migrated("role_look").await;
     run(&setup.client, OTHERS).await;
     let (alice, operator) = member(&setup, &setup.roles().operator()).await;
@@ -129,7 +129,7 @@ async fn operators_forge_no_record_and_who_only_looks_sees_no_payload() {
     ] {
         assert_refused(&monitor, "monitoring", forbidden).await;
     }
-    // What the page of failures tells them to do by hand.
+    // The statements that the page about failures tells operators to run.
     run(&operator, "DELETE FROM app.outbox_hold WHERE topic = 't'; UPDATE app.outbox SET sent_at = NULL")
         .await;
     setup.configure(&setup.database.url_of(&grafana), &kafka());
@@ -140,7 +140,7 @@ async fn operators_forge_no_record_and_who_only_looks_sees_no_payload() {
     setup.drop(&[&alice, &grafana]).await;
 }
 
-/// The facts of the catalogue about these roles: what they are, and every right of theirs.
+/// The catalog entries of these roles: their attributes and all of their privileges.
 async fn rights(client: &Client, role: &str) -> Vec<String> {
     let sql = "
 SELECT format('%s %s %s %s', r.rolname, r.rolcanlogin, r.rolsuper,
@@ -158,7 +158,7 @@ ORDER BY 1";
 }
 
 #[tokio::test]
-async fn what_is_printed_is_what_the_tests_run_with_and_can_be_applied_again() {
+async fn printed_roles_are_those_of_the_tests_and_can_be_applied_again() {
     let setup = Setup::migrated("role_again").await;
     let role = setup.roles().relay().to_owned();
     let printed = setup.relay(&["migrate", "--print-roles", "--role", &role]);
@@ -166,7 +166,7 @@ async fn what_is_printed_is_what_the_tests_run_with_and_can_be_applied_again() {
     assert!(before.len() > 40, "{before:#?}");
     run(&setup.client, printed.succeeds()).await;
     assert_eq!(rights(&setup.client, &role).await, before, "applied twice");
-    // What somebody gave beyond it is taken back.
+    // Privileges beyond the printed ones are revoked.
     run(
         &setup.client,
         &format!(
@@ -177,12 +177,12 @@ async fn what_is_printed_is_what_the_tests_run_with_and_can_be_applied_again() {
     .await;
     assert_ne!(rights(&setup.client, &role).await, before);
     run(&setup.client, &printed.stdout).await;
-    assert_eq!(rights(&setup.client, &role).await, before, "exactly these rights");
+    assert_eq!(rights(&setup.client, &role).await, before, "exactly these privileges");
     setup.drop(&[]).await;
 }
 
 #[tokio::test]
-async fn an_owner_who_may_create_roles_can_apply_it_without_being_a_superuser() {
+async fn owner_with_createrole_can_apply_it_without_being_a_superuser() {
     let database = Database::create("role_owner").await;
     let admin = database.connect().await;
     let (owner, mut client) = database.connect_as_new_role().await;
@@ -218,12 +218,12 @@ BEGIN
     PERFORM app.idempotency_finish('s', 'k', mine, 200, '{}', 'secret');
 END $$";
 
-/// What the reaper and `reap` call.
+/// The statements of the reaper and of `reap`.
 const REAPING: &str =
     "SELECT app.inbox_reap('0 s', 100), app.once_reap(100), app.idempotency_reap('0 s', 100);
                        SELECT * FROM app.idempotency_unfinished('1 day')";
 
-/// What only applications may read.
+/// Columns that only applications may read.
 const SECRETS: [&str; 5] = [
     "SELECT request FROM app.idempotency_key",
     "SELECT body FROM app.idempotency_key",
@@ -233,13 +233,13 @@ const SECRETS: [&str; 5] = [
 ];
 
 #[tokio::test]
-async fn the_modules_work_as_these_roles_and_who_reaps_reads_no_response() {
+async fn modules_work_with_these_roles_and_the_reaper_reads_no_response() {
     let setup = Setup::migrated("role_modules").await;
     let role = setup.roles().relay().to_owned();
     setup.relay(&["migrate", "--with", "inbox,idempotency,once"]).succeeds();
-    // Somebody has helped themselves before; it is taken back.
+    // Excess privileges that were granted before are revoked.
     run(&setup.client, &format!("GRANT ALL ON app.idempotency_key, app.once_key TO {role}")).await;
-    // As where functions are not everybody's.
+    // As in databases where functions are not executable by PUBLIC.
     run(&setup.client, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA app FROM PUBLIC").await;
     let printed = setup.relay(&["migrate", "--print-roles", "--role", &role]);
     run(&setup.client, printed.succeeds()).await;
@@ -278,7 +278,7 @@ async fn the_modules_work_as_these_roles_and_who_reaps_reads_no_response() {
 }
 
 #[test]
-fn a_name_that_is_none_is_refused() {
+fn invalid_role_name_is_refused() {
     let ended = |args: &[&str]| Ended::of(&mut binary(args));
     ended(&["migrate", "--print-roles", "--role", "pg_relay"]).fails(2, &["name is reserved"]);
     ended(&["migrate", "--role", "relay"]).fails(2, &["--print-roles"]);
@@ -286,7 +286,7 @@ fn a_name_that_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn a_relay_that_lacks_a_right_names_the_grant_and_ends() {
+async fn relay_that_lacks_a_privilege_logs_the_grant_and_ends() {
     let outbox = Outbox::without_topics("role_lacks").await;
     let role = outbox.roles.relay().to_owned();
     let sql = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
@@ -305,7 +305,7 @@ async fn a_relay_that_lacks_a_right_names_the_grant_and_ends() {
 }
 
 #[tokio::test]
-async fn a_superuser_is_a_warning_that_names_the_command() {
+async fn superuser_is_a_warning_with_the_command() {
     let outbox = Outbox::without_topics("role_superuser").await;
     let superuser = || outbox.relay().set("postgres", "url", outbox.database.url());
     let mut relay = superuser().start().await;

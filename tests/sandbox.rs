@@ -1,8 +1,8 @@
-//! The daemon runs under the sandbox of its unit, enforced by the kernel: the system calls that the unit's filters
-//! leave, its address families, no memory that is writable and executable, no new namespaces, no capabilities, a
-//! read-only system. bubblewrap enters the sandbox, since systemd is not everywhere where tests run.
+//! The relay runs in the sandbox of its systemd unit, enforced by the kernel: only the system calls and address
+//! families that the unit allows, no writable and executable memory, no new namespaces, no capabilities, and a
+//! read-only file system. The tests use bubblewrap, because systemd is not available everywhere.
 //!
-//! Not rebuilt here: ProtectKernelTunables and its kin, which hide files that a relay never opens.
+//! ProtectKernelTunables and similar directives are not reproduced. They hide files that a relay never opens.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -25,14 +25,14 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 const EAFNOSUPPORT: u32 = 97;
-/// PROT_WRITE and PROT_EXEC, SHM_EXEC, and the flags of `clone` that make a namespace.
+/// PROT_WRITE and PROT_EXEC, SHM_EXEC, and the flags of `clone` that create a namespace.
 const WRITE_AND_EXECUTE: u64 = 2 | 4;
 const EXECUTE: u64 = 4;
 const SHARED_EXECUTE: u64 = 0o100_000;
 const NEW_NAMESPACE: [u64; 7] =
     [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
 
-/// The values of a directive, one for each line.
+/// The values of a directive, one per line.
 fn directive(name: &str) -> Vec<&'static str> {
     UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }
@@ -48,7 +48,7 @@ fn system_calls(set: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-/// What the unit's SystemCallFilter lines leave: the first allows, the second takes away.
+/// The system calls that the unit's SystemCallFilter lines allow. The first line allows, the second one removes.
 fn allowed() -> BTreeSet<String> {
     let mut allowed = BTreeSet::new();
     for line in directive("SystemCallFilter") {
@@ -64,8 +64,8 @@ fn allowed() -> BTreeSet<String> {
     allowed
 }
 
-/// A filter in the kernel's language: what the rules match gets `matched`, everything else `otherwise`. None: this
-/// machine has no such system call.
+/// A seccomp filter. System calls that match the rules get `matched`, all others `otherwise`. None if this machine has
+/// no such system call.
 fn compile(rules: &[Value], matched: &Value, otherwise: &Value) -> Option<Vec<u8>> {
     let filter = json!({
         "it": { "match_action": matched, "mismatch_action": otherwise, "filter": rules }
@@ -92,7 +92,7 @@ fn masked(syscall: &str, index: u8, bits: u64) -> Value {
     when(syscall, index, &json!({ "masked_eq": bits }), bits)
 }
 
-/// The unit's filters, in the order in which they are entered: the last one leaves no way to enter another.
+/// The unit's filters, in the order in which they are installed. After the last one, no filter can be installed.
 fn filters() -> Vec<Vec<u8>> {
     assert_eq!(directive("RestrictAddressFamilies"), ["AF_INET AF_INET6 AF_UNIX"]);
     let family = |number: u64| json!({ "index": 0, "type": "dword", "op": "ne", "val": number });
@@ -108,7 +108,7 @@ fn filters() -> Vec<Vec<u8>> {
     assert_eq!(directive("RestrictNamespaces"), ["yes"]);
     let mut namespaces: Vec<_> = NEW_NAMESPACE.iter().map(|flag| masked("clone", 0, *flag)).collect();
     namespaces.extend([json!({ "syscall": "unshare" }), json!({ "syscall": "setns" })]);
-    // As systemd does it: the C library then uses `clone`, whose flags a filter can see.
+    // As systemd does: the C library then uses `clone`, whose flags a filter can check.
     let clone3 = [json!({ "syscall": "clone3" })];
     assert_eq!(directive("SystemCallErrorNumber"), ["EPERM"]);
     let (yes, no) = (json!("allow"), json!({ "errno": EPERM }));
@@ -127,19 +127,19 @@ fn filters() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A folder with the filters; a configuration may be put there, and is seen inside.
+/// A folder with the filters. A configuration can be put there and is visible in the sandbox.
 struct Sandbox {
     folder: TempDir,
     filters: usize,
 }
 
 impl Sandbox {
-    /// None where the machine cannot build it, which it says.
+    /// Returns None and prints a line if the machine does not support it.
     fn new() -> Option<Sandbox> {
         for needed in ["bwrap", "systemd-analyze"] {
             match Command::new(needed).arg("--version").output() {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    eprintln!("not run: {needed} is not installed");
+                    eprintln!("SKIPPED: {needed} is not installed");
                     return None;
                 }
                 Err(error) => panic!("{needed}: {error}"),
@@ -162,10 +162,10 @@ impl Sandbox {
         Some(Sandbox { folder, filters: filters.len() })
     }
 
-    /// The program inside of the sandbox.
+    /// The program in the sandbox.
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let folder = self.folder.path().to_str().unwrap();
-        // bubblewrap reads filters from open files, from descriptor 10 on; the shell opens them.
+        // bubblewrap reads filters from open files, starting at descriptor 10. The shell opens them.
         let numbers = 0..self.filters;
         let opened: String = numbers.clone().map(|n| format!(" {}<'{folder}/filter-{n}'", n + 10)).collect();
         let entered: String = numbers.map(|n| format!(" --add-seccomp-fd {}", n + 10)).collect();
@@ -182,7 +182,7 @@ impl Sandbox {
         command
     }
 
-    /// Starts a relay with the configuration at this path; it ends when its stdin is closed.
+    /// Starts a relay with the configuration at this path. It ends when its stdin is closed.
     fn start(&self, config: &Path) -> Child {
         let log = fs::File::create(self.folder.path().join("log")).unwrap();
         let arguments = ["run", "--while-stdin-is-open", "--config", config.to_str().unwrap()];
@@ -195,9 +195,9 @@ impl Sandbox {
     }
 }
 
-/// What the sandbox forbids fails inside of it, each attempt by a program that works outside of it.
+/// Attempts that the sandbox must forbid. Each program works outside the sandbox.
 #[test]
-fn the_sandbox_forbids_what_the_unit_forbids() {
+fn sandbox_forbids_what_the_unit_forbids() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (attempt, allowed) in [
         ("exit 0", true),
@@ -212,13 +212,13 @@ fn the_sandbox_forbids_what_the_unit_forbids() {
 }
 
 #[tokio::test]
-async fn the_daemon_relays_under_exactly_what_the_unit_allows() {
+async fn relay_works_with_exactly_what_the_unit_allows() {
     let Some(sandbox) = Sandbox::new() else { return };
     let outbox = Outbox::create("sandbox", 3).await;
     let relay = outbox.relay().set("admin", "listen", "127.0.0.1:0");
     let config = relay.write_config(sandbox.folder.path());
     let mut process = sandbox.start(&config);
-    wait_until("the relay relays inside of the sandbox", STARTS_WITHIN, async || {
+    wait_until("the relay has started in the sandbox", STARTS_WITHIN, async || {
         let ended = process.try_wait().unwrap();
         assert!(ended.is_none(), "{ended:?}: {}", sandbox.log());
         sandbox.log().contains("relay started")

@@ -1,4 +1,4 @@
-//! Logs hold no secret and no content, whatever fails and however much is logged.
+//! Logs contain no secret and no content, whatever fails and whatever the log level.
 
 mod everywhere;
 
@@ -18,11 +18,11 @@ const KAFKA_PASSWORD: &str = "kafka-7Q4zMARK";
 
 fn assert_unmarked(relay: &RelayProcess) {
     let said = relay.log();
-    assert!(said.len() > 100, "something was logged: {said}");
+    assert!(said.len() > 100, "the log is nearly empty: {said}");
     assert_no_mark("logged", &said);
 }
 
-/// Bytes may be shown as a list of numbers, or escaped: the mark is told by its middle.
+/// Searches for the middle of the mark, because bytes may be printed as a list of numbers or escaped.
 #[track_caller]
 fn assert_no_mark(what: &str, said: &str) {
     for mark in ["7Q4zMARK", "55, 81, 52, 122", "3751347a4d", "\\x37", "N1E0ek1BUks"] {
@@ -32,7 +32,7 @@ fn assert_no_mark(what: &str, said: &str) {
     }
 }
 
-/// Everything that fails while a marked row is on its way.
+/// Causes every failure that can happen to a marked row.
 async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayProcess {
     let insert = |kind: &str, headers: &str, payload: &str| {
         let columns = "aggregate_type, aggregate_id, event_type, headers, payload";
@@ -42,7 +42,7 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     let mut relay = relay.start().await;
     run(&outbox.client, &insert("order", r#"'{"trace": "header-7Q4zMARK"}'"#, marked)).await;
     outbox.wait_until_drained(WITHIN).await;
-    // Refused by the relay, by the client library, by the broker; and held.
+    // Rows that are refused by the relay, by the client library and by the broker, and a row that is held.
     let large = "to_json('payload-7Q4zMARK' || repeat('x', 1000000))";
     let bad_headers = r#"'{"trace": ["header-7Q4zMARK"]}'"#;
     let too_large_for_topic =
@@ -55,41 +55,44 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     ] {
         run(&outbox.client, &row).await;
     }
-    wait_until("three dead letters and a hold", WITHIN, async || {
+    wait_until("there are three dead letters and a hold", WITHIN, async || {
         outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await == 3
             && outbox.count("SELECT count(*) FROM app.outbox_hold").await == 1
     })
     .await;
 
-    // The server's own messages: DETAIL shows the row, the refused right the statement.
+    // Messages of the server: DETAIL contains the row, and a missing privilege the statement.
     let faults = relay.log().matches("postgres unavailable").count();
     run(&outbox.client, "ALTER TABLE app.outbox ADD CONSTRAINT forbidden CHECK (sent_at IS NULL) NOT VALID")
         .await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
-    wait_until("the constraint is named", WITHIN, async || relay.log().contains("violates check constraint"))
-        .await;
+    wait_until("the constraint is logged", WITHIN, async || {
+        relay.log().contains("violates check constraint")
+    })
+    .await;
     run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT forbidden").await;
-    wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    wait_until("the row is settled", WITHIN, async || outbox.unsent().await == 1).await;
     run(&outbox.client, &format!("REVOKE ALL ON app.outbox FROM {role}")).await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
-    wait_until("the right is missed", WITHIN, async || relay.log().contains("permission denied")).await;
+    wait_until("the missing privilege is logged", WITHIN, async || relay.log().contains("permission denied"))
+        .await;
     run(&outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), role)).await;
-    wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    wait_until("the row is settled", WITHIN, async || outbox.unsent().await == 1).await;
     assert!(relay.log().matches("postgres unavailable").count() > faults);
 
-    // No connection any more, and no new one.
+    // No connection, and no new one.
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
     run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN; {end}")).await;
     wait_until("connecting fails", WITHIN, async || relay.log().contains("not permitted to log in")).await;
     run(&outbox.client, &format!("ALTER ROLE {role} LOGIN")).await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
-    wait_until("it is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    wait_until("the row is settled", WITHIN, async || outbox.unsent().await == 1).await;
     assert!(relay.stop().await.success());
     relay
 }
 
 #[tokio::test]
-async fn no_log_holds_a_password_or_a_payload() {
+async fn logs_contain_no_password_and_no_payload() {
     for (level, format) in [("trace", "text"), ("debug", "json")] {
         let mut outbox = Outbox::create(&format!("secrets_{format}"), 1).await;
         outbox.create_topic_with("small", 1, &[("max.message.bytes", "20000")]).await;
@@ -109,7 +112,7 @@ async fn no_log_holds_a_password_or_a_payload() {
                 .all(|record| String::from_utf8_lossy(record.value.as_ref().unwrap()).contains("7Q4zMARK"))
         );
 
-        // Kafka refuses the password, and the other way about.
+        // First Kafka refuses the password, then PostgreSQL does.
         let sasl = |relay: Relay| {
             relay
                 .set_kafka_property("security.protocol", "sasl_plaintext")
@@ -120,7 +123,7 @@ async fn no_log_holds_a_password_or_a_payload() {
         let mut refused = sasl(relay()).spawn(&["run", "--once"]);
         assert_eq!(refused.ended().await.code(), Some(69), "{}", refused.log());
         assert_unmarked(&refused);
-        // A configuration that is refused shows no secret either.
+        // An invalid configuration is reported without its secrets.
         let mut refused = sasl(relay()).set_kafka_property("acks", "1").spawn(&["run"]);
         assert_eq!(refused.ended().await.code(), Some(78), "{}", refused.log());
         assert_unmarked(&refused);

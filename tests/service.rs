@@ -1,4 +1,4 @@
-//! The relay as a service: what it tells systemd, how it ends, and with which exit code.
+//! The relay as a service: its notifications to systemd, how it ends, and its exit codes.
 
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
-const HEARD_WITHIN: Duration = Duration::from_secs(30);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() {
+async fn ready_is_sent_after_the_schema_check_and_stopping_after_sigterm() {
     let outbox = Outbox::create("notify", 1).await;
     let mut socket = NotifySocket::bind();
     let mut relay = socket.tell(outbox.relay()).spawn(&["run"]);
@@ -23,28 +23,34 @@ async fn systemd_hears_ready_after_the_schema_check_and_stopping_upon_sigterm() 
     assert!(relay.log().contains("relay started"), "the schema was checked before READY: {}", relay.log());
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    // The status follows what works: Kafka was heard of after READY.
+    // The status follows the state of the servers. Kafka became available after READY.
     socket.wait_for("STATUS=relaying").await;
-    assert!(!socket.heard.contains(&"STOPPING=1".to_owned()), "{socket:?}");
+    assert!(!socket.received.contains(&"STOPPING=1".to_owned()), "{socket:?}");
     assert!(relay.stop().await.success());
-    let heard = socket.listen();
+    let received = socket.listen();
     let place = |line: &str| {
-        heard.iter().position(|heard| heard == line).unwrap_or_else(|| panic!("{line}: {heard:?}"))
+        received
+            .iter()
+            .position(|received| received == line)
+            .unwrap_or_else(|| panic!("{line}: {received:?}"))
     };
-    assert!(heard[0].starts_with("STATUS=Postgres: ") || heard[0].starts_with("EXTEND_"), "{heard:?}");
-    assert!(place("READY=1") < place("STATUS=relaying"), "{heard:?}");
-    // 50 s for what is in flight and 10 s more.
-    assert_eq!(heard[place("STOPPING=1") + 1], "EXTEND_TIMEOUT_USEC=60000000", "{heard:?}");
-    assert!(heard.last().unwrap().starts_with("STATUS=stopping"), "{heard:?}");
+    assert!(
+        received[0].starts_with("STATUS=Postgres: ") || received[0].starts_with("EXTEND_"),
+        "{received:?}"
+    );
+    assert!(place("READY=1") < place("STATUS=relaying"), "{received:?}");
+    // 50 s for rows in flight and 10 s more.
+    assert_eq!(received[place("STOPPING=1") + 1], "EXTEND_TIMEOUT_USEC=60000000", "{received:?}");
+    assert!(received.last().unwrap().starts_with("STATUS=stopping"), "{received:?}");
     for said_once in ["READY=1", "STOPPING=1"] {
-        assert_eq!(heard.iter().filter(|heard| *heard == said_once).count(), 1, "{heard:?}");
+        assert_eq!(received.iter().filter(|received| *received == said_once).count(), 1, "{received:?}");
     }
     outbox.check().await.assert_exact();
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
+async fn without_postgres_the_relay_is_not_ready_and_requests_more_time() {
     let outbox = Outbox::create("waiting", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
     let grants = outbox_relay::postgres::access::grants::relay_grants(&"app.outbox".parse().unwrap(), &role);
@@ -56,12 +62,12 @@ async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
     let mut socket = NotifySocket::bind();
     let mut waiting = socket.tell(relay()).spawn(&["run"]);
     let times =
-        |heard: &[String]| heard.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
-    wait_until("more time is asked for again and again", HEARD_WITHIN, async || times(socket.listen()) >= 3)
+        |received: &[String]| received.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
+    wait_until("more time is requested repeatedly", NOTIFY_TIMEOUT, async || times(socket.listen()) >= 3)
         .await;
     socket.wait_for(&format!("STATUS=Postgres: connecting to Postgres: role \"{role}\"")).await;
-    assert!(!socket.heard.contains(&"READY=1".to_owned()), "{socket:?}");
-    // Asked to end while it waits, it does.
+    assert!(!socket.received.contains(&"READY=1".to_owned()), "{socket:?}");
+    // SIGTERM ends it while it waits.
     assert!(waiting.stop().await.success());
     assert!(socket.listen().contains(&"STOPPING=1".to_owned()), "{socket:?}");
 
@@ -75,7 +81,7 @@ async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
     outbox.drop().await;
 }
 
-/// A relay with a batch in flight that Kafka does not answer.
+/// A relay with a batch in flight that Kafka does not acknowledge.
 async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProcess) {
     let outbox = Outbox::create(test, 1).await;
     let mut kafka = Proxy::open().await;
@@ -83,20 +89,20 @@ async fn stuck(test: &str, shutdown_timeout: &str) -> (Outbox, Proxy, RelayProce
     let relay = relay.set("relay", "shutdown_timeout", shutdown_timeout).start().await;
     rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    kafka.hold_up().await;
+    kafka.stall().await;
     rows::insert(&outbox, "order", 10, 100..200, Filling::Nothing).await;
     wait_until("a claim is open", STALLED, async || outbox.claims().await > 0).await;
     (outbox, kafka, relay)
 }
 
 #[tokio::test]
-async fn sigterm_waits_for_what_is_in_flight() {
+async fn sigterm_waits_for_rows_in_flight() {
     let (outbox, mut kafka, mut relay) = stuck("drains", "50s").await;
     relay.signal(Signal::TERM);
     relay.wait_for_log("shutdown requested").await;
-    kafka.let_through().await;
+    kafka.resume().await;
     assert!(relay.ended().await.success());
-    // What it had claimed is published and settled; what it had not is another relay's.
+    // Claimed rows are published and settled. The others are left for another relay.
     let mut other = outbox.start_relay().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(other.stop().await.success());
@@ -116,7 +122,7 @@ async fn sigterm_waits_no_longer_than_shutdown_timeout() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_mended_first_ends_it_with_78_and_says_how() {
+async fn faults_that_an_operator_must_fix_end_it_with_78_and_a_remedy() {
     let database = Database::create("unfit").await;
     let base = || {
         let kafka = crate::support::topics::bootstrap();

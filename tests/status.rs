@@ -1,4 +1,4 @@
-//! `outbox-relay status`: what it says of real relays, real outages and real figures.
+//! `outbox-relay status` with real relays, real outages and real data.
 
 mod page;
 mod watch;
@@ -13,11 +13,11 @@ use crate::support::relay::Relay;
 use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(30);
-/// An event of an hour ago.
+/// An event that is an hour old.
 const OLD: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at)
                    VALUES ('order', '1', 'Placed', now() - interval '1 hour')";
 
-/// The object of `--json`.
+/// The JSON object of `--json`.
 fn status(relay: &Relay) -> Value {
     let ended = relay.clone().command(&["status", "--json"]);
     serde_json::from_str(ended.succeeds()).unwrap_or_else(|error| panic!("{error}: {ended}"))
@@ -28,13 +28,13 @@ fn verdict(status: &Value) -> (&str, &str, &str) {
     (of("state"), of("why"), of("command"))
 }
 
-/// Relays have the name that `status` asks for: that of its own configuration.
+/// Relays have the name that `status` searches for: the name in its own configuration.
 fn of_relay(relay: &Relay, name: &str) -> Relay {
     relay.clone().set("postgres", "application_name", name)
 }
 
 #[tokio::test]
-async fn the_first_line_says_whether_events_flow() {
+async fn first_line_states_whether_events_are_published() {
     let mut world = World::new("status_verdict").await;
     world.sql(EVENT).await;
     let alone = status(&world.relay);
@@ -66,7 +66,7 @@ async fn the_first_line_says_whether_events_flow() {
         "{text}"
     );
 
-    // A topic that is missing is held: the others flow.
+    // A missing topic is held, and the other events are published.
     world
         .sql("INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('none', '1', 'X')")
         .await;
@@ -84,7 +84,7 @@ async fn the_first_line_says_whether_events_flow() {
 }
 
 #[tokio::test]
-async fn a_relay_that_cannot_reach_kafka_is_not_relaying_and_doctor_is_named() {
+async fn relay_without_kafka_is_reported_with_the_command_doctor() {
     let world = World::new("status_standstill").await;
     let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
     let relay = away.clone().start().await;
@@ -103,18 +103,18 @@ async fn a_relay_that_cannot_reach_kafka_is_not_relaying_and_doctor_is_named() {
 }
 
 #[tokio::test]
-async fn the_relay_of_this_machine_says_what_it_lacks() {
+async fn status_shows_why_the_local_relay_is_not_ready() {
     let world = World::new("status_here").await;
     let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
     let listening = away.clone().set("admin", "listen", "127.0.0.1:0");
     let relay = listening.start().await;
-    wait_until("it knows that Kafka is away", WITHIN, async || {
+    wait_until("the relay has noticed that Kafka is unavailable", WITHIN, async || {
         relay.not_ready().await.is_some_and(|why| why.contains("no broker of"))
     })
     .await;
     let here = relay.address();
     let asking = of_relay(&away, &relay.name).set("admin", "listen", here.clone());
-    // Nothing waits yet: without asking it, all would look well.
+    // No event waits yet. Without asking the relay, the state would look healthy.
     assert_eq!(verdict(&status(&of_relay(&away, &relay.name))).0, "healthy");
     let seen = status(&asking);
     let (state, why, _) = verdict(&seen);
@@ -123,7 +123,7 @@ async fn the_relay_of_this_machine_says_what_it_lacks() {
     assert!(why.starts_with(&expected), "{why}");
     let screen = asking.clone().command(&["status"]);
     assert!(screen.succeeds().contains(&format!("relay at http://{here}: Kafka: ")), "{screen}");
-    // What does not answer as a relay does is none.
+    // A server that does not answer like a relay is not treated as one.
     let broker = crate::support::topics::Cluster::shared().bootstrap;
     let broker = broker.split(',').next().unwrap();
     let other = status(&of_relay(&away, &relay.name).set("admin", "listen", broker));
@@ -132,9 +132,9 @@ async fn the_relay_of_this_machine_says_what_it_lacks() {
     world.drop().await;
 }
 
-/// Whoever holds lanes keeps relays from them.
+/// Any client that holds lanes blocks relays.
 #[tokio::test]
-async fn a_claim_that_is_open_is_seen_by_whichever_name() {
+async fn open_claim_is_shown_whatever_its_application_name() {
     let world = World::new("status_claim").await;
     let claim = world.outbox.database.connect_as(&world.role).await;
     run(
@@ -154,9 +154,9 @@ async fn a_claim_that_is_open_is_seen_by_whichever_name() {
 }
 
 #[tokio::test]
-async fn latency_is_that_of_the_latest_sent_rows_and_the_reaper_is_measured() {
+async fn latency_covers_the_latest_sent_rows_and_the_reaper_lag_is_shown() {
     let world = World::new("status_latency").await;
-    // Of 2,000 sent rows, the latest thousand took 2 s; those before took an hour. Behind them, a backlog.
+    // Of 2,000 sent rows, the latest thousand took 2 s, and the rows before them took an hour. A backlog follows.
     world
         .sql(
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at, sent_at)
@@ -195,9 +195,9 @@ async fn latency_is_that_of_the_latest_sent_rows_and_the_reaper_is_measured() {
     world.drop().await;
 }
 
-/// An age that no clock can have, which a writer can make, must not keep anybody from seeing the rest.
+/// A writer can insert a time that no clock has. It must not prevent operators from seeing the rest.
 #[tokio::test]
-async fn infinite_times_of_a_writer_do_no_harm() {
+async fn infinite_times_do_no_harm() {
     let world = World::new("status_infinite").await;
     world
         .sql(

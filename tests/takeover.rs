@@ -34,7 +34,7 @@ async fn under_load(test: &str) -> (Outbox, Writers) {
 }
 
 #[tokio::test]
-async fn a_frozen_relay_is_overtaken_without_reordering() {
+async fn frozen_relay_is_replaced_without_reordering() {
     let (outbox, writers) = under_load("frozen").await;
     let mut relays = [relay(&outbox).start().await, relay(&outbox).start().await];
     let freezes = 4;
@@ -42,7 +42,7 @@ async fn a_frozen_relay_is_overtaken_without_reordering() {
         let victim = &relays[freeze % 2];
         outbox.wait_until_publishing(victim).await;
         victim.freeze();
-        // Everything that is unsent now, what the frozen one holds included.
+        // All rows that are unsent now, including those of the frozen relay.
         let highest = outbox.count("SELECT max(id) FROM app.outbox").await;
         let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
         let what = "the other relay has taken over";
@@ -64,7 +64,7 @@ async fn a_frozen_relay_is_overtaken_without_reordering() {
 }
 
 #[tokio::test]
-async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_duplicate() {
+async fn terminated_connections_lose_and_repeat_nothing_with_one_relay() {
     let (outbox, writers) = under_load("terminated").await;
     let mut relay = relay(&outbox).start().await;
     let mut terminated = 0;
@@ -83,9 +83,9 @@ async fn connections_that_are_terminated_cost_one_relay_neither_a_row_nor_a_dupl
     outbox.drop().await;
 }
 
-/// A fault is one line when it begins and one when it ends, however many connections it breaks, in use or idle.
+/// A fault is one line when it begins and one when it ends, however many connections it breaks.
 #[tokio::test]
-async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
+async fn terminating_all_connections_is_two_lines_in_the_log() {
     const ROUNDS: usize = 4;
     let (outbox, writers) = under_load("two_lines").await;
     let mut relay = relay(&outbox).set("log", "level", "info").start().await;
@@ -105,10 +105,10 @@ async fn connections_that_are_all_terminated_are_two_lines_in_the_log() {
             outbox.wait_until_settled(1, STALLED).await;
             writers.stop().await;
         }
-        // Enough for every worker, so that each of them needs a connection.
+        // Enough rows for every worker, so that each of them needs a connection.
         rows::insert(&outbox, "order", 1_000, 0..20_000, Filling::Nothing).await;
         outbox.wait_until_drained(STALLED).await;
-        // A connection that breaks while nobody uses it may be replaced without a fault.
+        // An idle connection that breaks may be replaced without a fault.
         wait_until("the fault has ended", 3 * STALLED, async || begun(&relay) == ended(&relay)).await;
     }
     let log = relay.log();

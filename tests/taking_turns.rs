@@ -1,5 +1,5 @@
-//! Writers that keep a transaction open with an early id, while the marks of its lane rise: those behind them in the
-//! same key never pass.
+//! Writers that keep a transaction open with an early id while the marks of its lane rise. Later writers of the same
+//! key never overtake them.
 
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -11,10 +11,10 @@ use crate::support::writers::{self, Load, Writers};
 
 const STALLED: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 6;
-/// Many batches, hence many fences.
+/// Many batches, and therefore many fences.
 const ROWS_MEANWHILE: i64 = 4_000;
 
-/// The key of the slow writer, and others of the same lane: the mark that must not rise is their lane's.
+/// The key of the slow writer, and other keys of the same lane. The mark of this lane must not rise.
 async fn keys_of_one_lane(outbox: &Outbox) -> (String, Vec<String>) {
     outbox.add_aggregates("order", 2_000).await;
     let sql = "SELECT key FROM app.aggregate
@@ -41,7 +41,7 @@ async fn start_waiting(outbox: &Outbox, key: &str) -> JoinHandle<Client> {
 }
 
 async fn load(outbox: &Outbox, keys: &[String]) -> Writers {
-    let load = Load { writers: 2, keys_a_transaction: 2, events_a_key: 5, ..Load::default() };
+    let load = Load { writers: 2, keys_per_transaction: 2, events_per_key: 5, ..Load::default() };
     Writers::start(outbox, keys, load).await
 }
 
@@ -55,7 +55,7 @@ async fn finish(outbox: Outbox, writers: Writers, what: &str) {
 }
 
 #[tokio::test]
-async fn a_writer_behind_one_that_stays_open_with_an_early_id_does_not_pass_it() {
+async fn writer_behind_open_transaction_keeps_order() {
     let outbox = Outbox::create("open_writer", 3).await;
     let (key, others) = keys_of_one_lane(&outbox).await;
     let _relays = [outbox.start_relay().await, outbox.start_relay().await];
@@ -72,9 +72,9 @@ async fn a_writer_behind_one_that_stays_open_with_an_early_id_does_not_pass_it()
     finish(outbox, writers, "an open writer").await;
 }
 
-/// The lock of a prepared transaction belongs to nobody who is connected, and changes its name when it is prepared.
+/// The lock of a prepared transaction belongs to no connection, and its name changes when it is prepared.
 #[tokio::test]
-async fn a_writer_behind_a_prepared_transaction_does_not_pass_it() {
+async fn writer_behind_prepared_transaction_keeps_order() {
     let outbox = Outbox::create("prepared_writer", 3).await;
     let (key, others) = keys_of_one_lane(&outbox).await;
     let _relays = [outbox.start_relay().await, outbox.start_relay().await];

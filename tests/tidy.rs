@@ -1,4 +1,4 @@
-//! The rules of the source tree: sizes, layers, and what each folder may name. Reads files and needs no servers.
+//! The rules of the source tree: sizes, layers, and what each folder may use. Reads files and needs no servers.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
@@ -12,14 +12,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// The folders whose files and functions are measured.
 const MEASURED: &[&str] = &["src", "client/src", "bench/src", "demo/src"];
 
-/// What may break a rule, by the beginning of its report, and why. There is none at present.
+/// Permitted violations, by the beginning of their report, with the reason. There are none at present.
 const EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Statements begin with these words.
+/// The first words of SQL statements.
 const SQL: &[&str] =
     &["SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "LOCK", "CREATE", "ALTER", "GRANT", "TRUNCATE"];
 
-/// A file of the tree, by its path from the root.
+/// A source file, by its path from the root.
 struct Source {
     path: String,
     text: String,
@@ -30,7 +30,7 @@ impl Source {
         Source { path: path.to_owned(), text: text.to_owned() }
     }
 
-    /// The lines that are no comment and no test, numbered from 1.
+    /// The lines that are neither comments nor tests, numbered from 1.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
         let lines = self.text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
@@ -76,7 +76,7 @@ fn long_files(sources: &[Source]) -> Vec<String> {
     sources.iter().filter_map(long).collect()
 }
 
-/// Relies on rustfmt: a function ends at the first closing brace that is indented as its first line.
+/// Relies on rustfmt: a function ends at the first closing brace with the indentation of its first line.
 fn long_functions(sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
@@ -93,7 +93,7 @@ fn long_functions(sources: &[Source]) -> Vec<String> {
     found
 }
 
-/// Whether the function that begins with the line `first` ends with `line`.
+/// Whether `line` ends the function that begins with the line `first`.
 fn ends_function(first: &str, line: &str) -> bool {
     let indent = &first[..first.len() - first.trim_start().len()];
     let Some(rest) = line.strip_prefix(indent) else { return false };
@@ -111,7 +111,7 @@ fn function_name(line: &str) -> Option<&str> {
     (before.split_whitespace().all(is_qualifier) && !name.is_empty()).then_some(name)
 }
 
-/// Which top folder of `src` names which others, each with a file that does.
+/// The top folders of `src` that each top folder imports, with one importing file.
 fn imports(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, &str>> {
     let mut imports: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
     for source in sources {
@@ -127,13 +127,13 @@ fn imports(sources: &[Source]) -> BTreeMap<&str, BTreeMap<&str, &str>> {
     imports
 }
 
-/// Each circle of imports, once for each folder on it.
-fn circles(sources: &[Source]) -> Vec<String> {
+/// Each import cycle, once for each folder in it.
+fn cycles(sources: &[Source]) -> Vec<String> {
     let imports = imports(sources);
-    imports.keys().filter_map(|folder| way_back(folder, folder, &imports, &mut BTreeSet::new())).collect()
+    imports.keys().filter_map(|folder| path_back(folder, folder, &imports, &mut BTreeSet::new())).collect()
 }
 
-fn way_back<'a>(
+fn path_back<'a>(
     from: &'a str,
     to: &str,
     imports: &BTreeMap<&'a str, BTreeMap<&'a str, &str>>,
@@ -144,7 +144,7 @@ fn way_back<'a>(
             return Some(format!("{from} -> {to}, in {file}"));
         }
         if seen.insert(next)
-            && let Some(rest) = way_back(next, to, imports, seen)
+            && let Some(rest) = path_back(next, to, imports, seen)
         {
             return Some(format!("{from} -> {rest}, in {file}"));
         }
@@ -152,7 +152,7 @@ fn way_back<'a>(
     None
 }
 
-/// The lines for which `names` holds, of the sources for which `is_judged` does.
+/// The lines that match `names`, in the sources that match `is_judged`.
 fn lines_where(
     sources: &[Source],
     is_judged: impl Fn(&Source) -> bool,
@@ -170,7 +170,7 @@ fn rdkafka_elsewhere(sources: &[Source]) -> Vec<String> {
     lines_where(sources, |source| !source.is_in("src/kafka"), |line| has_word(line, "rdkafka"))
 }
 
-/// A literal may begin with a line break, so the line after an open quote counts as its beginning.
+/// A literal may start with a line break, so the line after an open quote also counts as its beginning.
 fn sql_elsewhere(sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources.iter().filter(|source| !source.is_in("src/postgres")) {
@@ -203,9 +203,9 @@ fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|found| found == word)
 }
 
-/// Nothing but the exceptions breaks the rule; `remedy` is what to do about the rest.
+/// Asserts that only the exceptions break the rule. `remedy` tells how to fix the others.
 #[track_caller]
-fn holds(broken: &[String], remedy: &str) {
+fn assert_none(broken: &[String], remedy: &str) {
     let is_known = |found: &&String| EXCEPTIONS.iter().any(|(known, _)| found.starts_with(known));
     let unknown: Vec<&String> = broken.iter().filter(|found| !is_known(found)).collect();
     assert!(unknown.is_empty(), "{remedy}: {unknown:#?}");
@@ -214,31 +214,31 @@ fn holds(broken: &[String], remedy: &str) {
 #[test]
 fn files_and_functions_are_short() {
     let sources = sources(MEASURED);
-    holds(&[long_files(&sources), long_functions(&sources)].concat(), "split them");
+    assert_none(&[long_files(&sources), long_functions(&sources)].concat(), "split them");
 }
 
 #[test]
-fn folders_do_not_import_each_other_in_circles() {
-    holds(&circles(&sources(&["src"])), "move what both need to the lower folder");
+fn folders_have_no_import_cycles() {
+    assert_none(&cycles(&sources(&["src"])), "move what both need to the lower folder");
 }
 
 #[test]
-fn only_kafka_names_rdkafka() {
-    holds(&rdkafka_elsewhere(&sources(&["src"])), "call it from src/kafka");
+fn only_kafka_uses_rdkafka() {
+    assert_none(&rdkafka_elsewhere(&sources(&["src"])), "call it from src/kafka");
 }
 
 #[test]
-fn only_postgres_holds_sql() {
-    holds(&sql_elsewhere(&sources(&["src"])), "move the statement to src/postgres");
+fn only_postgres_contains_sql() {
+    assert_none(&sql_elsewhere(&sources(&["src"])), "move the statement to src/postgres");
 }
 
 #[test]
-fn relay_names_no_wall_clock() {
-    holds(&clocks_in_relay(&sources(&["src"])), "use tokio's clock, which the simulation pauses");
+fn relay_uses_no_wall_clock() {
+    assert_none(&clocks_in_relay(&sources(&["src"])), "use tokio's clock, which the simulation pauses");
 }
 
 #[test]
-fn each_rule_finds_what_breaks_it() {
+fn each_rule_finds_violations() {
     let body = "    work();\n".repeat(FUNCTION_LINES_MAX);
     let long = Source::new(
         "src/a.rs",
@@ -256,10 +256,10 @@ fn each_rule_finds_what_breaks_it() {
         Source::new("src/a/tests.rs", "use crate::g;\n"),
         Source::new("src/g.rs", "use crate::a;\n"),
     ];
-    let found = circles(&there);
+    let found = cycles(&there);
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[0], "a -> b -> c -> a, in src/c/d.rs, in src/b.rs, in src/a/mod.rs");
-    assert_eq!(circles(&there[..2]), [""; 0]);
+    assert_eq!(cycles(&there[..2]), [""; 0]);
 
     let text = "// librdkafka and rdkafka\nuse rdkafka::Message;\nlet a = \"librdkafka\";\n";
     let named = |path: &str| rdkafka_elsewhere(&[Source::new(path, text)]);

@@ -1,5 +1,4 @@
-//! The systemd units, judged by systemd's own checker. Where systemd is not installed there is nothing to judge them
-//! with, and the tests say so.
+//! The systemd units, checked by systemd-analyze. Where systemd is not installed, the tests are skipped and print so.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,7 +13,7 @@ fn text(unit: &str) -> String {
     fs::read_to_string(Path::new(FOLDER).join(unit)).unwrap()
 }
 
-/// Runs systemd-analyze on a unit, with the binary where it really is.
+/// Runs systemd-analyze on a unit, with the actual path of the binary.
 fn analyze(arguments: &[&str], unit: &str) -> Option<Output> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(unit);
@@ -23,7 +22,7 @@ fn analyze(arguments: &[&str], unit: &str) -> Option<Output> {
     match Command::new("systemd-analyze").args(arguments).arg(&path).output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("not run: systemd-analyze is not installed");
+            eprintln!("SKIPPED: systemd-analyze is not installed");
             None
         }
         Err(error) => panic!("systemd-analyze: {error}"),
@@ -31,7 +30,7 @@ fn analyze(arguments: &[&str], unit: &str) -> Option<Output> {
 }
 
 #[test]
-fn the_units_are_such_that_systemd_has_nothing_to_say_about_them() {
+fn systemd_reports_no_problems_in_the_units() {
     for unit in [UNIT, TEMPLATE] {
         let Some(output) = analyze(&["verify"], unit) else { return };
         let said =
@@ -42,15 +41,15 @@ fn the_units_are_such_that_systemd_has_nothing_to_say_about_them() {
 }
 
 #[test]
-fn the_sandbox_of_the_units_leaves_little_exposed() {
+fn sandbox_of_the_units_leaves_little_exposed() {
     for unit in [UNIT, TEMPLATE] {
-        // systemd counts to 100 here: at most 1.5 of 10.
+        // systemd uses a scale of 100 here: at most 1.5 of 10.
         let Some(output) = analyze(&["security", "--offline=true", "--threshold=15"], unit) else { return };
         assert!(output.status.success(), "{unit}: {}", String::from_utf8_lossy(&output.stdout));
     }
 }
 
-/// The parts of the unit that are an instance's own in the template.
+/// The parts of the unit that differ in the template.
 const OF_AN_INSTANCE: &[(&str, &str)] = &[
     ("systemd/outbox-relay.service", "systemd/outbox-relay@.service"),
     ("edit outbox-relay`", "edit outbox-relay@NAME`"),
@@ -75,10 +74,10 @@ const OF_THE_TEMPLATE: &str = "\
 ";
 
 #[test]
-fn the_template_is_the_unit_but_for_what_is_an_instances_own() {
+fn template_matches_the_unit_except_for_instance_names() {
     let mut template = text(UNIT);
     for (plain, instance) in OF_AN_INSTANCE {
-        assert!(template.contains(plain), "the unit no longer says {plain:?}");
+        assert!(template.contains(plain), "the unit no longer contains {plain:?}");
         template = template.replace(plain, instance);
     }
     template.insert_str(0, OF_THE_TEMPLATE);

@@ -1,4 +1,4 @@
-//! A row that Postgres refuses to read stops only its own key.
+//! A row that PostgreSQL cannot read stops only its own key.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(60);
 const KEYS: i64 = 40;
-/// The number of the row that becomes unreadable, and the key that it belongs to.
+/// The number of the row that becomes unreadable, and its key.
 const BAD: i64 = 207;
 const ROWS: i64 = 400;
 
-/// Deletes what is stored out of line of the outbox, as a damaged disk would. A superuser cannot delete from a TOAST
-/// table, so it is an ordinary table for a moment. Chunks count as there until they are vacuumed.
+/// Deletes out-of-line values of the outbox, as a damaged disk would. A superuser cannot delete from a TOAST table, so
+/// it becomes an ordinary table for a moment. Chunks count as present until they are vacuumed.
 async fn damage(outbox: &Outbox) {
     let toast = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'app.outbox'::regclass";
     let toast: String = outbox.client.query_one(toast, &[]).await.unwrap().get(0);
@@ -49,7 +49,7 @@ async fn only_its_key_waits(test: &str, settings: &[(&str, &str, toml::Value)]) 
     let waiting = (BAD..ROWS).filter(|number| number % KEYS == BAD % KEYS).count() as i64;
     wait_until("only the rows of its key wait", STALLED, async || outbox.unsent().await == waiting).await;
     let blocked = "SELECT outbox_id, reason, error FROM app.outbox_blocked_key";
-    wait_until("its key is blocked", STALLED, async || {
+    wait_until("the key is blocked", STALLED, async || {
         outbox.client.query(blocked, &[]).await.unwrap().len() == 1
     })
     .await;
@@ -57,16 +57,16 @@ async fn only_its_key_waits(test: &str, settings: &[(&str, &str, toml::Value)]) 
     let (id, reason, error): (i64, &str, &str) = (row.get(0), row.get(1), row.get(2));
     assert_eq!((id, reason), (bad, "unreadable-row"));
     assert!(error.contains("missing chunk") && error.contains("XX001"), "{error}");
-    assert_eq!(outbox.dead_letters().await, 0, "nobody can move the row whole");
-    // Others of the same lanes are published as ever.
+    assert_eq!(outbox.dead_letters().await, 0, "an unreadable row cannot be moved to the dead letters");
+    // Other rows of the same lanes are published as usual.
     insert(&outbox, "order", KEYS - 1, ROWS..ROWS + 100, Filling::Nothing).await;
     let of_others = "SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND aggregate_id <> 'order-7'";
     wait_until("later rows are published", STALLED, async || outbox.count(of_others).await == 0).await;
-    assert!(!relay.log().contains("postgres unavailable"), "one row is no outage");
+    assert!(!relay.log().contains("postgres unavailable"), "an unreadable row is not an outage");
 
     let listed = outbox.operator().command(&["blocked-keys", "list"]);
     assert!(listed.succeeds().contains("unreadable-row"), "{listed}");
-    // The payload comes back from a backup.
+    // The payload is restored from a backup.
     let restore = "UPDATE app.outbox AS o SET payload = l.value::json FROM app.ledger AS l
                    WHERE l.event_id = o.event_id AND o.id = ";
     run(&outbox.client, &format!("{restore} {bad}")).await;
@@ -78,16 +78,16 @@ async fn only_its_key_waits(test: &str, settings: &[(&str, &str, toml::Value)]) 
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_blocks_only_its_key() {
+async fn unreadable_row_blocks_only_its_key() {
     only_its_key_waits("unreadable", &[]).await;
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_blocks_only_its_key_without_prepared_statements() {
+async fn unreadable_row_blocks_only_its_key_without_prepared_statements() {
     only_its_key_waits("unreadable_cursor", &[("postgres", "prepared_statements", false.into())]).await;
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_blocks_only_its_key_with_block_key() {
+async fn unreadable_row_blocks_only_its_key_with_block_key() {
     only_its_key_waits("unreadable_block", &[("outbox", "on_rejected", "block-key".into())]).await;
 }

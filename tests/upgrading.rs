@@ -1,4 +1,4 @@
-//! What docs/upgrading.md promises of a relay and a schema that are not of one version.
+//! The promises of docs/upgrading.md about a relay and a schema of different versions.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ const STALLED: Duration = Duration::from_secs(30);
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                          WHERE application_name = $1 AND datname = current_database()";
 
-/// Migrate first, then restart the relays one by one: rows flow in between, and nobody starts by mistake.
+/// Migrate first, then restart the relays one by one. In between, rows are published, and no outdated relay starts by
+/// mistake.
 #[tokio::test]
-async fn a_relay_that_runs_goes_on_when_the_schema_becomes_newer_and_none_starts_on_it() {
+async fn running_relay_continues_with_a_newer_schema_and_no_outdated_relay_starts_on_it() {
     let outbox = Outbox::create("upgraded", 3).await;
     let mut relay = outbox.start_relay().await;
     rows::insert(&outbox, "order", 20, 0..100, Filling::Nothing).await;
@@ -22,7 +23,7 @@ async fn a_relay_that_runs_goes_on_when_the_schema_becomes_newer_and_none_starts
     run(&outbox.client, "INSERT INTO app.outbox_migration VALUES (9, 'later', 'x')").await;
     rows::insert(&outbox, "order", 20, 100..200, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
-    // New connections look no closer at it than old ones.
+    // New connections do not check the schema again.
     let row = outbox.client.query_one(TERMINATE, &[&relay.name]).await.unwrap();
     assert!(row.get::<_, i64>(0) > 0);
     rows::insert(&outbox, "order", 20, 200..300, Filling::Nothing).await;

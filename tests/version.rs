@@ -1,4 +1,4 @@
-//! What the binary says of itself: `--version` and `-V`, and the scripts that complete its command line.
+//! The version information of the binary, `--version` and `-V`, and the completion scripts.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::support::command::{Ended, binary};
 
-/// The build script, since its answer is a part of every binary.
+/// The build script, because its result is part of every binary.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../build.rs"]
 mod build;
@@ -15,7 +15,7 @@ mod build;
 const VERSION: &str = concat!("outbox-relay ", env!("CARGO_PKG_VERSION"));
 
 #[test]
-fn the_short_version_is_one_line_and_the_long_one_says_what_is_built_in() {
+fn short_version_is_one_line_and_the_long_one_lists_what_is_built_in() {
     assert_eq!(Ended::of(&mut binary(&["-V"])).succeeds().trim_end(), VERSION);
     let ended = Ended::of(&mut binary(&["--version"]));
     let mut lines = ended.succeeds().lines();
@@ -32,7 +32,7 @@ fn the_short_version_is_one_line_and_the_long_one_says_what_is_built_in() {
         ("commit", ""),
     ] {
         let says = says(name).unwrap_or_else(|| panic!("{name} is missing in {ended}"));
-        assert!(says.contains(holds), "{name}: {says:?} does not hold {holds:?}");
+        assert!(says.contains(holds), "{name}: {says:?} does not contain {holds:?}");
     }
 }
 
@@ -45,11 +45,11 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_commit_is_that_of_the_checkout_and_of_no_repository_around_it() {
+fn commit_is_that_of_the_checkout_and_not_of_a_repository_around_it() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(build::commit(folder.path()), None);
     git(folder.path(), &["init", "--quiet"]);
-    assert_eq!(build::commit(folder.path()), None, "nothing is committed");
+    assert_eq!(build::commit(folder.path()), None, "there is no commit");
     git(folder.path(), &["commit", "--quiet", "--allow-empty", "--message", "First"]);
     let commit = build::commit(folder.path()).unwrap();
     assert_eq!(commit.len(), 12);
@@ -64,7 +64,7 @@ fn the_commit_is_that_of_the_checkout_and_of_no_repository_around_it() {
     assert_eq!(build::commit(&worktree), Some(commit));
 }
 
-/// What bash offers after these words, by the script of the binary.
+/// The words that bash offers after these words, using the script of the binary.
 fn completed_by_bash(words: &[&str]) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script");
@@ -77,7 +77,7 @@ fn completed_by_bash(words: &[&str]) -> Option<String> {
     bash.args(["--norc", "-c", ask, "bash"]).arg(&script).args(words);
     match bash.output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("not run: bash is not installed");
+            eprintln!("SKIPPED: bash is not installed");
             None
         }
         Err(error) => panic!("bash: {error}"),
@@ -86,7 +86,7 @@ fn completed_by_bash(words: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn the_script_for_bash_completes_commands_and_options() {
+fn bash_script_completes_commands_and_options() {
     for (words, offers) in [
         (&["outbox-relay", "dead-l"][..], "dead-letters"),
         (&["outbox-relay", "dead-letters", "req"], "requeue"),
@@ -98,7 +98,7 @@ fn the_script_for_bash_completes_commands_and_options() {
 }
 
 #[test]
-fn there_is_a_script_for_each_shell_and_it_knows_every_command() {
+fn each_shell_has_a_script_with_every_command() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ended = Ended::of(&mut binary(&["completions", shell]));
         for command in outbox_relay::cli::command().get_subcommands() {

@@ -1,4 +1,4 @@
-//! The watchdog is fed by the steps of the cycle: a relay that hangs is not, one that waits is.
+//! The steps of the cycle feed the watchdog. A relay that hangs does not feed it, a relay that waits does.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
 const STALLED: Duration = Duration::from_secs(30);
-/// Much shorter than in the unit, so that a test need not wait for it; no step of these relays takes so long.
+/// Much shorter than in the unit, so that a test need not wait that long. No step of these relays takes this time.
 const PERIOD: Duration = Duration::from_secs(8);
 
 fn watched(socket: &NotifySocket, relay: Relay) -> RelayProcess {
-    // A claim that waits gives a sign of life every second.
+    // A waiting claim sends a keep-alive every second.
     let relay = relay.set("relay", "takeover_timeout", "3s");
     let relay = relay.set_environment("WATCHDOG_USEC", PERIOD.as_micros().to_string());
     socket.tell(relay).spawn(&["run"])
 }
 
-/// Waits until it was fed so often more; not once too late.
+/// Waits until the watchdog has been fed this many more times, and never late.
 async fn assert_fed(socket: &NotifySocket, times: usize) {
     let enough = socket.feeds().len() + times;
     wait_until("the watchdog is fed", STALLED, async || socket.feeds().len() >= enough).await;
@@ -29,7 +29,7 @@ async fn assert_fed(socket: &NotifySocket, times: usize) {
 }
 
 #[tokio::test]
-async fn a_relay_that_works_idles_or_waits_for_its_servers_feeds_the_watchdog() {
+async fn relay_that_works_idles_or_waits_for_servers_feeds_the_watchdog() {
     let outbox = Outbox::create("fed", 1).await;
     let mut kafka = Proxy::open().await;
     let url = outbox.database.url();
@@ -43,45 +43,46 @@ async fn a_relay_that_works_idles_or_waits_for_its_servers_feeds_the_watchdog() 
     );
     let mut relay = watched(&socket, relay);
     socket.wait_for("READY=1").await;
-    // A step may take 75 s with the default timeouts; systemd is told, so that it does not take a slow one for none.
+    // With the default timeouts, a step may take 75 s. The relay tells systemd, so that a slow step does not count as a
+    // hang.
     socket.wait_for("WATCHDOG_USEC=150000000").await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
     assert_fed(&socket, 6).await;
 
-    kafka.hold_up().await;
+    kafka.stall().await;
     rows::insert(&outbox, "order", 10, 1_000..2_000, Filling::Nothing).await;
     wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
     assert_fed(&socket, 6).await;
     kafka.close().await;
-    postgres.become_network(Network::Refused);
+    postgres.set_network(Network::Refused);
     postgres.cut();
     socket.wait_for("STATUS=Postgres").await;
     assert_fed(&socket, 6).await;
 
-    postgres.become_network(Network::Open);
-    kafka.let_through().await;
+    postgres.set_network(Network::Open);
+    kafka.resume().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn an_idle_relay_that_looks_once_an_hour_feeds_the_watchdog() {
+async fn idle_relay_that_polls_once_an_hour_feeds_the_watchdog() {
     let outbox = Outbox::create("hourly", 1).await;
     let mut socket = NotifySocket::bind();
     let relay = outbox.relay().set("relay", "poll_interval", "1h").set("admin", "listen", "127.0.0.1:0");
     let mut relay = watched(&socket, relay);
     socket.wait_for("READY=1").await;
-    // The pauses between two looks double, from a millisecond on; once they are long, it counts that it waits.
-    wait_until("it is fed while it waits for long", STALLED, async || socket.longest_silence() > PERIOD)
+    // The pauses between two polls double, starting at one millisecond. During long pauses, waiting counts as progress.
+    wait_until("the watchdog is fed during long pauses", STALLED, async || socket.longest_silence() > PERIOD)
         .await;
     assert!(socket.longest_silence() < Duration::from_secs(15), "{:?}", socket.longest_silence());
     assert!(relay.stop().await.success(), "{}", relay.log());
     outbox.drop().await;
 }
 
-/// As systemd sees it: no sign for WatchdogSec, while READY stands and the process lives.
+/// What systemd sees: no message within WatchdogSec, although the relay is READY and the process is alive.
 #[cfg(feature = "fail-points")]
 async fn assert_starves(test: &str, point: &str) {
     let outbox = Outbox::create(test, 1).await;
@@ -90,7 +91,7 @@ async fn assert_starves(test: &str, point: &str) {
     let mut relay = watched(&socket, relay);
     socket.wait_for("READY=1").await;
     let mut number = 0;
-    wait_until("it hangs", STALLED, async || {
+    wait_until("the relay hangs", STALLED, async || {
         rows::insert(&outbox, "order", 100, number..number + 100, Filling::Nothing).await;
         number += 100;
         relay.log().contains("fail point")
@@ -99,10 +100,10 @@ async fn assert_starves(test: &str, point: &str) {
     wait_until("the watchdog is not fed for long", STALLED, async || socket.is_silent_for(PERIOD)).await;
     assert!(relay.is_running());
     if !point.starts_with("scouting") {
-        // The other worker goes on, and so does the scout: neither hides that one hangs.
+        // The other worker and the scout continue, but they do not hide that one worker hangs.
         let before = outbox.settled().await;
         rows::insert(&outbox, "order", 100, number..number + 1_000, Filling::Nothing).await;
-        wait_until("others are settled", STALLED, async || outbox.settled().await > before).await;
+        wait_until("other rows are settled", STALLED, async || outbox.settled().await > before).await;
         assert!(socket.is_silent_for(PERIOD), "{socket:?}");
     }
     relay.kill();
@@ -111,12 +112,12 @@ async fn assert_starves(test: &str, point: &str) {
 
 #[cfg(feature = "fail-points")]
 #[tokio::test]
-async fn a_relay_with_a_worker_that_hangs_starves_the_watchdog() {
+async fn hanging_worker_starves_the_watchdog() {
     assert_starves("hangs", "before-settlement:3").await;
 }
 
 #[cfg(feature = "fail-points")]
 #[tokio::test]
-async fn a_relay_whose_scout_hangs_starves_the_watchdog() {
+async fn hanging_scout_starves_the_watchdog() {
     assert_starves("blind", "scouting:100").await;
 }

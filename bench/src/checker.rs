@@ -42,30 +42,30 @@ pub struct Recognized {
     pub altered: bool,
 }
 
-/// Takes records one by one.
+/// Checks records one by one.
 pub struct Checker {
-    /// By event, the event id that it arrived with; 0 until it arrives.
+    /// The event id with which each event arrived. 0 until it arrives.
     event_ids: Vec<u64>,
-    /// By key, the partition of its events, and the place after the last one.
+    /// The partition of each key, and the place after its last event.
     keys: Vec<(i32, u64)>,
     verdict: Verdict,
 }
 
 impl Verdict {
-    /// Everything arrived, in order and unchanged, and nothing else did. Duplicates are allowed: a fault may have caused
-    /// them.
+    /// Whether everything arrived, unchanged and in order, and nothing else arrived. Duplicates are allowed, because a
+    /// fault may have caused them.
     pub fn is_good(&self) -> bool {
         self.lost + self.reordered + self.foreign + self.altered == 0
     }
 
-    /// The same, and nothing arrived twice.
+    /// The same, without duplicates.
     pub fn is_exact(&self) -> bool {
         self.is_good() && self.duplicates == 0
     }
 }
 
 impl Checker {
-    /// For this many committed events, whose numbers are below `numbers`.
+    /// A checker for this many committed events, whose numbers are below `numbers`.
     pub fn new(committed: u64, numbers: u64) -> Checker {
         Checker {
             event_ids: vec![0; numbers as usize],
@@ -74,7 +74,7 @@ impl Checker {
         }
     }
 
-    /// The next record of its partition; `None` if it is none of the committed events.
+    /// Checks the next record of its partition. `None` is a record that is not one of the committed events.
     pub fn take(&mut self, record: Option<Recognized>) {
         let Some(record) = record else {
             self.verdict.foreign += 1;
@@ -100,7 +100,7 @@ impl Checker {
         *next = (*next).max(record.place + 1);
     }
 
-    /// The result, when every record has been taken.
+    /// The result after all records have been checked.
     pub fn verdict(&self) -> Verdict {
         Verdict { lost: self.verdict.committed - self.verdict.arrived, ..self.verdict }
     }
@@ -110,7 +110,7 @@ impl Checker {
 mod tests {
     use super::*;
 
-    /// Events 0 to 3; 0, 1 and 3 are of key 2.
+    /// Events 0 to 3. Events 0, 1 and 3 have key 2.
     fn delivery() -> Vec<Recognized> {
         [2, 2, 1, 2].into_iter().zip(0..).map(|(key, number)| event(number, key)).collect()
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_is_counted_and_is_no_reordering() {
+    fn duplicate_is_counted_and_does_not_affect_the_order() {
         let verdict = after(|records| records.push(event(0, 2)));
         assert_eq!(verdict, Verdict { duplicates: 1, ..GOOD });
         assert!(verdict.is_good() && !verdict.is_exact());

@@ -1,7 +1,7 @@
-//! A drain: rows that wait are moved as fast as it goes.
+//! A drain: waiting rows are published as fast as possible.
 //!
-//! It is watched from outside, by the ends of the topics' partitions, so that it says the same of whatever moves the rows.
-//! Nothing is consumed meanwhile, which would cost the machine as much as the relay does.
+//! The measurement polls the end offsets of the topics' partitions, so it is the same for every program that publishes
+//! the rows. Nothing is consumed during a drain, because a consumer would need as much of the machine as the relay.
 
 use super::error::BenchError;
 use super::place::{Place, Route};
@@ -10,35 +10,35 @@ use super::usage::{Meter, Reading, Usage};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// One small request to each broker that often.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Longer than an outage that is mended by itself.
+/// How often each broker gets one small request.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Longer than an outage from which the servers recover by themselves.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What a drain was like.
+/// The measurements of a drain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Drain {
-    /// Rows that were moved.
+    /// The number of published rows.
     pub rows: u64,
-    /// From the last look that saw no record to the first one that saw all of them.
+    /// The time from the last poll without any record to the first poll with all records.
     pub seconds: f64,
     /// Rows by seconds.
     pub rows_per_second: f64,
-    /// The same of the first third of the rows.
+    /// The rate for the first third of the rows.
     pub first_third_rows_per_second: f64,
-    /// The same of the last third.
+    /// The rate for the last third of the rows.
     pub last_third_rows_per_second: f64,
-    /// The share of all cores of the machine that was in use, by whomever; from 0 to 1.
+    /// The share of all cores of the machine that any process used, from 0 to 1.
     pub machine_busy: Option<f64>,
-    /// What the parties used in that time and until the bookkeeping was done: the subject first.
+    /// What the parties used in that time, and until all rows were settled. The subject comes first.
     pub usage: Vec<Usage>,
 }
 
-/// Watches a subject that has been started until it has moved so many rows, all that there are, to empty topics.
+/// Watches a started subject until it has published this number of rows, which are all that exist, to empty topics.
 ///
 /// # Errors
 ///
-/// The subject ends, or nothing arrives for a minute, or Postgres or Kafka fails.
+/// If the subject ends, if nothing arrives for a minute, or if PostgreSQL or Kafka fails.
 pub async fn watch(
     place: &Place,
     route: &Route,
@@ -52,9 +52,9 @@ pub async fn watch(
     let mut course = Course::new(rows);
     let watched_from = Instant::now();
     loop {
-        let looked = Instant::now();
+        let polled = Instant::now();
         let arrived = place.topics().ends(&route.topics, route.partitions).await?;
-        course.saw(Instant::now(), arrived);
+        course.record(Instant::now(), arrived);
         if arrived >= rows {
             break;
         }
@@ -69,13 +69,13 @@ pub async fn watch(
                 "{arrived} of {rows} rows have arrived, and none for {SILENCE_MAX:?}"
             )));
         }
-        tokio::time::sleep(LOOK_EVERY.saturating_sub(looked.elapsed())).await;
+        tokio::time::sleep(POLL_INTERVAL.saturating_sub(polled.elapsed())).await;
     }
     let ended = settled(subject, rows, &meter).await?;
     Ok(Drain { machine_busy: meter.busy(&began, &ended), ..course.drain(meter.used(&began, &ended, rows)) })
 }
 
-/// Waits until the subject has done its bookkeeping.
+/// Waits until the subject has settled all rows.
 async fn settled(subject: &mut impl Subject, rows: u64, meter: &Meter) -> Result<Reading, BenchError> {
     let begun = Instant::now();
     while !subject.has_settled(rows).await? {
@@ -84,48 +84,48 @@ async fn settled(subject: &mut impl Subject, rows: u64, meter: &Meter) -> Result
             let text = format!("all rows have arrived, but are not settled after {SILENCE_MAX:?}");
             return Err(BenchError::Subject(text));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(meter.read())
 }
 
-/// Rows a second; 0 if there was no time.
+/// Rows per second. 0 if no time has passed.
 pub(super) fn rate(rows: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { rows / seconds } else { 0.0 }
 }
 
-/// When how many rows had arrived.
+/// The number of rows that had arrived over time.
 struct Course {
     rows: u64,
-    /// Only looks that saw more than the one before; the first one is the last that saw nothing.
-    looks: Vec<(Instant, u64)>,
+    /// Only polls with more rows than the previous one. The first entry is the last poll without any rows.
+    polls: Vec<(Instant, u64)>,
 }
 
 impl Course {
     fn new(rows: u64) -> Course {
-        Course { rows, looks: vec![(Instant::now(), 0)] }
+        Course { rows, polls: vec![(Instant::now(), 0)] }
     }
 
-    /// Nothing had arrived by then.
+    /// Records that nothing had arrived by then.
     fn begin(&mut self, at: Instant) {
-        self.looks[0].0 = self.looks[0].0.max(at);
+        self.polls[0].0 = self.polls[0].0.max(at);
     }
 
-    fn saw(&mut self, at: Instant, arrived: u64) {
-        if arrived > self.looks[self.looks.len() - 1].1 {
-            self.looks.push((at, arrived));
+    fn record(&mut self, at: Instant, arrived: u64) {
+        if arrived > self.polls[self.polls.len() - 1].1 {
+            self.polls.push((at, arrived));
         }
     }
 
     fn changed_at(&self) -> Instant {
-        self.looks[self.looks.len() - 1].0
+        self.polls[self.polls.len() - 1].0
     }
 
-    /// When so many had arrived, between two looks in proportion.
+    /// The time when this number of rows had arrived, interpolated between two polls.
     fn when(&self, rows: f64) -> f64 {
-        let begun = self.looks[0].0;
+        let begun = self.polls[0].0;
         let seconds = |at: Instant| at.saturating_duration_since(begun).as_secs_f64();
-        for pair in self.looks.windows(2) {
+        for pair in self.polls.windows(2) {
             let ((before, few), (after, many)) = (pair[0], pair[1]);
             if many as f64 >= rows {
                 let share = (rows - few as f64) / (many - few) as f64;
@@ -155,13 +155,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_those_between_the_looks() {
+    fn rates_are_those_between_the_polls() {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
-        let mut course = Course { rows: 300, looks: vec![(at(0), 0)] };
+        let mut course = Course { rows: 300, polls: vec![(at(0), 0)] };
         course.begin(at(1_000));
         for (ms, arrived) in [(2_000, 100), (2_500, 100), (4_000, 200), (8_000, 300)] {
-            course.saw(at(ms), arrived);
+            course.record(at(ms), arrived);
         }
         let drain = course.drain(Vec::new());
         let rounded = |rate: f64| rate.round() as u64;

@@ -1,38 +1,38 @@
-//! Why something could not be measured.
+//! Errors of a measurement.
 
 use crate::postgres::schema::SchemaError;
 use outbox_relay::postgres::schema::migrate::MigrateError;
 use outbox_relay::relay::failure::{Failure, Fault};
 use outbox_relay::relay::reason::CONFIGURATION;
 
-/// Why something could not be measured.
+/// The reason why something could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The settings, or what the role or the Kafka user may do, have to be mended.
+    /// The settings, or the privileges of the role or the Kafka user, must be fixed.
     #[error("{0}")]
     Configuration(String),
-    /// Postgres failed.
+    /// PostgreSQL failed.
     #[error(transparent)]
     Postgres(#[from] Fault),
-    /// Kafka failed. The failure says what was being done.
+    /// Kafka failed. The failure states which action failed.
     #[error("{0}")]
     Kafka(Failure),
-    /// What is measured did not do what it is measured for: it ended, or went silent.
+    /// The measured program ended or stopped making progress.
     #[error("{0}")]
     Subject(String),
-    /// The machine failed: a process could not be started, a file not be read.
+    /// A system call failed: a process could not be started, or a file could not be read.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The action that failed.
         doing: &'static str,
-        /// Why it failed.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
 impl From<Failure> for BenchError {
     fn from(failure: Failure) -> BenchError {
-        // Of a client that cannot be made of the settings: nothing was connected to.
+        // The client could not be created from the settings, so there was no connection.
         if failure.reason == CONFIGURATION.word {
             return BenchError::Configuration(failure.error);
         }
@@ -46,7 +46,7 @@ impl From<SchemaError> for BenchError {
             SchemaError::Fault(fault) => BenchError::Postgres(fault),
             denied @ SchemaError::Denied => BenchError::Configuration(denied.to_string()),
             SchemaError::Migrate(MigrateError::Server { source, .. }) => {
-                BenchError::Configuration(format!("making the scratch outbox: {source}"))
+                BenchError::Configuration(format!("creating the scratch outbox: {source}"))
             }
             SchemaError::Migrate(error) => BenchError::Configuration(error.to_string()),
         }

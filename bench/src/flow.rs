@@ -1,4 +1,4 @@
-//! A flow: writers insert as fast as they can, and the relay works beside them.
+//! A flow: writers insert as fast as they can while the relay publishes.
 
 use super::checker::Verdict;
 use super::error::BenchError;
@@ -12,38 +12,38 @@ use serde::Serialize;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// After the writers have ended, longer without an arrival is a failure.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The longest time without an arrival after the writers have ended.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What writers did, with the relay beside them or without it.
+/// The measurements of a flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flow {
-    /// Connections that inserted.
+    /// The number of writing connections.
     pub writers: u64,
-    /// Rows of each of their transactions.
+    /// The number of rows in each of their transactions.
     pub rows_per_transaction: u64,
-    /// Rows a second that they committed.
+    /// The rate of committed rows.
     pub written_rows_per_second: f64,
-    /// Rows a second that arrived until then.
+    /// The rate of rows that arrived in that time.
     pub delivered_rows_per_second: f64,
-    /// Rows that were committed and had not arrived, in the middle of the time.
+    /// Rows that were committed but had not arrived after half of the time.
     pub lag_rows_half: u64,
-    /// The same at its end. If it is much more than in the middle, the relay does not keep up.
+    /// The same at the end. If it is much higher than halfway, the relay does not keep up.
     pub lag_rows_end: u64,
-    /// From the last commit until everything had arrived.
+    /// The time from the last commit until everything had arrived.
     pub catch_up_seconds: f64,
-    /// What the parties used while there were writers: the subject first, at the end the writers themselves.
+    /// What the parties used while there were writers. The subject comes first, and the writers last.
     pub usage: Vec<Usage>,
-    /// What arrived.
+    /// The result of the comparison.
     pub verdict: Verdict,
 }
 
-/// How fast the writers are without a relay, in rows a second. Leaves the outbox empty.
+/// The rate of the writers without a relay, in rows per second. Leaves the outbox empty.
 ///
 /// # Errors
 ///
-/// Postgres fails.
+/// If PostgreSQL fails.
 pub async fn alone(place: &Place, shape: &Shape, work: &Work) -> Result<f64, BenchError> {
     let writers = Writers::start(&place.config().postgres, &place.table(), shape, *work);
     let written = writers.finish().await?;
@@ -52,11 +52,11 @@ pub async fn alone(place: &Place, shape: &Shape, work: &Work) -> Result<f64, Ben
     Ok(rows as f64 / (written.ended - written.begun).as_secs_f64())
 }
 
-/// Measures a subject that runs. The outbox has to be empty, and the topics, too.
+/// Measures a running subject. The outbox and the topics must be empty.
 ///
 /// # Errors
 ///
-/// The subject ends, nothing arrives for a minute, or Postgres or Kafka fails.
+/// If the subject ends, if nothing arrives for a minute, or if PostgreSQL or Kafka fails.
 pub async fn measure(
     place: &Place,
     route: &Route,
@@ -77,7 +77,7 @@ pub async fn measure(
     let written = loop {
         tokio::select! {
             written = &mut finishing => break written?,
-            () = tokio::time::sleep(LOOK_EVERY) => subject.check()?,
+            () = tokio::time::sleep(POLL_INTERVAL) => subject.check()?,
         }
         if lag_half.is_none() && Instant::now() >= half {
             lag_half = Some(written_by_now().saturating_sub(arrived().await?));
@@ -124,6 +124,6 @@ async fn caught_up(
             let text = format!("{arrived} of {rows} rows have arrived, and none for {SILENCE_MAX:?}");
             return Err(BenchError::Subject(text));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What a relay costs that has nothing to do.
+//! The cost of a relay that has nothing to do.
 
 use super::error::BenchError;
 use super::place::Place;
@@ -7,23 +7,23 @@ use super::usage::{Meter, Usage};
 use serde::Serialize;
 use std::time::Duration;
 
-/// After its start, until it polls as seldom as it ever does.
+/// The time after the start until the relay polls at its longest interval.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What it cost.
+/// The measurements of an idle relay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Idle {
-    /// How long it was watched.
+    /// How long the relay was watched.
     pub seconds: f64,
-    /// What the parties used; of the servers all that they did, for others too.
+    /// What the parties used. For the servers, this includes work for other clients.
     pub usage: Vec<Usage>,
 }
 
-/// Watches a subject that runs and has nothing to do.
+/// Watches a running subject that has nothing to do.
 ///
 /// # Errors
 ///
-/// It ends.
+/// If the subject ends.
 pub async fn measure(place: &Place, subject: &mut impl Subject, time: Duration) -> Result<Idle, BenchError> {
     let mut parties = vec![subject.party()];
     parties.extend(place.parties().visible());

@@ -1,29 +1,29 @@
-//! Times in their distribution.
+//! The distribution of times.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// Milliseconds: half of the times are not longer than `p50_ms`, 99 % not than `p99_ms`, 99.9 % not than `p999_ms`.
+/// Percentiles in milliseconds. For example, 99 % of the times do not exceed `p99_ms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many times there are.
+    /// The number of times.
     pub count: u64,
     /// The median.
     pub p50_ms: f64,
-    /// One in a hundred is longer.
+    /// One percent of the times is longer.
     pub p99_ms: f64,
     /// One in a thousand is longer.
     pub p999_ms: f64,
-    /// The longest.
+    /// The longest time.
     pub max_ms: f64,
 }
 
 impl Latency {
-    /// Of these times, exactly: none is put into a bucket.
+    /// The exact percentiles of these times. No buckets are used.
     pub fn of(mut times: Vec<Duration>) -> Latency {
         times.sort_unstable();
         let ms = |time: &Duration| time.as_secs_f64() * 1e3;
-        // The smallest time that at least this share does not exceed.
+        // The smallest time that at least this share of the times does not exceed.
         let at = |share: f64| {
             let rank = (times.len() as f64 * share).ceil() as usize;
             times.get(rank.saturating_sub(1)).map_or(0.0, ms)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_a_time_that_was_measured() {
+    fn percentile_is_one_of_the_measured_times() {
         let times = |most: u64| (1..=most).rev().map(Duration::from_millis).collect();
         let latency = Latency::of(times(1_000));
         assert_eq!((latency.p50_ms, latency.p99_ms, latency.p999_ms), (500.0, 990.0, 999.0));

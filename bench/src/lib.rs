@@ -4,15 +4,15 @@
 //!   Place::create ─▶ route ─▶ fill ─▶ Relay::start ─▶ drain::watch ─▶ Relay::stop ─▶ verify::read ─▶ close ─▶ remove
 //! ```
 //!
-//! [`place`] is where, [`relay`] what is measured, as a process of its own; what measures knows only a
-//! [`subject::Subject`] and its processes, so that it measures other programs alike. [`usage`] reads what processes
-//! cost, [`verify`] compares what arrived with what was committed.
+//! [`place`] describes the servers, and [`relay`] the measured program, which is a separate process. The measurements
+//! know only a [`subject::Subject`] and its processes, so that they work for other programs, too. [`usage`] reads what
+//! processes use, and [`verify`] compares the records with the committed rows.
 //!
 //! The library has two other users: `benchmarks/`, which compares the relay with Debezium, and `demo/`, which uses the
 //! [`checker`] and the [consumer](kafka::consume).
 //!
 //! Everything runs on one thread, in a [`tokio::task::LocalSet`], as in [`outbox_relay::cli::block_on`]. Dropping a
-//! future cancels the measurement. The [`place::Place`] remains and has to be removed.
+//! future cancels the measurement. The [`place::Place`] remains and must be removed.
 
 pub mod advice;
 pub mod checker;

@@ -1,4 +1,4 @@
-//! What a relay says of itself at `/metrics`.
+//! The metrics of a relay at `/metrics`.
 
 use super::error::BenchError;
 use serde::Serialize;
@@ -9,34 +9,35 @@ use tokio::net::TcpStream;
 const WITHIN: Duration = Duration::from_secs(5);
 const DOING: &str = "reading the relay's metrics";
 
-/// Samples by their names, without those that have labels.
+/// Samples by name, without those that have labels.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics(Vec<(String, f64)>);
 
-/// The batches of a relay, so far.
+/// The batches of a relay so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Batches {
-    /// How many there were.
+    /// The number of batches.
     pub count: u64,
-    /// Rows in one, on average.
+    /// The average number of rows per batch.
     pub rows: f64,
-    /// Seconds from the claim of one to its confirmed COMMIT, on average.
+    /// The average time from the claim of a batch to its confirmed COMMIT, in seconds.
     pub seconds: f64,
-    /// Seconds of that from the first row handed over to the last acknowledgement.
+    /// The part of it from the first row sent to the last acknowledgement, in seconds.
     pub publish_seconds: f64,
-    /// Connections to Postgres that were made.
+    /// The number of connections to PostgreSQL that were opened.
     pub connections: u64,
-    /// Producers that were replaced after a failure, and claims that a fault of Postgres ended: none, if all is well.
+    /// The number of producers that were replaced after a failure and of claims that a fault of PostgreSQL ended. 0 if
+    /// nothing failed.
     pub failures: u64,
 }
 
 impl Metrics {
-    /// The value of a sample; 0 if there is none.
+    /// The value of a sample. 0 if it is missing.
     pub fn value(&self, name: &str) -> f64 {
         self.0.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
     }
 
-    /// What it says of batches.
+    /// The statistics of batches.
     pub fn batches(&self) -> Batches {
         let count = self.value("outbox_relay_batch_rows_count");
         let mean = |name: &str| {
@@ -55,7 +56,7 @@ impl Metrics {
     }
 }
 
-/// Asks for them.
+/// Fetches the metrics.
 pub(super) async fn fetch(address: &str) -> Result<Metrics, BenchError> {
     let asked = tokio::time::timeout(WITHIN, get(address)).await;
     let answer = asked.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
@@ -86,7 +87,7 @@ mod tests {
     use outbox_relay::relay::health::stats::Stats;
 
     #[test]
-    fn the_names_are_those_that_a_relay_shows() {
+    fn metric_names_are_those_of_the_relay() {
         let stats = std::sync::Arc::new(Stats::new());
         stats.batch_rows.observe(10.0);
         stats.batch_rows.observe(20.0);

@@ -1,36 +1,36 @@
-//! Finds the processes of Postgres and Kafka where they run on this machine and may be looked at.
+//! Finds the processes of PostgreSQL and Kafka if they run on this machine and are visible.
 
 use super::proc;
 use super::usage::Party;
 use crate::postgres::about::Server;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// Programs that only pass connections on: what they use says nothing about the broker behind them.
+/// Programs that only forward connections. What they use does not show what the broker uses.
 const FORWARDERS: [&str; 6] = ["docker-proxy", "rootlessport", "slirp4netns", "conmon", "ssh", "kubectl"];
 
-/// The servers' processes, or why there are none in sight.
+/// The processes of the servers, or why they are not visible.
 #[derive(Clone, Debug)]
 pub struct Parties {
-    /// The postmaster and all its children.
+    /// The postmaster and all of its children.
     pub postgres: Result<Party, String>,
     /// The brokers named in `bootstrap_servers`.
     pub kafka: Result<Party, String>,
 }
 
 impl Parties {
-    /// Those that are in sight.
+    /// The visible ones.
     pub fn visible(&self) -> Vec<Party> {
         [&self.postgres, &self.kafka].into_iter().flatten().cloned().collect()
     }
 }
 
-/// Looks for them.
+/// Finds them.
 pub fn find(server: &Server, bootstrap_servers: &str) -> Parties {
     Parties { postgres: postgres(server), kafka: kafka(bootstrap_servers) }
 }
 
-/// The server tells the process of our connection by its own count. That it is the same process here shows its title,
-/// which names our end of the connection.
+/// The server returns the process id of our connection in its own namespace. The title of the process, which contains
+/// our end of the connection, shows whether it is the same process here.
 fn postgres(server: &Server) -> Result<Party, String> {
     let title = proc::command_line(server.backend).join(" ");
     let names_us = match server.client_port {
@@ -80,8 +80,8 @@ fn broker_process(broker: &str) -> Result<u32, String> {
     }
 }
 
-/// Which files another user's process has open is not to be seen, but its command line is: if that user runs one broker,
-/// it is this one.
+/// The open files of another user's process are not visible, but its command line is. If that user runs only one
+/// broker, it is this one.
 fn only_broker_of(user: u32) -> Option<u32> {
     let is_broker =
         |process: &u32| proc::command_line(*process).iter().any(|word| word.starts_with("kafka.Kafka"));
@@ -90,7 +90,7 @@ fn only_broker_of(user: u32) -> Option<u32> {
     brokers.next().filter(|_| brokers.next().is_none())
 }
 
-/// Only an address of this machine can be bound to.
+/// Only an address of this machine can be bound.
 fn is_local(address: &SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }

@@ -1,5 +1,5 @@
-//! Where is measured: a scratch schema of the user's database and scratch topics of the user's cluster. Nothing else is
-//! read or written, and all of it is gone afterwards.
+//! Where measurements take place: a scratch schema in the user's database and scratch topics on the user's cluster.
+//! Nothing else is read or written, and both are removed at the end.
 
 use super::error::BenchError;
 use super::parties::{self, Parties};
@@ -18,16 +18,16 @@ use pg_outbox::topic::TopicTemplate;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// A scratch schema and the topics that were made for it.
+/// A scratch schema and its topics.
 pub struct Place {
     settings: Settings,
     config: Config,
     database: Database,
     schema: Schema,
     topics: Topics,
-    /// Those that exist, or may.
+    /// Topics that exist or may exist.
     made: RefCell<Vec<String>>,
-    /// How many were asked for, so that no name is used twice: Kafka deletes a topic in its own time.
+    /// The number of routes so far, so that no name is used twice, because Kafka deletes topics asynchronously.
     routes: Cell<u32>,
     server: Server,
     parties: Parties,
@@ -39,26 +39,26 @@ pub struct Route {
     template: TopicTemplate,
     /// Their names, in the order of [`Shape::kinds`].
     pub topics: Vec<String>,
-    /// Partitions of each.
+    /// The number of partitions of each topic.
     pub partitions: i32,
 }
 
 impl Place {
-    /// Connects, and makes the schema.
+    /// Connects and creates the schema.
     ///
     /// # Errors
     ///
-    /// As [`Site::connect`] and [`Place::make`].
+    /// As for [`Site::connect`] and [`Place::make`].
     pub async fn create(settings: Settings) -> Result<Place, BenchError> {
         Place::make(Site::connect(settings).await?).await
     }
 
-    /// Makes the schema; topics are made when they are needed. To be waited for to its end: a schema that is made when
-    /// the future is dropped is left behind.
+    /// Creates the schema. Topics are created when they are needed. Do not drop the future early: a schema that is
+    /// created at that moment would be left behind.
     ///
     /// # Errors
     ///
-    /// The role may not make a schema, or Postgres fails.
+    /// If the role may not create a schema, or if PostgreSQL fails.
     pub async fn make(site: Site) -> Result<Place, BenchError> {
         let Site { settings, config, database, topics, server } = site;
         let name = format!("{PREFIX}{:08x}", fastrand::u32(..));
@@ -79,7 +79,7 @@ impl Place {
         &self.config
     }
 
-    /// The settings of a relay that works here, but for the topic.
+    /// The settings of a relay for this outbox, without the topic.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -99,26 +99,26 @@ impl Place {
         self.schema.outbox()
     }
 
-    /// Looks at topics.
+    /// The client for topics.
     pub fn topics(&self) -> &Topics {
         &self.topics
     }
 
-    /// What the server says of itself.
+    /// The facts about the server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The processes of Postgres and Kafka, where they are in sight.
+    /// The processes of PostgreSQL and Kafka, if they are visible.
     pub fn parties(&self) -> &Parties {
         &self.parties
     }
 
-    /// Makes the topics of a measurement: new ones, so that each begins empty.
+    /// Creates the topics of a measurement. They are new, so that each measurement starts with empty topics.
     ///
     /// # Errors
     ///
-    /// Kafka refuses to make them.
+    /// If Kafka refuses to create them.
     pub async fn route(&self, shape: &Shape, partitions: i32) -> Result<Route, BenchError> {
         let number = self.routes.replace(self.routes.get() + 1);
         let template = scratch_template(&self.config.outbox.topic, self.schema.name(), number)?;
@@ -133,7 +133,7 @@ impl Place {
 
     /// Deletes the topics of a measurement.
     ///
-    /// # Errors
+    /// If Kafka does not delete them. They stay recorded, and [`Place::remove`] tries again.
     ///
     /// Kafka does not delete them. They are still known, and [`Place::remove`] tries again.
     pub async fn close(&self, route: Route) -> Result<(), BenchError> {
@@ -145,11 +145,12 @@ impl Place {
         Ok(())
     }
 
-    /// Empties the outbox, inserts a load, and does what a server does with rows in time. No relay may run here.
+    /// Empties the outbox, inserts a load, and runs the maintenance that a server would have done by then. No relay may
+    /// run here.
     ///
     /// # Errors
     ///
-    /// Postgres fails.
+    /// If PostgreSQL fails.
     pub async fn fill(&self, shape: &Shape) -> Result<Prepared, BenchError> {
         let table = self.table();
         load::empty(&self.database, &table).await?;
@@ -157,23 +158,23 @@ impl Place {
         Ok(load::prepare(&self.database, &table).await?)
     }
 
-    /// How many rows are unsent.
+    /// The number of unsent rows.
     ///
     /// # Errors
     ///
-    /// Postgres fails.
+    /// If PostgreSQL fails.
     pub async fn unsent(&self) -> Result<i64, BenchError> {
         Ok(load::unsent(&self.database, &self.table()).await?)
     }
 
-    /// Deletes the topics and drops the schema. What is measured has to be ended before.
+    /// Deletes the topics and drops the schema. The measured program must have ended.
     ///
     /// # Errors
     ///
-    /// Something is left, which the error names; the next run offers to remove it.
+    /// If something is left. The error names it, and the next run removes it.
     pub async fn remove(self) -> Result<(), BenchError> {
         let Place { config, database, schema, topics, made, .. } = self;
-        // Connections may be in the middle of something that was given up; only their end ends it.
+        // Connections may still run abandoned statements, which only closing the connections ends.
         drop(database);
         let name = schema.name().to_owned();
         topics.delete(&made.into_inner()).await.map_err(|failure| {
@@ -186,22 +187,22 @@ impl Place {
 }
 
 impl Route {
-    /// A relay's `[outbox] topic`.
+    /// The `[outbox] topic` of a relay.
     pub fn template(&self) -> String {
         self.template.to_string()
     }
 
-    /// The same, parsed.
+    /// The parsed template.
     pub fn parsed(&self) -> &TopicTemplate {
         &self.template
     }
 }
 
-/// A cluster that refuses a topic wants something else of the user than one that does not answer.
+/// If a cluster refuses a topic, the user must do something else than if it does not answer.
 fn refused(failure: Failure) -> BenchError {
     match failure.kind {
         FailureKind::Topic => BenchError::Configuration(format!(
-            "{failure}: the Kafka user needs the rights to create, write, read and delete the scratch topics"
+            "{failure}: the Kafka user needs permission to create, write, read and delete the scratch topics"
         )),
         _ => BenchError::Kafka(failure),
     }
@@ -211,7 +212,7 @@ pub(super) fn open(settings: &config::Postgres, connections: usize) -> Result<Da
     Ok(Database::new(settings, connections, Arc::new(Stats::new()))?)
 }
 
-/// Begins as the user's topics do, since rights are often given by the beginning of a name.
+/// Starts like the user's topics, because permissions are often granted by prefix.
 fn scratch_template(
     template: &TopicTemplate,
     schema: &str,
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scratch_topics_begin_as_the_users_topics_do() {
+    fn scratch_topics_start_like_the_users_topics() {
         let topic = |template: &str| {
             let template = TopicTemplate::parse(template).unwrap();
             scratch_template(&template, "outbox_bench_0123abcd", 2).unwrap().topic("order")

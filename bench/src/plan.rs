@@ -1,4 +1,4 @@
-//! What `outbox-bench` measures, part by part.
+//! The parts of a measurement with `outbox-bench`.
 
 use super::advice;
 use super::drain;
@@ -18,30 +18,30 @@ use crate::postgres::writer::Snapshot;
 use outbox_relay::config::OnSent;
 use std::time::Duration;
 
-/// Connections that write at full speed.
+/// The number of connections that write at full speed.
 const WRITERS: u64 = 8;
-/// Rows of a transaction: an application that announces one change, and one that imports.
+/// Rows per transaction: an application that announces one change, and one that imports data.
 const ROWS_PER_TRANSACTION: [u64; 2] = [1, 50];
-/// Rows a second.
+/// Rows per second.
 const RATES: [u64; 3] = [100, 1_000, 5_000];
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// A part.
+/// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A relay with nothing to do.
+    /// A relay that has nothing to do.
     Idle,
     /// Each half of the relay alone.
     Limits,
-    /// Rows that wait, marked and deleted.
+    /// A backlog, with rows marked and with rows deleted.
     Drain,
     /// Writers at full speed.
     Flow,
-    /// Steady rates: how soon a row arrives.
+    /// Steady rates and their latency.
     Steady,
-    /// A drain while somebody holds a snapshot.
+    /// A drain while a transaction holds a snapshot.
     Held,
-    /// Drains in which all rows, or half of them, are of one key.
+    /// Drains in which all rows, or half of them, have the same key.
     HotKey,
 }
 
@@ -49,24 +49,24 @@ pub enum Part {
 pub const PARTS: [Part; 7] =
     [Part::Idle, Part::Limits, Part::Drain, Part::Flow, Part::Steady, Part::Held, Part::HotKey];
 
-/// What is measured, and with what.
+/// What is measured, and with which parameters.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The parts.
     pub parts: Vec<Part>,
-    /// The rows of the drains; the others take keys and payload from it.
+    /// The rows of the drains. The other parts use its keys and payload size.
     pub shape: Shape,
     /// Partitions of each topic.
     pub partitions: i32,
-    /// How long what has no end of its own is measured.
+    /// The duration of measurements that have no natural end.
     pub time: Duration,
 }
 
-/// Measures everything, and says what it is doing.
+/// Runs all parts, and reports the progress.
 ///
 /// # Errors
 ///
-/// The first part that cannot be measured ends it.
+/// The first part that fails ends the run.
 pub async fn run(place: &Place, plan: &Plan, say: &dyn Fn(&str)) -> Result<Report, BenchError> {
     let route = place.route(&plan.shape, plan.partitions).await?;
     let round_trip = place.topics().round_trip(&route.topics[0]).await?;
@@ -106,7 +106,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     async fn idle(&mut self) -> Result<(), BenchError> {
-        (self.say)("idle: a relay with nothing to do");
+        (self.say)("idle: a relay that has nothing to do");
         let (place, route) = (self.place, self.new_route(&self.plan.shape).await?);
         let mut relay = Relay::start(place, &route).await?;
         self.report.idle = Some(idle::measure(place, &mut relay, self.plan.time).await?);
@@ -126,12 +126,12 @@ impl Run<'_> {
                 OnSent::Delete => self.report.limits.claim_and_delete = limit,
             }
         }
-        (self.say)("limits: produce without Postgres");
+        (self.say)("limits: produce without PostgreSQL");
         self.report.limits.produce = Some(limits::produce(place, &route, shape).await?);
         place.close(route).await
     }
 
-    /// A drain; `change` may differ from the configured `on_sent`.
+    /// Runs a drain with this `on_sent`, which may differ from the configured one.
     async fn drain(&mut self, load: &'static str, shape: &Shape, on_sent: OnSent) -> Result<(), BenchError> {
         let (place, on_sent) = (self.place, word(on_sent));
         (self.say)(&format!("drain ({load}, {on_sent}): {} rows", shape.rows));
@@ -156,7 +156,7 @@ impl Run<'_> {
         place.close(route).await
     }
 
-    /// The snapshot is taken before the rows are there, so that none of their dead versions can be removed.
+    /// The snapshot is taken before the rows are inserted, so that vacuum can remove none of their dead versions.
     async fn held(&mut self) -> Result<(), BenchError> {
         let snapshot = Snapshot::take(self.place.database()).await?;
         self.drain("held-snapshot", &self.plan.shape, self.place.config().outbox.on_sent).await?;
@@ -168,7 +168,7 @@ impl Run<'_> {
         for rows_per_transaction in ROWS_PER_TRANSACTION {
             let writers = WRITERS.min(shape.keys);
             let work = Work { writers, rows_per_transaction, rows_per_second: None, time: self.plan.time };
-            let what = format!("flow: {writers} writers, {rows_per_transaction} rows a transaction");
+            let what = format!("flow: {writers} writers, {rows_per_transaction} rows per transaction");
             (self.say)(&format!("{what}, without a relay"));
             load::empty(place.database(), &place.table()).await?;
             let alone_rows_per_second = flow::alone(place, shape, &work).await?;

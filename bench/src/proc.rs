@@ -1,10 +1,10 @@
-//! /proc, as far as it is needed: times and memory of processes, who their parents are, and who listens on a port.
+//! Reads /proc: CPU times and memory of processes, their parents, and the process that listens on a port.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// The unit of times in /proc: a second by USER_HZ, which is 100 on every platform that the relay is built for.
+/// The unit of times in /proc: a second divided by USER_HZ, which is 100 on every platform that the relay is built for.
 const TICK_MS: u64 = 10;
 const STATE_LISTEN: &str = "0A";
 
@@ -12,24 +12,24 @@ const STATE_LISTEN: &str = "0A";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) own: Duration,
-    /// Of its children that have ended.
+    /// The times of its children that have ended.
     pub(super) ended: Duration,
 }
 
 /// Resident memory of a process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// Nobody else has it.
+    /// Memory that no other process shares.
     pub(super) own: u64,
-    /// Others of its family may have the same: its program, shared memory.
+    /// Memory that other processes of its family may share: its program, shared memory.
     pub(super) shared: u64,
 }
 
-/// Time of all cores.
+/// The CPU time of all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Machine {
     pub(super) all: Duration,
-    /// In which nobody wanted a core; waiting for a disk is no use of one.
+    /// The time in which a core had nothing to do. Waiting for a disk counts as idle.
     pub(super) idle: Duration,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listener {
     pub(super) inode: u64,
-    /// Who opened it.
+    /// The user that opened it.
     pub(super) user: u32,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn machine() -> Option<Machine> {
     parse_machine(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Every process with its parent.
+/// Every process and its parent.
 pub(super) fn children() -> Vec<(u32, u32)> {
     processes().filter_map(|process| Some((process, parent(process)?))).collect()
 }
@@ -62,12 +62,12 @@ pub(super) fn memory(process: u32) -> Option<Memory> {
     parse_status(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
 }
 
-/// The most memory that a process has ever had resident, in bytes.
+/// The peak resident memory of a process, in bytes.
 pub(super) fn memory_peak(process: u32) -> Option<u64> {
     field(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, "VmHWM:")
 }
 
-/// The arguments, the program first; of a server that sets its title, the title.
+/// The arguments, starting with the program. For a server that sets its title, the title.
 pub(super) fn command_line(process: u32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let parts = bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty());
@@ -90,13 +90,13 @@ pub(super) fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The socket that takes connections to this address.
+/// The socket that listens on this address.
 pub(super) fn listener(address: SocketAddr) -> Option<Listener> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     tables.into_iter().find_map(|table| parse_listener(&fs::read_to_string(table).ok()?, address))
 }
 
-/// Who has this socket open. The files of other users' processes cannot be looked at.
+/// The process that has this socket open. The files of other users' processes are not readable.
 pub(super) fn owner(inode: u64) -> Option<u32> {
     let sought = format!("socket:[{inode}]");
     processes().find(|process| {
@@ -105,7 +105,8 @@ pub(super) fn owner(inode: u64) -> Option<u32> {
     })
 }
 
-/// The parent and the times of a line of /proc/PID/stat. The name in it stands in brackets and may hold anything.
+/// The parent and the times of a line of /proc/PID/stat. The name in it is in parentheses and may contain any
+/// character.
 fn parse_stat(line: &str) -> Option<(u32, Times)> {
     let (_, rest) = line.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -119,7 +120,7 @@ fn duration(ticks: u64) -> Duration {
     Duration::from_millis(TICK_MS * ticks)
 }
 
-/// The first line: user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of these.
+/// The first line: user, nice, system, idle, iowait, irq, softirq, steal. The remaining values are parts of these.
 fn parse_machine(stat: &str) -> Option<Machine> {
     let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let times: Vec<Duration> = fields.map(|field| field.parse().ok().map(duration)).collect::<Option<_>>()?;
@@ -136,7 +137,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1_024)
 }
 
-/// Looks for the address itself, or for all addresses, with this port.
+/// Finds a listener on this port, on the address itself or on all addresses.
 fn parse_listener(table: &str, address: SocketAddr) -> Option<Listener> {
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -152,7 +153,7 @@ fn parse_listener(table: &str, address: SocketAddr) -> Option<Listener> {
     })
 }
 
-/// `0100007F:1F90` is 127.0.0.1:8080: words of 32 bits in the machine's own order.
+/// `0100007F:1F90` is 127.0.0.1:8080: words of 32 bits in the machine's byte order.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let words: Vec<[u8; 4]> = (0..address.len() / 8)
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_stat_is_read_behind_the_name_whatever_the_name_is() {
+    fn stat_is_parsed_whatever_the_name_of_the_process() {
         let line = "4711 (a ) (b) S 1 4711 4711 0 -1 4194560 2 3 0 0 150 25 40 5 20 0 1 0 100 0 0";
         let (parent, times) = parse_stat(line).unwrap();
         assert_eq!(parent, 1);
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_waits_for_its_disk_is_idle() {
+    fn waiting_for_a_disk_counts_as_idle() {
         let stat = "cpu  100 20 30 400 50 6 7 8 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
         let ms = Duration::from_millis;
         assert_eq!(parse_machine(stat), Some(Machine { all: ms(6_210), idle: ms(4_500) }));
     }
 
     #[test]
-    fn a_listener_is_found_by_its_address_or_by_all_addresses() {
+    fn listener_is_found_by_its_address_or_on_all_addresses() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000   999        0 12345 1 0 100 0 0 10 0
    1: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12346 1 0 100 0 0 10 0
@@ -202,9 +203,9 @@ mod tests {
             |address: &str| parse_listener(table, address.parse().unwrap()).map(|listener| listener.inode);
         if cfg!(target_endian = "little") {
             assert_eq!(inode("127.0.0.1:8080"), Some(12_345));
-            assert_eq!(inode("10.0.0.1:8080"), None, "it listens on another address");
+            assert_eq!(inode("10.0.0.1:8080"), None, "the listener is on another address");
             assert_eq!(inode("10.0.0.1:8081"), Some(12_346));
-            assert_eq!(inode("127.0.0.1:8082"), None, "a connection is no listener");
+            assert_eq!(inode("127.0.0.1:8082"), None, "a connection is not a listener");
         }
         let listener = parse_listener(table, "127.0.0.1:8081".parse().unwrap()).unwrap();
         assert_eq!(listener.user, 0);
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_of_this_process_is_ours() {
+    fn listener_of_this_process_is_found() {
         let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let found = listener(listening.local_addr().unwrap()).unwrap();
         assert_eq!(owner(found.inode), Some(std::process::id()));

@@ -8,11 +8,12 @@ use std::process::Command;
 
 const NAME: &str = "outbox-relay";
 
-/// The program that the user named, else the one next to this program, else the one in `PATH`.
+/// The program that the user named, or else the one next to this program, or else the one in `PATH`.
 ///
 /// # Errors
 ///
-/// There is none, it does not run, or it is of another version: the limits are measured with code of this program.
+/// If there is none, if it does not run, or if it has another version. The limits are measured with the code of this
+/// program, so the versions must match.
 pub fn find(named: Option<&Path>) -> Result<PathBuf, BenchError> {
     let this = std::env::current_exe().ok();
     let program = locate(named, this.as_deref().and_then(Path::parent), std::env::var_os("PATH").as_deref())?;
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_is_an_error_that_says_where_it_was_searched() {
+    fn missing_program_is_an_error_with_the_searched_folders() {
         let empty = tempfile::tempdir().unwrap();
         fs::write(empty.path().join(NAME), "not executable").unwrap();
         let error = locate(None, Some(empty.path()), Some(empty.path().as_os_str())).unwrap_err().to_string();

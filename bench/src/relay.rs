@@ -1,4 +1,5 @@
-//! A relay under measurement: a process of its own, so that what it uses is told apart from what measuring uses.
+//! A relay under measurement. It is a separate process, so that its CPU and memory are distinguished from those of the
+//! measurement.
 
 use super::error::BenchError;
 use super::place::{Place, Route};
@@ -11,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// From its start until it relays.
+/// The time from its start until it is ready.
 const START_WITHIN: Duration = Duration::from_secs(60);
 const LOG_LINES_MAX: usize = 200;
 const LOG_LINES_SHOWN: usize = 20;
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A running relay. Dropping it kills the process.
 pub struct Relay {
@@ -23,7 +24,7 @@ pub struct Relay {
     log: Arc<Log>,
 }
 
-/// What it said.
+/// Its log.
 #[derive(Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
@@ -31,27 +32,27 @@ struct Log {
 }
 
 impl Relay {
-    /// Starts `outbox-relay run` on the scratch outbox, publishing to these topics, and waits until it relays.
+    /// Starts `outbox-relay run` on the scratch outbox, publishing to these topics, and waits until it is ready.
     ///
     /// # Errors
     ///
-    /// It cannot be started, or ends; with its log.
+    /// If it cannot be started, or ends. The error contains its log.
     pub async fn start(place: &Place, route: &Route) -> Result<Relay, BenchError> {
         Relay::start_with(place, route, |settings| settings).await
     }
 
-    /// The same with other settings: `change` gets those of the place.
+    /// The same with other settings. `change` gets those of the place.
     ///
     /// # Errors
     ///
-    /// As [`Relay::start`].
+    /// As for [`Relay::start`].
     pub async fn start_with(
         place: &Place,
         route: &Route,
         change: impl FnOnce(Settings) -> Settings,
     ) -> Result<Relay, BenchError> {
         let settings = change(place.settings().clone().with("outbox", "topic", route.template()));
-        // What it is told is looked at here, where its findings can be shown as they are.
+        // Validated here as well, where errors can be printed properly.
         settings.load()?;
         let mut relay = Relay::spawn(&settings)?;
         relay.wait_for(" relay started ").await?;
@@ -79,33 +80,33 @@ impl Relay {
         Ok(Relay { process, log })
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Asks it to end, and waits until it has settled what is in flight.
+    /// Sends SIGTERM, and waits until it has settled its rows in flight.
     ///
     /// # Errors
     ///
-    /// It ended otherwise; with its log.
+    /// If it did not end successfully. The error contains its log.
     pub async fn stop(mut self) -> Result<(), BenchError> {
         drop(self.process.stdin.take());
         loop {
             match self.process.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(self.failed(&format!("exited with {status}"))),
-                Ok(None) => tokio::time::sleep(LOOK_EVERY).await,
+                Ok(None) => tokio::time::sleep(POLL_INTERVAL).await,
                 Err(source) => return Err(BenchError::System { doing: "waiting for a relay", source }),
             }
         }
     }
 
-    /// What it says of itself.
+    /// Its metrics.
     ///
     /// # Errors
     ///
-    /// It does not answer.
+    /// If it does not answer.
     pub async fn metrics(&self) -> Result<super::metrics::Metrics, BenchError> {
         let address = self.log.find("serving metrics and health checks at http://");
         let address = address.as_deref().and_then(|rest| rest.split('/').next()).unwrap_or_default();
@@ -119,8 +120,8 @@ impl Relay {
             if begun.elapsed() > START_WITHIN {
                 return Err(self.failed(&format!("was not ready within {START_WITHIN:?}")));
             }
-            // An end without a word is found out by the next look.
-            let _ = tokio::time::timeout(10 * LOOK_EVERY, self.log.grown.notified()).await;
+            // If it ends without a log line, the next check notices.
+            let _ = tokio::time::timeout(10 * POLL_INTERVAL, self.log.grown.notified()).await;
         }
         Ok(())
     }
@@ -139,7 +140,7 @@ impl Subject for Relay {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(&format!("exited: {status}"))),
-            Err(source) => Err(BenchError::System { doing: "looking after a relay", source }),
+            Err(source) => Err(BenchError::System { doing: "checking a relay", source }),
         }
     }
 
@@ -150,7 +151,7 @@ impl Subject for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that it has already ended.
         _ = self.process.kill();
         _ = self.process.wait();
     }
@@ -161,7 +162,7 @@ impl Log {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             if lines.len() == LOG_LINES_MAX {
-                // Not the first ones, which say where its metrics are.
+                // Keeps the first lines, which contain the address of its metrics.
                 lines.remove(LOG_LINES_MAX / 2);
             }
             lines.push(line);
@@ -170,7 +171,7 @@ impl Log {
         }
     }
 
-    /// What follows a text in the first line that has it.
+    /// The text after this one, in the first line that contains it.
     fn find(&self, text: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().find_map(|line| Some(line.split_once(text)?.1.to_owned()))

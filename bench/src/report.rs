@@ -1,5 +1,5 @@
-//! The results of `outbox-bench`, as its `--json` shows them: fields are added, and none changes its meaning, as
-//! long as `format` stays.
+//! The results of `outbox-bench`, as `--json` prints them. While `format` stays the same, fields may be added, but none
+//! is removed or changes its meaning.
 
 use super::advice::Finding;
 use super::checker::Verdict;
@@ -17,22 +17,22 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 
-/// Everything that was measured. What was left out is empty or missing.
+/// All results. Parts that were left out are empty or missing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The form of this report.
+    /// The format of this report.
     pub format: u32,
     /// The version of the relay.
     pub version: &'static str,
-    /// Where it was measured.
+    /// Where the results were measured.
     pub machine: Machine,
-    /// The settings that decide the speed.
+    /// The settings that affect the speed.
     pub settings: Settings,
     /// The rows of the drains.
     pub shape: Shape,
     /// Partitions of each topic.
     pub partitions: i32,
-    /// A relay with nothing to do.
+    /// A relay that has nothing to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
     /// Each half of the relay alone.
@@ -44,34 +44,34 @@ pub struct Report {
     pub flows: Vec<MeasuredFlow>,
     /// Steady rates.
     pub steady: Vec<Steady>,
-    /// What limits the throughput, and what to change; the most important first.
+    /// What limits the throughput, and what to change. The most important finding comes first.
     pub findings: Vec<Finding>,
 }
 
 /// The machine and the servers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: u64,
-    /// The version of Postgres.
+    /// The version of PostgreSQL.
     pub postgres_version: String,
-    /// Those of its settings that decide the speed.
+    /// Its settings that affect the speed.
     pub postgres_settings: BTreeMap<String, String>,
-    /// How much WAL it writes between two checkpoints at the most.
+    /// The maximum WAL between two checkpoints.
     pub max_wal_bytes: u64,
-    /// The median time of an empty statement.
+    /// The median round trip of an empty statement.
     pub postgres_round_trip_ms: f64,
-    /// The median time of a request that no broker has to think about.
+    /// The median round trip of a request that needs no work on the broker.
     pub kafka_round_trip_ms: f64,
-    /// Why there are no figures of Postgres' processes; absent if there are.
+    /// Why there are no figures for PostgreSQL's processes. Absent if there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub postgres_not_visible: Option<String>,
-    /// Why there are no figures of Kafka's processes; absent if there are.
+    /// Why there are no figures for Kafka's processes. Absent if there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kafka_not_visible: Option<String>,
 }
 
-/// Settings of the relay, as configured.
+/// The settings of the relay, as configured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// `mark` or `delete`.
@@ -87,63 +87,64 @@ pub struct Settings {
 /// Each half of the relay alone.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Limits {
-    /// Claiming, reading and marking, with a Kafka that acknowledges at once.
+    /// Claiming, reading and marking, with a Kafka that acknowledges immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_and_mark: Option<Limit>,
-    /// Claiming, reading and deleting, with a Kafka that acknowledges at once.
+    /// Claiming, reading and deleting, with a Kafka that acknowledges immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_and_delete: Option<Limit>,
-    /// Publishing rows that are in no table.
+    /// Publishing rows that are not in a table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub produce: Option<Limit>,
 }
 
-/// A drain, and what it was of.
+/// A drain, with its kind of load.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredDrain {
     /// `plain`, `held-snapshot`, `hot-key-100` or `hot-key-50`.
     pub load: &'static str,
     /// `mark` or `delete`.
     pub on_sent: &'static str,
-    /// The figures.
+    /// The measurements.
     #[serde(flatten)]
     pub drain: Drain,
-    /// The batches in which the rows went.
+    /// The batches of the drain.
     pub batches: Batches,
-    /// What arrived.
+    /// The result of the comparison.
     pub verdict: Verdict,
-    /// The lowest of the limits that are known for it.
+    /// The lowest known limit of the drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Share>,
 }
 
-/// A figure beside its limit.
+/// A rate relative to its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// `claim-and-settle`, `produce` or `cpu`: all cores by the CPU time that a row costs all three parties together.
+    /// `claim-and-settle`, `produce` or `cpu`. The last one is the number of cores divided by the CPU time that a row
+    /// costs the three parties together.
     pub by: &'static str,
     /// The limit.
     pub rows_per_second: f64,
-    /// The figure by the limit.
+    /// The rate divided by the limit.
     pub share: f64,
 }
 
-/// Writers at full speed, without a relay and with one.
+/// Writers at full speed, without and with a relay.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredFlow {
-    /// Rows a second that the writers committed without a relay.
+    /// The rate of committed rows without a relay.
     pub alone_rows_per_second: f64,
-    /// What the relay left them of it.
+    /// The rate of the writers with a relay, relative to that.
     pub writers_share: f64,
     /// The share of the rows that had arrived when the writers ended.
     pub delivered_share: f64,
-    /// The figures.
+    /// The measurements.
     #[serde(flatten)]
     pub flow: Flow,
 }
 
 impl Report {
-    /// Nothing is measured yet.
+    /// A report without results.
     pub fn new(place: &Place, shape: &Shape, partitions: i32, kafka_round_trip_ms: f64) -> Report {
         let (server, parties, config) = (place.server(), place.parties(), place.config());
         Report {
@@ -176,19 +177,19 @@ impl Report {
         }
     }
 
-    /// Every verdict.
+    /// All verdicts.
     pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
         let drains = self.drains.iter().map(|drain| &drain.verdict);
         let flows = self.flows.iter().map(|flow| &flow.flow.verdict);
         drains.chain(flows).chain(self.steady.iter().map(|steady| &steady.verdict))
     }
 
-    /// Every party whose figures there could be.
+    /// Whether the processes of all parties are visible.
     pub fn has_all_parties(&self) -> bool {
         self.machine.postgres_not_visible.is_none() && self.machine.kafka_not_visible.is_none()
     }
 
-    /// The lowest limit of a drain that is known.
+    /// The lowest known limit of a drain.
     pub fn share(&self, on_sent: &str, drain: &Drain) -> Option<Share> {
         let claim = match on_sent {
             "mark" => &self.limits.claim_and_mark,
@@ -204,7 +205,7 @@ impl Report {
         Some(Share { by, rows_per_second: limit, share: drain.rows_per_second / limit })
     }
 
-    /// All cores by the CPU time of a row. Only if it is known of all parties, and they are on this machine.
+    /// The number of cores divided by the CPU time of a row. Only if all parties are visible on this machine.
     fn cpu_limit(&self, usage: &[Usage]) -> Option<f64> {
         let us: f64 = usage.iter().filter_map(|usage| usage.cpu_us_per_row).sum();
         (self.has_all_parties() && us > 0.0).then(|| self.machine.cores as f64 * 1e6 / us)
@@ -217,7 +218,7 @@ impl Limits {
     }
 }
 
-/// As the configuration has it.
+/// The value in the configuration.
 pub fn word(on_sent: OnSent) -> &'static str {
     match on_sent {
         OnSent::Mark => "mark",

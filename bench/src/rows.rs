@@ -7,19 +7,19 @@ use crate::postgres::load::{HEAD, NUMBER_DIGITS, Shape};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Rows that were committed: how many by each stream. Of `n` streams, row `i` of stream `s` has the number `s + n * i`.
+/// Committed rows: the number of rows of each stream. Of `n` streams, row `i` of stream `s` has the number `s + n * i`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed(pub Vec<u64>);
 
-/// The rows that were committed, and where they have to arrive.
+/// The committed rows, and the topics where they must arrive.
 pub struct Rows {
     shape: Shape,
-    /// By the name of the topic, which of the kinds of the shape it is for.
+    /// The index of a topic's kind in the shape, by topic name.
     topics: HashMap<String, u64>,
     streams: Vec<u64>,
 }
 
-/// A record, as far as it is compared.
+/// The compared parts of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Its topic.
@@ -30,24 +30,24 @@ pub struct Arrival<'a> {
     pub key: &'a [u8],
     /// Its value.
     pub payload: &'a [u8],
-    /// What consumers detect duplicates by.
+    /// The event id that consumers use for deduplication.
     pub event_id: &'a [u8],
 }
 
 impl Rows {
-    /// Of this shape, in topics in the order of [`Shape::kinds`].
+    /// Rows of this shape, with topics in the order of [`Shape::kinds`].
     pub fn new(shape: &Shape, topics: &[String], committed: &Committed) -> Rows {
         let topics = topics.iter().cloned().zip(0..).collect();
         Rows { shape: *shape, topics, streams: committed.0.clone() }
     }
 
-    /// A checker of these rows.
+    /// A checker for these rows.
     pub fn checker(&self) -> Checker {
         let most = self.streams.iter().copied().max().unwrap_or(0);
         Checker::new(self.streams.iter().sum(), most * self.streams.len() as u64)
     }
 
-    /// The row, if the record is what one of them had to become.
+    /// The row, if the record matches one of them.
     pub fn recognize(&self, arrival: &Arrival<'_>) -> Option<Recognized> {
         let key: u64 = digits(arrival.key.strip_prefix(b"order-")?)?;
         let (number, key_inside) = inside(arrival.payload)?;
@@ -73,7 +73,7 @@ pub fn number(payload: &[u8]) -> Option<u64> {
     inside(payload).map(|(number, _)| number)
 }
 
-/// The number in a payload, and the key, if there is room for it.
+/// The number in a payload, and the key if there is room for it.
 fn inside(payload: &[u8]) -> Option<(u64, Option<u64>)> {
     const KEY: &[u8] = br#"","key":""#;
     let Some(rest) = payload.strip_prefix(HEAD.as_bytes()) else {
@@ -113,7 +113,7 @@ mod tests {
         event_id: String,
     }
 
-    /// Rows 0 to 3; 0, 1 and 3 are of key 2.
+    /// Rows 0 to 3. Rows 0, 1 and 3 have key 2.
     fn delivery() -> Vec<Row> {
         [2_u64, 2, 1, 2].into_iter().zip(0_u64..).map(|(key, number)| row(number, key)).collect()
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_numbers_and_counts_of_their_own() {
+    fn streams_have_separate_numbers_and_counts() {
         // Numbers 0, 2, 4 and 1.
         let committed = Committed(vec![3, 1]);
         let rows = [row(0, 0), row(1, 1), row(2, 2), row(4, 0)];
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn short_payload_is_the_number_alone() {
+    fn short_payload_contains_only_the_number() {
         assert_eq!(inside(br#""00000042""#), Some((42, None)));
         assert_eq!(inside(b"42"), None);
         assert_eq!(number(row(7, 1).payload.as_bytes()), Some(7));

@@ -1,8 +1,8 @@
-//! The user's configuration, and what is changed in it for a measurement.
+//! The user's configuration, and the changes to it for a measurement.
 //!
-//! A relay under measurement reads the same file and the same environment as the user's own, and in its environment what
-//! has to differ, which comes before both. So no secret is ever written anywhere, and relative names of files mean what
-//! they mean to the user.
+//! A relay under measurement reads the same file and the same environment as the user's own. The changes are in its
+//! environment, which takes precedence. Therefore no secret is written anywhere, and relative file names keep their
+//! meaning.
 
 use super::error::BenchError;
 use outbox_relay::config::{self, Config};
@@ -10,7 +10,7 @@ use outbox_relay::kafka::properties::check;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Settings, as a relay reads them.
+/// The settings of a relay.
 #[derive(Clone, Debug)]
 pub struct Settings {
     program: PathBuf,
@@ -19,12 +19,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the file says, or the environment alone. `program` is the binary of the relay to be measured.
+    /// The settings of this file, or of the environment alone. `program` is the relay binary to measure.
     pub fn new(program: PathBuf, file: Option<PathBuf>) -> Settings {
         Settings { program, file, overrides: Vec::new() }
     }
 
-    /// The same with another value of one setting.
+    /// Changes the value of one setting.
     #[must_use]
     pub fn with(mut self, section: &str, key: &str, value: impl Into<String>) -> Settings {
         let name = format!("{}{section}__{key}", config::catalogue::VARIABLE_PREFIX).to_uppercase();
@@ -33,18 +33,18 @@ impl Settings {
         self
     }
 
-    /// The same with another value of a property of librdkafka.
+    /// Changes the value of one librdkafka property.
     #[must_use]
     pub fn with_kafka_property(self, name: &str, value: impl Into<String>) -> Settings {
         let key = format!("properties__{}", name.replace('.', "_"));
         self.with("kafka", &key, value)
     }
 
-    /// As the program uses them.
+    /// The parsed settings.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them.
+    /// All errors in the settings.
     pub fn load(&self) -> Result<Config, BenchError> {
         let environment = config::environment()
             .filter(|(name, _)| !self.overrides.iter().any(|(known, _)| known == name))
@@ -64,7 +64,7 @@ impl Settings {
         self.file.iter().flat_map(|file| ["--config".into(), file.clone().into_os_string()]).collect()
     }
 
-    /// What a relay needs in its environment beside what is there.
+    /// The additional environment variables of a relay.
     pub fn overrides(&self) -> &[(String, String)] {
         &self.overrides
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_changed_last_comes_before_everything() {
+    fn last_change_takes_precedence() {
         let settings = Settings::new("relay".into(), None)
             .with("postgres", "url", "postgres://localhost/a")
             .with("kafka", "bootstrap_servers", "localhost:9092")

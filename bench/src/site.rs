@@ -1,4 +1,4 @@
-//! The database and the cluster before anything is made there, and what killed runs have left in them.
+//! The database and the cluster before anything is created, and what killed runs have left in them.
 
 use super::error::BenchError;
 use super::place::open;
@@ -9,10 +9,10 @@ use crate::postgres::schema::{self, Leftover};
 use outbox_relay::config::Config;
 use outbox_relay::postgres::connection::connect::Database;
 
-/// Connections of the measuring side, beside those of writers.
+/// The number of connections of the measuring side, in addition to those of writers.
 const CONNECTIONS: usize = 8;
 
-/// A database and a cluster that can be reached. Nothing is made yet.
+/// A reachable database and cluster. Nothing has been created yet.
 pub struct Site {
     pub(super) settings: Settings,
     pub(super) config: Config,
@@ -22,11 +22,11 @@ pub struct Site {
 }
 
 impl Site {
-    /// Connects to both, and makes nothing.
+    /// Connects to both without creating anything.
     ///
     /// # Errors
     ///
-    /// The settings are no good, or Postgres or Kafka cannot be reached.
+    /// If the settings are invalid, or if PostgreSQL or Kafka is unreachable.
     pub async fn connect(settings: Settings) -> Result<Site, BenchError> {
         let config = settings.load()?;
         let database = open(&config.postgres, CONNECTIONS)?;
@@ -36,26 +36,27 @@ impl Site {
         Ok(Site { settings, config, database, topics, server })
     }
 
-    /// What runs have left behind that were killed.
+    /// What killed runs have left behind.
     ///
     /// # Errors
     ///
-    /// Postgres fails.
+    /// If PostgreSQL fails.
     pub async fn leftovers(&self) -> Result<Vec<Leftover>, BenchError> {
         Ok(schema::leftovers(&self.database).await?)
     }
 
-    /// Removes what a killed run has left behind: its topics, as far as they have the name that it gave them, and then
+    /// Removes what a killed run has left behind: its topics, if their names are ones that it would choose, and then
     /// its schema.
     ///
     /// # Errors
     ///
-    /// Postgres or Kafka fails, or there are topics on another cluster: the schema stays, as it says which.
+    /// If PostgreSQL or Kafka fails, or if there are topics on another cluster. In that case the schema is kept,
+    /// because it records them.
     pub async fn remove(&self, leftover: &Leftover) -> Result<(), BenchError> {
         let here = &self.config.kafka.bootstrap_servers;
         if let Some((topic, cluster)) = leftover.topics.iter().find(|(_, cluster)| cluster != here) {
             return Err(BenchError::Configuration(format!(
-                "schema {} has the topic {topic} on {cluster}, which is not the configured cluster: it is left alone",
+                "schema {} has the topic {topic} on {cluster}, which is not the configured cluster, so it was not removed",
                 leftover.schema
             )));
         }

@@ -1,7 +1,7 @@
-//! A steady rate: rows are inserted at a pace, and a consumer beside sees how soon each arrives.
+//! A steady rate: rows are inserted at a fixed pace while a consumer records how soon each arrives.
 //!
-//! Writers and consumer are threads of this process, so that one clock measures both ends. The pace is a schedule: what
-//! arrives late does not delay the next row, and a writer that cannot keep it is reported, not hidden.
+//! Writers and consumer are threads of this process, so that one clock measures both ends. The pace is a schedule: a
+//! late arrival does not delay the next row. If a writer cannot keep the pace, that is reported.
 
 use super::checker::Verdict;
 use super::error::BenchError;
@@ -22,44 +22,44 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Connections that insert. Enough that none of them waits for its own commit.
+/// The number of writing connections. Enough that none of them has to wait for its own commit.
 const WRITERS: u64 = 16;
-/// Transactions a second are not more than this; above it they have several rows.
+/// The maximum number of transactions per second. Above it, transactions have several rows.
 const TRANSACTIONS_PER_SECOND_MAX: u64 = 1_000;
-/// After the last commit, everything has to arrive within this time.
+/// The time within which everything must arrive after the last commit.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_millis(50);
 
-/// What is measured.
+/// The pace of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Rows a second.
+    /// Rows per second.
     pub rows_per_second: u64,
-    /// Counts for nothing.
+    /// The time at the beginning that is not measured.
     pub warm_up: Duration,
-    /// What counts.
+    /// The time that is measured.
     pub time: Duration,
 }
 
-/// What it was like.
+/// The measurements of a steady rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Steady {
-    /// Rows a second that were asked for.
+    /// The requested rows per second.
     pub rows_per_second: u64,
-    /// Rows of a transaction.
+    /// Rows per transaction.
     pub rows_per_transaction: u64,
-    /// Rows a second that were committed.
+    /// The committed rows per second.
     pub committed_rows_per_second: f64,
-    /// How much later than its schedule a transaction began. If that is much, the writers could not keep the pace: the
-    /// machine was busy, and the latency is that of a busy machine.
+    /// How much later than scheduled transactions began. If this is high, the writers could not keep the pace because
+    /// the machine was busy, and the latency is that of a busy machine.
     pub writer_late: Latency,
-    /// How long a transaction took from its first byte to the answer of its COMMIT.
+    /// The time of a transaction from its first byte to the answer to its COMMIT.
     pub commit: Latency,
-    /// From the answer to COMMIT until the consumer had the record, for each row.
+    /// The time from the answer to COMMIT until the consumer had the record, for each row.
     pub latency: Latency,
-    /// What the parties used: the subject first, at the end the measuring itself, writers and consumer.
+    /// What the parties used. The subject comes first, and the measurement itself (writers and consumer) last.
     pub usage: Vec<Usage>,
-    /// What arrived.
+    /// The result of the comparison.
     pub verdict: Verdict,
 }
 
@@ -74,11 +74,11 @@ impl Pace {
     }
 }
 
-/// Measures a subject that runs. The outbox has to be empty, and the topics, too.
+/// Measures a running subject. The outbox and the topics must be empty.
 ///
 /// # Errors
 ///
-/// The subject ends, a row does not arrive within a minute, or Postgres or Kafka fails.
+/// If the subject ends, if a row does not arrive within a minute, or if PostgreSQL or Kafka fails.
 pub async fn measure(
     place: &Place,
     route: &Route,
@@ -130,7 +130,7 @@ fn summary(
         let numbers =
             (transaction.first..transaction.first + rows).map(|row| transaction.stream + streams * row);
         let arrivals = numbers.filter_map(|number| first[number as usize]);
-        // It may arrive before its writer hears of its own COMMIT: no sooner than at once.
+        // A record may arrive before its writer gets the answer to COMMIT. Its latency is then 0.
         latencies.extend(arrivals.map(|at| at.saturating_duration_since(transaction.committed)));
     }
     let elapsed = written.ended.saturating_duration_since(counts).max(pace.time).as_secs_f64();
@@ -146,7 +146,7 @@ fn summary(
     }
 }
 
-/// The consumer's thread.
+/// The thread of the consumer.
 struct Consuming {
     stop: StopOnDrop,
     arrivals: mpsc::UnboundedReceiver<(u64, Instant)>,
@@ -155,7 +155,7 @@ struct Consuming {
 }
 
 impl Consuming {
-    /// Returns when it reads.
+    /// Returns when the consumer is reading.
     async fn start(kafka: &config::Kafka, route: &Route) -> Result<Consuming, BenchError> {
         let stop = StopOnDrop::default();
         // Bounded by the rows of the measurement.
@@ -179,22 +179,22 @@ impl Consuming {
             };
             _ = tell_ended.send(read());
         });
-        // If it never is, its end says why.
+        // If it never becomes ready, the result of the thread contains the reason.
         _ = ready.await;
         Ok(Consuming { stop, arrivals, arrived: Vec::new(), ended })
     }
 
-    /// Waits until so many records have come, or no more do.
+    /// Waits until this number of records has arrived, or no more arrive.
     async fn wait_for(&mut self, rows: u64, subject: &mut impl Subject) -> Result<(), BenchError> {
-        let mut heard = Instant::now();
+        let mut last_record = Instant::now();
         while (self.arrived.len() as u64) < rows {
             match tokio::time::timeout(WAIT, self.arrivals.recv()).await {
                 Ok(Some(arrival)) => {
                     self.arrived.push(arrival);
-                    heard = Instant::now();
+                    last_record = Instant::now();
                 }
-                Ok(None) => break, // its end says why
-                Err(_) if heard.elapsed() > ARRIVE_WITHIN => {
+                Ok(None) => break, // the result of the thread contains the reason
+                Err(_) if last_record.elapsed() > ARRIVE_WITHIN => {
                     let text = format!(
                         "{} of {rows} rows have arrived, and none for {ARRIVE_WITHIN:?}",
                         self.arrived.len()
@@ -207,7 +207,7 @@ impl Consuming {
         Ok(())
     }
 
-    /// What arrived, in the order of its arrival.
+    /// The records in the order of their arrival.
     async fn finish(self) -> Result<Vec<(u64, Instant)>, BenchError> {
         drop(self.stop);
         match self.ended.await {

@@ -1,26 +1,26 @@
-//! What is measured, as far as measuring has to know it: processes that move rows from a table to topics.
+//! The subject of a measurement: processes that move rows from a table to topics.
 
 use super::error::BenchError;
 use super::usage::Party;
 
-/// Something that relays: a relay of ours, or what it is compared with.
-#[allow(async_fn_in_trait, reason = "measuring runs on one thread: no future has to be Send")]
+/// A program that relays rows: our relay, or one that it is compared with.
+#[allow(async_fn_in_trait, reason = "measurements run on one thread, so futures need not be Send")]
 pub trait Subject {
     /// Its processes.
     fn party(&self) -> Party;
 
-    /// Whether it still works.
+    /// Checks whether it still works.
     ///
     /// # Errors
     ///
-    /// It has ended or failed, so that waiting for it is in vain; with what it said.
+    /// If it has ended or failed, with its output.
     fn check(&mut self) -> Result<(), BenchError>;
 
-    /// Whether all that it does for so many rows, all that it has moved since its start, is done: its bookkeeping
-    /// included. To be asked without making its database work.
+    /// Whether it has settled this number of rows, all that it has published since its start. The check must not cause
+    /// work for its database.
     ///
     /// # Errors
     ///
-    /// It cannot be told.
+    /// If this cannot be determined.
     async fn has_settled(&mut self, rows: u64) -> Result<bool, BenchError>;
 }

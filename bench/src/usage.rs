@@ -1,4 +1,4 @@
-//! What processes of this machine use: CPU time and memory, as /proc tells it.
+//! The CPU time and memory of processes on this machine, from /proc.
 
 use super::proc;
 use serde::Serialize;
@@ -7,19 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Memory is looked at this often: each look reads a file for each process.
-const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// How often memory is sampled. Each sample reads one file per process.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Somebody whose use of the machine is of interest.
+/// Processes whose CPU and memory are measured together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
-    /// What a report calls it.
+    /// The name in reports.
     pub name: String,
-    /// Its processes. What one that is missing used counts as nothing.
+    /// The process ids. A process that does not exist counts as 0.
     pub processes: Vec<u32>,
-    /// Whether it is these processes alone, or their children too, those included that have ended by now.
+    /// Whether their children count as well, including those that have ended.
     pub with_children: bool,
-    /// Whether its memory counts from its start: the kernel knows that peak itself, so that no short one is missed.
+    /// Whether the peak memory covers the whole life of the processes. The kernel records this peak, so that no short
+    /// one is missed.
     pub whole_life: bool,
 }
 
@@ -28,33 +29,33 @@ pub struct Party {
 pub struct Usage {
     /// The party's name.
     pub party: String,
-    /// CPU time in seconds, user and system. To 10 ms for each process, which is how the kernel tells it.
+    /// CPU time in seconds, user and system, with the kernel's resolution of 10 ms per process.
     pub cpu_seconds: f64,
-    /// The same in microseconds for each row, if there were rows.
+    /// CPU time per row in microseconds, if there were rows.
     pub cpu_us_per_row: Option<f64>,
-    /// CPU time by elapsed time: 1 is a whole core.
+    /// CPU time divided by elapsed time. 1 is one full core.
     pub cores: f64,
-    /// The most memory that it had resident, in bytes: what it has for itself, and what its processes share once.
+    /// The peak resident memory in bytes. Memory that its processes share counts once.
     pub memory_peak_bytes: u64,
 }
 
 impl Party {
-    /// A process alone.
+    /// A single process.
     pub fn process(name: &str, process: u32) -> Party {
         Party { name: name.to_owned(), processes: vec![process], with_children: false, whole_life: false }
     }
 
-    /// The process that asks.
+    /// This process.
     pub fn this_process(name: &str) -> Party {
         Party::process(name, std::process::id())
     }
 
-    /// A process that was started to be measured.
+    /// A process that was started for the measurement.
     pub fn started(name: &str, process: u32) -> Party {
         Party { whole_life: true, ..Party::process(name, process) }
     }
 
-    /// A process with all of its children, as a server that forks for each connection.
+    /// A process with all of its children, such as a server that forks for each connection.
     pub fn family(name: &str, parent: u32) -> Party {
         Party { with_children: true, ..Party::process(name, parent) }
     }
@@ -69,7 +70,7 @@ impl Party {
     }
 }
 
-/// CPU times of the parties at a moment.
+/// The CPU times of the parties at one moment.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The moment.
@@ -78,7 +79,7 @@ pub struct Reading {
     machine: Option<proc::Machine>,
 }
 
-/// Watches parties from its start to its end.
+/// Measures parties from its creation until it is dropped.
 pub struct Meter {
     parties: Vec<Party>,
     peaks: Arc<Mutex<Vec<u64>>>,
@@ -87,7 +88,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins to watch.
+    /// Starts measuring.
     pub fn start(parties: Vec<Party>) -> Meter {
         let peaks = Arc::new(Mutex::new(vec![0; parties.len()]));
         let ending = Arc::new(AtomicBool::new(false));
@@ -96,14 +97,14 @@ impl Meter {
             std::thread::spawn(move || {
                 while !ending.load(Ordering::Acquire) {
                     sample(&parties, &peaks);
-                    std::thread::park_timeout(SAMPLE_EVERY);
+                    std::thread::park_timeout(SAMPLE_INTERVAL);
                 }
             })
         };
         Meter { parties, peaks, ending, sampler: Some(sampler) }
     }
 
-    /// The CPU times now.
+    /// The current CPU times.
     pub fn read(&self) -> Reading {
         let children =
             if self.parties.iter().any(|party| party.with_children) { proc::children() } else { Vec::new() };
@@ -114,14 +115,14 @@ impl Meter {
         Reading { cpu: cpu.collect(), machine: proc::machine(), at: Instant::now() }
     }
 
-    /// The share of all cores of the machine that was in use between two readings, by whomever; from 0 to 1.
+    /// The share of all cores of the machine that any process used between two readings, from 0 to 1.
     pub fn busy(&self, from: &Reading, to: &Reading) -> Option<f64> {
         let (from, to) = (from.machine?, to.machine?);
         let all = to.all.saturating_sub(from.all).as_secs_f64();
         (all > 0.0).then(|| 1.0 - to.idle.saturating_sub(from.idle).as_secs_f64() / all)
     }
 
-    /// What was used between two readings, in which so many rows were moved.
+    /// What was used between two readings, during which this number of rows was moved.
     pub fn used(&self, from: &Reading, to: &Reading, rows: u64) -> Vec<Usage> {
         sample(&self.parties, &self.peaks);
         let peaks = self.peaks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,13 +147,13 @@ impl Drop for Meter {
         self.ending.store(true, Ordering::Release);
         if let Some(sampler) = self.sampler.take() {
             sampler.thread().unpark();
-            // A panic of that thread has been reported.
+            // A panic of that thread has already been reported.
             _ = sampler.join();
         }
     }
 }
 
-/// Raises the peaks to what is there now.
+/// Raises the peaks to the current values.
 fn sample(parties: &[Party], peaks: &Mutex<Vec<u64>>) {
     let children =
         if parties.iter().any(|party| party.with_children) { proc::children() } else { Vec::new() };
@@ -176,14 +177,14 @@ mod tests {
     use std::io::BufRead;
     use std::process::{Command, Stdio};
 
-    /// The seconds of two parties between two readings.
+    /// The CPU seconds of two parties between two readings.
     fn seconds(meter: &Meter, from: &Reading, to: &Reading) -> (f64, f64) {
         let used = meter.used(from, to, 0);
         (used[0].cpu_seconds, used[1].cpu_seconds)
     }
 
     #[test]
-    fn what_a_child_uses_counts_for_its_family_while_it_lives_and_after_its_end() {
+    fn child_processes_count_for_their_family_before_and_after_their_end() {
         let this = std::process::id();
         let meter = Meter::start(vec![Party::family("family", this), Party::process("alone", this)]);
         let begun = meter.read();
@@ -192,12 +193,15 @@ mod tests {
         let piped = command.args(["-c", burn]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = piped.spawn().unwrap();
         let mut said = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(said.next().is_some() && said.next().is_some(), "it has worked");
+        assert!(said.next().is_some() && said.next().is_some(), "the child has done its work");
         let (family, alone) = seconds(&meter, &begun, &meter.read());
-        assert!(family > alone, "while it lives: {family} s, {alone} s without it");
+        assert!(family > alone, "while the child runs: {family} s, {alone} s without it");
         drop(child.stdin.take());
         child.wait().unwrap();
         let (ended, alone) = seconds(&meter, &begun, &meter.read());
-        assert!(ended - alone > 0.0 && ended >= family, "after its end: {ended} s, {family} s before");
+        assert!(
+            ended - alone > 0.0 && ended >= family,
+            "after the child has ended: {ended} s, {family} s before"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Reads whole topics after a measurement, and has every record checked.
+//! Reads whole topics after a measurement and checks every record.
 
 use super::error::BenchError;
 use super::place::Route;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use super::checker::Verdict;
 pub use super::rows::Committed;
 
-/// Reads topics from their beginning to their end, and compares. Reading takes as much of the machine as it gets, so it
-/// is for after a measurement.
+/// Reads topics from beginning to end and compares the records. Use it after a measurement, because it needs a lot of
+/// CPU.
 ///
-/// # Errors
+/// If Kafka does not return all records.
 ///
 /// Kafka does not hand over what it has.
 pub async fn read(
@@ -28,11 +28,11 @@ pub async fn read(
     read_as(kafka, route, shape, committed, EVENT_ID).await
 }
 
-/// The same where another header has the event's id.
+/// The same, with another header for the event id.
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// As for [`read`].
 pub async fn read_as(
     kafka: &config::Kafka,
     route: &Route,
@@ -67,7 +67,7 @@ fn arrival<'a>(record: &'a View<'_>, header: &str) -> Arrival<'a> {
     }
 }
 
-/// Whoever stops waiting for a thread tells it so.
+/// Tells a thread to stop when nothing waits for it any more.
 #[derive(Default)]
 pub(super) struct StopOnDrop(pub(super) Arc<AtomicBool>);
 

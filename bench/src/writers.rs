@@ -1,6 +1,6 @@
-//! Writers: connections that insert events as applications do, at a pace or at full speed, on a thread of their own.
+//! Writers: connections that insert events as applications do, at a fixed pace or at full speed, on a separate thread.
 //!
-//! Each writer has keys of its own, so the events of a key are committed in the order of their numbers.
+//! Each writer has its own keys, so the events of a key are committed in the order of their numbers.
 
 use super::error::BenchError;
 use super::rows::Committed;
@@ -19,48 +19,48 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How they write.
+/// The work of the writers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// How many connections. Each of them has its share of the keys, so there must be as many keys.
+    /// The number of connections. Each has a share of the keys, so there must be at least as many keys.
     pub writers: u64,
-    /// Rows of each transaction.
+    /// Rows per transaction.
     pub rows_per_transaction: u64,
-    /// Rows a second of all of them together; `None` is as fast as it goes.
+    /// Rows per second of all writers together. `None` means full speed.
     pub rows_per_second: Option<f64>,
     /// How long they write.
     pub time: Duration,
 }
 
-/// A transaction that was committed.
+/// A committed transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Transaction {
-    /// The writer's number, which is that of its stream.
+    /// The number of the writer, which is the number of its stream.
     pub stream: u64,
-    /// Its first row, counted in the stream.
+    /// The index of its first row in the stream.
     pub first: u64,
-    /// When it had to begin; without a pace, when it did.
+    /// When it was due. Without a pace, when it began.
     pub due: Instant,
     /// When it was sent.
     pub sent: Instant,
-    /// When the answer to its COMMIT was here.
+    /// When the answer to its COMMIT arrived.
     pub committed: Instant,
 }
 
-/// What they wrote.
+/// What the writers wrote.
 #[derive(Clone, Debug)]
 pub struct Written {
     /// When they began.
     pub begun: Instant,
-    /// When the last one was done.
+    /// When the last one had finished.
     pub ended: Instant,
-    /// Every transaction, writer by writer. Empty without a pace, when there are too many.
+    /// All transactions, writer by writer. Empty without a pace, because there would be too many.
     pub transactions: Vec<Transaction>,
-    /// How many rows each has committed.
+    /// The number of rows that each writer has committed.
     pub committed: Committed,
 }
 
-/// Writers at work. Dropping it lets them finish their transactions, and waits for nothing.
+/// Running writers. Dropping it lets them finish their transactions, without waiting for that.
 pub struct Writers {
     stop: StopOnDrop,
     written: Arc<AtomicU64>,
@@ -69,7 +69,7 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Connects, and begins to write.
+    /// Connects the writers and starts writing.
     pub fn start(settings: &config::Postgres, table: &TableName, shape: &Shape, work: Work) -> Writers {
         let stop = StopOnDrop::default();
         let written = Arc::new(AtomicU64::new(0));
@@ -91,22 +91,22 @@ impl Writers {
         Writers { stop, written, begun, thread }
     }
 
-    /// Waits until they are connected and write, or cannot, which [`Writers::finish`] says.
+    /// Waits until they are connected and write. If they cannot connect, [`Writers::finish`] returns the error.
     pub async fn begun(&mut self) -> Instant {
         (&mut self.begun).await.unwrap_or_else(|_| Instant::now())
     }
 
-    /// How many rows they have committed, at any time: also while [`Writers::finish`] is waited for.
+    /// The number of committed rows at any time, even while [`Writers::finish`] is waiting.
     pub fn written(&self) -> impl Fn() -> u64 + use<> {
         let written = Arc::clone(&self.written);
         move || written.load(Ordering::Acquire)
     }
 
-    /// Waits for the end of their time. Dropping the future lets them end early.
+    /// Waits until their time is over. Dropping the future makes them end early.
     ///
     /// # Errors
     ///
-    /// Postgres failed one of them; all have stopped then.
+    /// If PostgreSQL failed for one of them. All of them have stopped then.
     pub async fn finish(self) -> Result<Written, BenchError> {
         let Writers { stop, thread, .. } = self;
         let ended = tokio::task::spawn_blocking(|| thread.join()).await;
@@ -118,7 +118,7 @@ impl Writers {
     }
 }
 
-/// All of them, on their thread.
+/// All writers, on their thread.
 struct Team {
     settings: config::Postgres,
     table: TableName,
@@ -144,7 +144,7 @@ impl Team {
         Ok(Written { begun, ended, transactions, committed })
     }
 
-    /// One writer, until the time is over. How many rows it has committed, and how.
+    /// Runs one writer until its time is over. Returns the number of committed rows, and the transactions.
     async fn work(
         &self,
         mut writer: Writer,
@@ -156,7 +156,7 @@ impl Team {
         for turn in 0_u64.. {
             let due = match rows_per_second {
                 Some(rate) => {
-                    // The schedule is that of all writers; this one has every n-th transaction of it.
+                    // The schedule is that of all writers. This one runs every n-th transaction of it.
                     let before = (turn * writers + stream) * rows;
                     begun + Duration::from_secs_f64(before as f64 / rate)
                 }
@@ -165,7 +165,7 @@ impl Team {
             if due >= begun + time {
                 break;
             }
-            // One that is late begins at once: the schedule does not wait for it.
+            // A late transaction begins immediately, because the schedule does not wait for it.
             tokio::time::sleep_until(due.into()).await;
             if self.stop.load(Ordering::Acquire) {
                 break;

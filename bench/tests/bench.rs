@@ -1,5 +1,5 @@
-//! `outbox-bench` as a user runs it: what it prints, what it touches, and what it leaves behind. The tests check no figure,
-//! because the speed of a test machine means nothing.
+//! `outbox-bench` as a user runs it: its output, what it touches, and what it leaves behind. The tests do not check
+//! figures, because the speed of a test machine is not meaningful.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -17,11 +17,11 @@ use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(60);
-/// The relays under measurement.
+/// The measured relays.
 const RELAYS: &str = "SELECT count(*) FROM pg_stat_activity
                       WHERE datname = current_database() AND application_name = 'outbox-bench'";
 
-/// Small batches, so that few rows are many batches. By the superuser: it creates a schema.
+/// Small batches, so that few rows form many batches. Runs as the superuser, because it creates a schema.
 fn configured(outbox: &Outbox) -> Relay {
     let relay = outbox.relay().with_program(env!("CARGO_BIN_EXE_outbox-bench"));
     let relay = relay.set("postgres", "url", outbox.database.url());
@@ -38,7 +38,7 @@ fn report(ended: &Ended) -> Value {
     serde_json::from_str(stdout).unwrap()
 }
 
-/// A drain, and that everything of it arrived.
+/// Checks that everything of a drain arrived.
 #[track_caller]
 fn assert_complete(measured: &Value, rows: u64) {
     let verdict = &measured["verdict"];
@@ -53,7 +53,7 @@ async fn schemas(outbox: &Outbox) -> Vec<String> {
     outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// Topics that begin as those of this outbox do, and are none of them.
+/// Scratch topics, whose names begin like those of this outbox.
 fn scratch_topics(outbox: &Outbox) -> Vec<String> {
     let client: BaseConsumer = outbox.cluster.client().create().unwrap();
     let metadata = client.fetch_metadata(None, WITHIN).unwrap();
@@ -67,11 +67,11 @@ async fn assert_nothing_is_left(outbox: &Outbox) {
     wait_until("no relay is left", WITHIN, async || outbox.count(RELAYS).await == 0).await;
 }
 
-/// A run in the middle of a drain that takes long.
-async fn in_mid_drain(outbox: &Outbox) -> RelayProcess {
+/// A run in the middle of a long drain.
+async fn during_a_drain(outbox: &Outbox) -> RelayProcess {
     let mut running = configured(outbox).spawn(&["--only", "drain", "--rows", "300000"]);
     running.wait_for_log("drain (plain, mark)").await;
-    wait_until("a relay works", WITHIN, async || outbox.count(RELAYS).await > 0).await;
+    wait_until("a relay is running", WITHIN, async || outbox.count(RELAYS).await > 0).await;
     running
 }
 
@@ -120,22 +120,22 @@ async fn every_part_is_reported_every_row_arrives_and_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn the_table_shows_the_same_to_people() {
+async fn table_shows_the_same_results() {
     let outbox = Outbox::create("bench_table", 1).await;
     let ended = bench(configured(&outbox), &["--rows", "1000", "--only", "drain", "--payload", "10"]).await;
     let shown = ended.succeeds();
-    for text in ["1,000 rows of 10 bytes", "drain, mark", "drain, delete", "what limits the drain: "] {
+    for text in ["1,000 rows of 10 bytes", "drain, mark", "drain, delete", "limit of the drain: "] {
         assert!(shown.contains(text), "{text:?} is missing in {shown}");
     }
-    let summary = "read again: committed 2,000, arrived 2,000, lost 0, duplicates 0, reordered 0, foreign 0";
+    let summary = "verified: committed 2,000, arrived 2,000, lost 0, duplicates 0, reordered 0, foreign 0";
     assert!(shown.contains(summary), "{shown}");
     assert_nothing_is_left(&outbox).await;
     outbox.drop().await;
 }
 
-/// The role has no right on the schema of the configured outbox, so nothing there can be read or written by it.
+/// The role has no privileges on the schema of the configured outbox, so it cannot read or write there.
 #[tokio::test]
-async fn the_configured_outbox_is_neither_read_nor_written() {
+async fn configured_outbox_is_neither_read_nor_written() {
     let outbox = Outbox::create("bench_untouched", 1).await;
     let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
                   SELECT 'order', n::text, 'Waits', '{}' FROM generate_series(1, 100) AS n";
@@ -157,13 +157,13 @@ async fn the_configured_outbox_is_neither_read_nor_written() {
 }
 
 #[tokio::test]
-async fn ctrl_c_cleans_up_and_a_run_beside_is_left_alone() {
+async fn ctrl_c_cleans_up_and_does_not_affect_another_run() {
     let outbox = Outbox::create("bench_interrupted", 1).await;
-    let mut running = in_mid_drain(&outbox).await;
-    let beside = bench(configured(&outbox), &["--only", "idle", "--seconds", "1", "--json"]).await;
-    assert!(report(&beside)["idle"].is_object());
-    assert!(!beside.stderr.contains("has left"), "{beside}");
-    assert_eq!(schemas(&outbox).await.len(), 1, "that of the run that goes on");
+    let mut running = during_a_drain(&outbox).await;
+    let other = bench(configured(&outbox), &["--only", "idle", "--seconds", "1", "--json"]).await;
+    assert!(report(&other)["idle"].is_object());
+    assert!(!other.stderr.contains("has left"), "{other}");
+    assert_eq!(schemas(&outbox).await.len(), 1, "the schema of the active run");
     running.signal(Signal::INT);
     assert_eq!(running.ended().await.code(), Some(1), "{}", running.log());
     for said in ["removed the schema outbox_bench_", "error: interrupted"] {
@@ -174,13 +174,13 @@ async fn ctrl_c_cleans_up_and_a_run_beside_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_a_killed_run_leaves_is_removed_by_the_next_one_and_nothing_else_is() {
+async fn next_run_removes_what_a_killed_run_left_and_nothing_else() {
     let outbox = Outbox::create("bench_killed", 1).await;
     let foreign = "CREATE SCHEMA outbox_bench_00000000;
                    CREATE SCHEMA outbox_bench_mine;
                    COMMENT ON SCHEMA outbox_bench_mine IS 'made by `outbox-bench`, which also drops it'";
     run(&outbox.client, foreign).await;
-    let mut running = in_mid_drain(&outbox).await;
+    let mut running = during_a_drain(&outbox).await;
     running.kill();
     wait_until("the relay has ended by itself", WITHIN, async || outbox.count(RELAYS).await == 0).await;
     let left = schemas(&outbox).await;
@@ -191,7 +191,10 @@ async fn what_a_killed_run_leaves_is_removed_by_the_next_one_and_nothing_else_is
 
     let next = bench(configured(&outbox), &["--only", "idle", "--seconds", "1", "--json"]).await;
     next.succeeds();
-    assert!(next.stderr.contains(&format!("has left the schema {left} and 1 topic: removing")), "{next}");
+    assert!(
+        next.stderr.contains(&format!("removing the schema {left} and 1 topic, which a killed run has left")),
+        "{next}"
+    );
     assert_eq!(schemas(&outbox).await, ["outbox_bench_00000000", "outbox_bench_mine"]);
     run(&outbox.client, "DROP SCHEMA outbox_bench_00000000; DROP SCHEMA outbox_bench_mine").await;
     assert_nothing_is_left(&outbox).await;
@@ -199,22 +202,22 @@ async fn what_a_killed_run_leaves_is_removed_by_the_next_one_and_nothing_else_is
 }
 
 #[tokio::test]
-async fn a_missing_right_and_a_missing_broker_are_said_before_anything_is_made() {
+async fn missing_privilege_and_missing_broker_are_reported_before_anything_is_created() {
     let outbox = Outbox::create("bench_refused", 1).await;
     let (role, _) = outbox.database.connect_as_new_role().await;
     let url = outbox.database.url().replacen("postgres@", &format!("{role}:7Q4zMARK@"), 1);
     let denied = bench(configured(&outbox).set("postgres", "url", url), &["--only", "drain"]).await;
     denied.fails(78, &["GRANT CREATE ON DATABASE"]);
     assert!(!format!("{}{}", denied.stdout, denied.stderr).contains("7Q4zMARK"), "{denied}");
-    let nobody = configured(&outbox).set("kafka", "bootstrap_servers", "127.0.0.1:1");
-    bench(nobody, &["--only", "drain"]).await.fails(69, &["listing the topics"]);
+    let unreachable = configured(&outbox).set("kafka", "bootstrap_servers", "127.0.0.1:1");
+    bench(unreachable, &["--only", "drain"]).await.fails(69, &["listing the topics"]);
     assert_nothing_is_left(&outbox).await;
     run(&outbox.client, &format!("DROP ROLE {role}")).await;
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn rows_have_the_bytes_the_keys_and_the_topics_that_were_asked_for() {
+async fn rows_have_the_requested_bytes_keys_and_topics() {
     let outbox = Outbox::create("bench_rows", 1).await;
     let settings = Settings::new(relay_binary(), None).with("postgres", "url", outbox.database.url()).with(
         "kafka",
@@ -242,9 +245,9 @@ async fn rows_have_the_bytes_the_keys_and_the_topics_that_were_asked_for() {
         assert_eq!(row.get::<_, i64>(4), topics as i64);
         let hot: i64 = row.get(5);
         match hot_share {
-            0.0 => assert!(hot < 40, "{hot} of 300 rows of 70 keys are of the first one"),
+            0.0 => assert!(hot < 40, "{hot} of 300 rows of 70 keys have the first key"),
             1.0 => assert_eq!(hot, 300),
-            _ => assert!((90..210).contains(&hot), "{hot} of 300 rows are of the key that has half of them"),
+            _ => assert!((90..210).contains(&hot), "{hot} of 300 rows have the hot key"),
         }
         assert!(row.get::<_, i32>(6) < 70);
     }

@@ -1,4 +1,4 @@
-//! The command line of `outbox-bench`: its version, its completions, and which relay it finds.
+//! The command line of `outbox-bench`: its version, its completions, and how it finds the relay.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use crate::support::command::{Ended, of_program};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_outbox-bench");
 
-/// The environment of a complete configuration, of servers that do not exist.
+/// The environment variables of a complete configuration, for servers that do not exist.
 fn settings(more: &[(&str, &str)]) -> Vec<(String, String)> {
     let servers = [
         ("POSTGRES__URL", "postgres://nobody@127.0.0.1:1/none"),
@@ -41,7 +41,7 @@ fn every_shell_has_a_completion_script_with_every_option() {
     bench(&["--completions", "tcsh"]).fails(2, &["tcsh", "possible values"]);
 }
 
-/// The program in a folder of its own, so that no relay is next to it, and with nothing else in PATH.
+/// The program is in a separate folder without a relay, and PATH contains nothing else.
 #[test]
 fn missing_relay_and_one_of_another_version_are_reported() {
     let folder = tempfile::tempdir_in(Path::new(BENCH).parent().unwrap()).unwrap();
@@ -59,7 +59,7 @@ fn missing_relay_and_one_of_another_version_are_reported() {
     run(&[]).fails(78, &["outbox-relay is \"-V\""]);
 }
 
-/// The Kafka client library cannot manage topics with a token: the program refuses before it connects to anything.
+/// The Kafka client library cannot manage topics with a token, so the program refuses before it connects.
 #[test]
 fn login_with_a_token_is_refused() {
     let settings = settings(&[

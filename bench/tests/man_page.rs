@@ -1,7 +1,7 @@
-//! The manual page `man/outbox-bench.1` says what the code does. `make docs` writes it.
+//! The manual page `man/outbox-bench.1` matches the code. `make docs` writes it.
 
 #[path = "../../tests/man_pages/commands.rs"]
-#[allow(dead_code)] // the pages of the relay use more of it
+#[allow(dead_code)] // the pages of the relay use the rest of it
 mod commands;
 
 use std::fs;
@@ -12,7 +12,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../man/outbox-bench.1")
 const MANUAL: &str = "outbox-relay";
 
 #[test]
-fn manual_page_says_what_the_code_does() {
+fn manual_page_matches_the_code() {
     let mut pages = commands::pages(outbox_bench::cli::command());
     let page = pages.remove("outbox-bench.1").unwrap();
     assert!(pages.is_empty(), "{pages:?}");
@@ -28,7 +28,7 @@ fn groff_accepts_the_manual_page() {
     let output = match Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8", FILE]).output() {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("not run: groff is not installed");
+            eprintln!("SKIPPED: groff is not installed");
             return;
         }
         Err(error) => panic!("groff: {error}"),

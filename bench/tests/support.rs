@@ -1,6 +1,6 @@
-//! What these tests share with those of the relay.
+//! Support code that these tests share with those of the relay.
 
-#![allow(dead_code)] // these tests do not use all of it
+#![allow(dead_code)] // these tests use a part of it
 
 #[path = "../../tests/support/checker.rs"]
 pub mod checker;

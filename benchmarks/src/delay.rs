@@ -1,8 +1,7 @@
-//! A network that takes its time: a proxy that passes on every byte, each so much later than it came.
+//! A slow network: a proxy that forwards every byte after a fixed delay.
 //!
-//! Both directions of a connection are read as fast as they come and written when their time has come, so the delay
-//! adds to the round trip and does not limit the throughput. It has a thread of its own, so that no other task makes it
-//! later.
+//! Both directions of a connection are read immediately and written after the delay, so the proxy adds to the round
+//! trip but does not limit the throughput. It runs in its own thread, so that other tasks cannot delay it further.
 
 use anyhow::Context;
 use std::net::SocketAddr;
@@ -15,22 +14,22 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 const CHUNK_BYTES: usize = 64 * 1_024;
-/// What one direction holds at most: 32 MiB, far more than any link here carries in the time of its delay.
+/// The capacity of one direction: 32 MiB, far more than any link here carries within its delay.
 const CHUNKS_UNDER_WAY: usize = 512;
-/// Tokio's timer counts whole milliseconds and rounds up, half a millisecond in the mean.
+/// Tokio's timer has a resolution of one millisecond and rounds up, by half a millisecond on average.
 const TIMER_ROUNDS_UP: Duration = Duration::from_micros(500);
 
-/// Bytes, and when they are due at the other side.
+/// Bytes and the time at which to write them.
 type Chunk = (Instant, Vec<u8>);
 
-/// Passes on until it is dropped.
+/// Forwards connections until it is dropped.
 pub struct Proxy {
     pub address: SocketAddr,
     runtime: Option<Runtime>,
 }
 
 impl Proxy {
-    /// Passes what comes to `listen` (port 0: any free one) on to `to`, `one_way` later, and the answers alike.
+    /// Forwards connections from `listen` (port 0: any free port) to `to`, with a delay of `one_way` in each direction.
     pub fn start(listen: &str, to: &str, one_way: Duration) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener =
@@ -49,7 +48,7 @@ impl Proxy {
 }
 
 impl Drop for Proxy {
-    /// Ends every connection. It may be called on a runtime, so it does not wait.
+    /// Ends all connections. It does not wait, because it may be called on a runtime.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -58,7 +57,7 @@ impl Drop for Proxy {
 }
 
 async fn forward(client: TcpStream, to: String, one_way: Duration) {
-    // The first packet of a connection is late too: a handshake takes a round trip.
+    // A TCP handshake takes a round trip before the first packet.
     sleep_until(Instant::now() + one_way * 2).await;
     let Ok(server) = TcpStream::connect(&to).await else { return };
     if client.set_nodelay(true).is_err() || server.set_nodelay(true).is_err() {
@@ -69,7 +68,8 @@ async fn forward(client: TcpStream, to: String, one_way: Duration) {
     tokio::join!(pass(client_reads, server_writes, one_way), pass(server_reads, client_writes, one_way));
 }
 
-/// One direction, until its reader ends; the writer's half is closed then, and the other direction goes on.
+/// Forwards one direction until the reader ends. It then closes only the writer's half, so the other direction
+/// continues.
 async fn pass(from: OwnedReadHalf, to: OwnedWriteHalf, one_way: Duration) {
     let (stamped, due) = mpsc::channel(CHUNKS_UNDER_WAY);
     tokio::join!(read(from, stamped, one_way.saturating_sub(TIMER_ROUNDS_UP)), write(due, to));
@@ -98,7 +98,7 @@ async fn write(mut due: mpsc::Receiver<Chunk>, mut to: OwnedWriteHalf) {
 mod tests {
     use super::*;
 
-    /// Sends back what it gets, on every connection.
+    /// A server that sends back everything it receives.
     async fn echo() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_in_a_row_is_late_once_and_not_chunk_by_chunk() {
+    async fn consecutive_chunks_are_delayed_in_parallel() {
         let echo = echo().await.to_string();
         let proxy = Proxy::start("127.0.0.1:0", &echo, Duration::from_millis(50)).unwrap();
         let (mut reads, mut writes) = TcpStream::connect(proxy.address).await.unwrap().into_split();
@@ -139,8 +139,8 @@ mod tests {
         tokio::spawn(async move { writes.write_all(&bytes).await });
         let mut answer = vec![0; expected.len()];
         reads.read_exact(&mut answer).await.unwrap();
-        assert!(answer == expected, "the bytes that were sent, in order");
-        // 100 chunks one after the other would need 10 s.
+        assert!(answer == expected, "the echoed bytes differ from the sent bytes");
+        // One after the other, 100 chunks would take 10 s.
         assert!(sent.elapsed() < Duration::from_secs(3), "{:?}", sent.elapsed());
     }
 }

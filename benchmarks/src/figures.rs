@@ -1,9 +1,9 @@
-//! Figures: what one part measured, run by run, each with its unit.
+//! Figures: what a part measured in each run, with a unit.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a figure counts, and so how it is written and which of several is the best.
+/// The unit of a figure. It determines the format and whether more is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -13,20 +13,20 @@ pub enum Unit {
     Milliseconds,
     Seconds,
     Mebibytes,
-    /// Of what the figure's name says; more is better.
+    /// Of what the figure's name says. More is better.
     Percent,
     /// Of one core.
     CorePercent,
-    /// Of a whole, of which nobody should have much.
+    /// Of a whole. Less is better.
     SharePercent,
-    /// So many times as much.
+    /// A factor.
     Times,
-    /// Rows or records; fewer are better.
+    /// Rows or records. Fewer are better.
     Rows,
 }
 
 impl Unit {
-    /// Of two values of this unit, the better one.
+    /// The better one of two values of this unit.
     fn better(self, one: f64, other: f64) -> f64 {
         match self {
             Self::RowsPerSecond | Self::MebibytesPerSecond | Self::Percent | Self::Times => one.max(other),
@@ -34,7 +34,7 @@ impl Unit {
         }
     }
 
-    /// A value as it stands in the report.
+    /// Formats a value for the report.
     pub fn show(self, value: f64) -> String {
         match self {
             Self::RowsPerSecond => format!("{} rows/s", thousands(value)),
@@ -50,7 +50,7 @@ impl Unit {
     }
 }
 
-/// A whole number with commas, as in 150,000.
+/// Formats a whole number with commas, such as 150,000.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -63,7 +63,7 @@ pub fn thousands(value: f64) -> String {
     if value < 0.0 && digits != "0" { format!("-{text}") } else { text }
 }
 
-/// One value a run.
+/// The values of one figure, one per run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     pub unit: Unit,
@@ -75,7 +75,7 @@ impl Figure {
         self.values.iter().copied().reduce(|one, other| self.unit.better(one, other))
     }
 
-    /// Of an even number of values, the mean of the two in the middle.
+    /// The median. For an even number of values, the mean of the two in the middle.
     pub fn median(&self) -> Option<f64> {
         let mut values = self.values.clone();
         values.sort_by(f64::total_cmp);
@@ -85,7 +85,7 @@ impl Figure {
     }
 }
 
-/// The figures of a part, by name.
+/// The figures of a part by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Figures(pub BTreeMap<String, Figure>);
@@ -101,7 +101,7 @@ impl Figures {
         self.0.get(name)
     }
 
-    /// How many runs there were.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.0.values().map(|figure| figure.values.len()).max().unwrap_or(0)
     }
@@ -116,7 +116,7 @@ impl Figures {
     }
 }
 
-/// Which of the runs is meant.
+/// How to pick one value from all runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     Best,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_lies_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         let median = |values: &[f64]| Figure { unit: Unit::Seconds, values: values.to_vec() }.median();
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_written_with_their_unit() {
+    fn figures_are_formatted_with_their_unit() {
         assert_eq!(Unit::RowsPerSecond.show(1_234_567.8), "1,234,568 rows/s");
         assert_eq!(Unit::RowsPerSecond.show(999.2), "999 rows/s");
         assert_eq!(Unit::Times.show(1.416), "1.42 x");

@@ -1,9 +1,9 @@
-//! What the figures were measured on and with, as far as the system tells.
+//! The machine and the versions with which the figures were measured.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Names and values, for the report. What cannot be found out is left out.
+/// Names and values for the report, without those that cannot be determined.
 pub fn describe(jars: &Path) -> Vec<(String, String)> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -20,7 +20,7 @@ pub fn describe(jars: &Path) -> Vec<(String, String)> {
     found.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// The time, as `2026-01-31 12:00 UTC`.
+/// The current time, such as `2026-01-31 12:00 UTC`.
 pub fn now() -> String {
     output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_default()
 }
@@ -36,7 +36,7 @@ fn memory(meminfo: &str) -> Option<String> {
     Some(format!("{:.1} GiB", kibibytes as f64 / (1 << 20) as f64))
 }
 
-/// Java says its version on stderr.
+/// Java prints its version to stderr.
 fn java_version() -> Option<String> {
     let said = Command::new("java").arg("-version").output().ok()?;
     first_line(&String::from_utf8_lossy(&said.stderr))
@@ -51,7 +51,7 @@ fn first_line(text: &str) -> Option<String> {
     text.lines().next().filter(|line| !line.is_empty()).map(str::to_owned)
 }
 
-/// The version in the name of the jar that begins like this.
+/// The version in the name of the jar that starts with `beginning`.
 fn jar_version(jars: &Path, beginning: &str) -> Option<String> {
     let names = std::fs::read_dir(jars).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     version_in(names, beginning)
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_read_from_what_the_kernel_shows() {
+    fn the_machine_is_read_from_the_files_in_proc() {
         let cpuinfo = "processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\n";
         assert_eq!(cpu_model(cpuinfo).as_deref(), Some("Fast CPU @ 3 GHz"));
         assert_eq!(cpu_model("processor : 0"), None);

@@ -1,7 +1,6 @@
 //! `make bench`: measures the relay and Debezium, and writes `docs/benchmarks.md` and `benchmarks/TARGETS.md`.
 #![forbid(unsafe_code)]
 
-mod bars;
 mod database;
 mod debezium;
 mod delay;
@@ -10,6 +9,7 @@ mod machine;
 mod parts;
 mod report;
 mod results;
+mod scenarios;
 mod size;
 mod world;
 
@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use world::World;
 
-/// Measures outbox-relay beside Debezium. scripts/bench starts the servers that it needs.
+/// Compares outbox-relay with Debezium. scripts/bench starts the servers that it needs.
 #[derive(Debug, Parser)]
 #[command(max_term_width = 100)]
 struct Cli {
@@ -33,14 +33,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure; what was measured before is kept, but for the parts that are measured now.
+    /// Measure, and keep the previous results of the parts that are not measured now.
     Run(Run),
     /// Write docs/benchmarks.md, benchmarks/TARGETS.md and the charts from all results.
     Report {
-        /// The folder to write to.
+        /// The folder for the page and the charts.
         #[arg(long, default_value = "docs")]
         docs: PathBuf,
-        /// The folder to write the targets to.
+        /// The folder for the page of the targets.
         #[arg(long, default_value = "benchmarks")]
         targets: PathBuf,
     },
@@ -48,24 +48,24 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// The parts to measure; all of them if none is named.
+    /// The parts to measure. All parts if none is given.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Leave out the parts that results are there of.
+    /// Skip the parts that already have results.
     #[arg(long)]
     resume: bool,
-    /// How often each comparison is repeated.
+    /// How often to repeat each comparison.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Rows of a drain, which is 2,000,000; other loads change in proportion.
+    /// The rows of a drain instead of 2,000,000. Other loads change in proportion.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1_000..))]
     rows: Option<u64>,
-    /// A twentieth of the rows, and a sixth of the time: shows that everything works.
+    /// Measure a twentieth of the rows and a sixth of the time, to show that everything works.
     #[arg(long, conflicts_with = "rows")]
     quick: bool,
 }
 
-/// One thread: what measures shares the machine with what is measured.
+/// Uses one thread, because the measuring program shares the machine with the measured one.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     tokio::task::LocalSet::new().run_until(run(Cli::parse().command)).await
@@ -96,14 +96,14 @@ async fn run(command: Command) -> ExitCode {
     }
 }
 
-/// Where results and logs are kept.
+/// The folder for results and logs.
 fn folder() -> anyhow::Result<PathBuf> {
     let folder = PathBuf::from(world::variable("OUTBOX_BENCHMARKS_FOLDER")?);
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Measures part after part, and saves after each. One that fails does not keep the others from being measured.
+/// Measures one part after another and saves the results after each. If a part fails, the others are still measured.
 async fn measure(run: &Run) -> anyhow::Result<()> {
     let folder = folder()?;
     let world = World::from_environment(folder.clone())?;
@@ -112,7 +112,7 @@ async fn measure(run: &Run) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     for part in Part::chosen(&run.only) {
         if run.resume && store.load()?.parts.contains_key(part.name()) {
-            eprintln!("{part}: results are there");
+            eprintln!("{part}: skipped, because it has results");
             continue;
         }
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The file in which results accumulate, so that parts can be run one after the other and a run be resumed.
+//! The file that collects results, so that parts can be measured separately and an interrupted run can be resumed.
 
 use crate::figures::Figures;
 use anyhow::Context;
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What one run of a part found.
+/// The results of one run of a part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// When it ended, as `2026-01-31 12:00 UTC`.
+    /// When it ended, such as `2026-01-31 12:00 UTC`.
     pub at: String,
-    /// With fewer rows than the bars speak of.
+    /// Whether it used fewer rows or fewer runs than a full measurement.
     pub quick: bool,
     pub figures: Figures,
-    /// What a reader has to know beside the figures; each a sentence.
+    /// What a reader has to know about the figures, in whole sentences.
     pub notes: Vec<String>,
 }
 
-/// Everything that was measured so far.
+/// All results so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// What the figures were measured on and with: names and values, in order.
+    /// The machine, the versions and the settings: names and values, in order.
     pub setting: Vec<(String, String)>,
-    /// By the part's name.
+    /// By the name of the part.
     pub parts: BTreeMap<String, Outcome>,
 }
 
-/// Where it is kept.
+/// The file of the results.
 pub struct Store {
     path: PathBuf,
 }
@@ -37,17 +37,17 @@ impl Store {
         Self { path: folder.join("results.json") }
     }
 
-    /// Nothing yet is no error.
+    /// A missing file means that there are no results yet.
     pub fn load(&self) -> anyhow::Result<Results> {
         match std::fs::read(&self.path) {
             Ok(bytes) => serde_json::from_slice(&bytes)
-                .with_context(|| format!("{} is not a file of results", self.path.display())),
+                .with_context(|| format!("{} is not a valid results file", self.path.display())),
             Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => Ok(Results::default()),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", self.path.display())),
         }
     }
 
-    /// Replaces the whole file at once, so that whoever is interrupted leaves the old one or the new one.
+    /// Replaces the whole file atomically, so that an interruption leaves either the old file or the new one.
     pub fn save(&self, results: &Results) -> anyhow::Result<()> {
         let new = self.path.with_extension("json.new");
         std::fs::write(&new, serde_json::to_vec_pretty(results)?)
@@ -62,7 +62,7 @@ mod tests {
     use crate::figures::Unit;
 
     #[test]
-    fn results_come_back_as_they_were_saved() {
+    fn saved_results_are_loaded_unchanged() {
         let folder = std::env::temp_dir().join(format!("outbox-benchmarks-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let store = Store::new(&folder);
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(store.load().unwrap(), results);
 
         std::fs::write(folder.join("results.json"), "not json").unwrap();
-        assert!(store.load().is_err(), "a broken file is not taken for no results");
+        assert!(store.load().is_err(), "an invalid file counts as no results");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

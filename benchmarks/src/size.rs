@@ -1,10 +1,10 @@
-//! How much is measured: everything in proportion, so that a quick run shows that all of it works.
+//! How much is measured. A quick run reduces everything in proportion, to show that all of it works.
 
 use std::time::Duration;
 
-/// Rows of a drain in full.
+/// The rows of a full drain.
 const DRAIN_ROWS: u64 = 2_000_000;
-/// A quick run has this share of the rows, and of the time.
+/// The share of the rows and of the time in a quick run.
 const QUICK_ROWS: f64 = 0.05;
 const QUICK_TIME: f64 = 1.0 / 6.0;
 
@@ -24,17 +24,17 @@ impl Size {
         Self { runs: if quick { 1 } else { runs }, rows, time: if rows < 0.5 { QUICK_TIME } else { 1.0 } }
     }
 
-    /// Whether the figures come from less than the bars speak of.
+    /// Whether the figures come from less than a full measurement.
     pub fn is_reduced(&self) -> bool {
         self.rows < 1.0 || self.runs < 3
     }
 
-    /// How many rows of those that a full run has.
+    /// Scales a number of rows of a full run.
     pub fn rows(&self, full: u64) -> u64 {
         ((full as f64 * self.rows) as u64).max(1)
     }
 
-    /// How much of the time that a full run takes.
+    /// Scales a duration of a full run.
     pub fn time(&self, full: Duration) -> Duration {
         full.mul_f64(self.time)
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quick_run_has_a_twentieth_of_the_rows_and_is_told_apart() {
+    fn a_quick_run_has_a_twentieth_of_the_rows_and_counts_as_reduced() {
         let quick = Size::new(3, None, true);
         assert_eq!((quick.runs, quick.rows(2_000_000)), (1, 100_000));
         assert_eq!(quick.time(Duration::from_secs(60)), Duration::from_secs(10));

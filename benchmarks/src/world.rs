@@ -1,4 +1,4 @@
-//! What is measured with: the servers that scripts/bench has started, the relay's binary, and Debezium's jars.
+//! What the benchmarks run with: the servers that scripts/bench has started, the relay's binary, and Debezium's jars.
 
 use crate::database;
 use crate::debezium::Tuning;
@@ -11,16 +11,16 @@ use outbox_bench::settings::Settings;
 use std::path::PathBuf;
 
 pub struct World {
-    /// URL of the database.
+    /// The database's URL.
     pub postgres: String,
-    /// Address of the broker.
+    /// The broker's address.
     pub kafka: String,
     /// A second listener of the broker, and the address that it advertises.
     pub kafka_behind: String,
     pub kafka_proxy: String,
-    /// Folder of Debezium's jars.
+    /// The folder of Debezium's jars.
     pub jars: PathBuf,
-    /// For logs and results.
+    /// The folder for logs and results.
     pub folder: PathBuf,
     relay: PathBuf,
 }
@@ -38,12 +38,12 @@ impl World {
         })
     }
 
-    /// A relay's settings: the default of all but what it has to be told.
+    /// The default settings with the addresses of the servers.
     pub fn settings(&self) -> Settings {
         self.settings_at(&self.postgres, &self.kafka)
     }
 
-    /// The same, of servers that are reached in another way.
+    /// The same with other addresses, for example of proxies.
     pub fn settings_at(&self, postgres: &str, kafka: &str) -> Settings {
         Settings::new(self.relay.clone(), None).with("postgres", "url", postgres).with(
             "kafka",
@@ -52,7 +52,7 @@ impl World {
         )
     }
 
-    /// Starts what Debezium runs in.
+    /// Starts Kafka Connect.
     pub async fn start_connect(&self, tuning: Tuning) -> anyhow::Result<Connect> {
         let folder = self.folder.join("connect");
         Connect::start(&self.jars, &folder, &self.kafka, tuning).await
@@ -63,21 +63,21 @@ impl World {
         Ok(parts::debezium::fastest(&Store::new(&self.folder).load()?))
     }
 
-    /// What the figures are measured on and with.
+    /// The machine, the versions and the settings for the report.
     pub async fn describe(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut setting = machine::describe(&self.jars);
         let client = database::connect(&self.postgres).await?;
-        let asked = "SELECT name, current_setting(name) FROM pg_settings WHERE name IN ('server_version', \
+        let query = "SELECT name, current_setting(name) FROM pg_settings WHERE name IN ('server_version', \
                      'shared_buffers', 'max_wal_size', 'checkpoint_timeout', 'wal_level', 'fsync', \
                      'synchronous_commit', 'full_page_writes', 'logical_decoding_work_mem') ORDER BY name";
-        for row in client.query(asked, &[]).await? {
+        for row in client.query(query, &[]).await? {
             setting.push((format!("PostgreSQL: {}", row.get::<_, &str>(0)), row.get(1)));
         }
         Ok(setting)
     }
 }
 
-/// A variable that scripts/bench sets.
+/// The value of a variable that scripts/bench sets.
 pub fn variable(name: &str) -> anyhow::Result<String> {
     std::env::var(name).with_context(|| format!("{name} is not set: run scripts/bench"))
 }

@@ -1,4 +1,4 @@
-//! A shop that places orders and announces each in the transaction that places it.
+//! A shop that places orders and enqueues an event in the transaction of each order.
 //!
 //! DATABASE_URL=postgres://shop@localhost/shop cargo run -p pg-outbox --example shop -- 10
 
@@ -11,7 +11,7 @@ use tokio_postgres::{Client, NoTls};
 
 const ORDERS_DEFAULT: u32 = 10;
 
-/// Its own table; a real shop has a migration for it.
+/// The shop's own table. A real shop creates it in a migration.
 const CREATE_ORDERS: &str = "
     CREATE TABLE IF NOT EXISTS shop_order (
         id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -70,14 +70,14 @@ async fn shop() -> Result<(), Box<dyn StdError>> {
             println!("order {order_id} paid, event {event_id}");
         }
     }
-    println!("{orders} orders placed: their events wait in the outbox for the relay");
+    println!("{orders} orders placed: the relay will publish their events from the outbox");
 
     drop(client);
     connection.await??;
     Ok(())
 }
 
-/// The order's row comes first: nobody else can write events of an order that is not committed yet.
+/// Inserts the order before its event. No other transaction can enqueue events of an order that is not committed yet.
 async fn place_order(
     client: &mut Client,
     customer: &str,
@@ -98,8 +98,8 @@ async fn place_order(
     Ok((order_id, event_id))
 }
 
-/// The UPDATE locks the order's row, so writers of one order take turns before they enqueue: its events
-/// reach Kafka in the order of their commits.
+/// The UPDATE locks the order's row before the event is enqueued, so transactions on the same order run one after
+/// another, and the events of an order reach Kafka in the order of the commits.
 async fn pay_order(client: &mut Client, order_id: i64) -> Result<EventId, Box<dyn StdError>> {
     let tx = client.transaction().await?;
     let paid = tx

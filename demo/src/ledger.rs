@@ -1,4 +1,5 @@
-//! The ledger: what the writers committed, kept apart from Postgres and Kafka, and what the consumer found.
+//! The ledger: what the writers committed, recorded independently of PostgreSQL and Kafka, and what the consumer
+//! received.
 
 use super::verdict::{Arrived, Written, compare};
 use outbox_bench::checker::Verdict;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How many latencies the live figures look back on.
+/// The number of latencies in the live figures.
 const RECENT: usize = 2_000;
 
 /// Shared by the writers, the consumer and the screen.
@@ -25,12 +26,12 @@ impl SharedLedger {
 #[derive(Default)]
 pub(super) struct Ledger {
     written: Vec<Written>,
-    /// The answer to their COMMIT was lost.
+    /// Events whose COMMIT was not answered.
     unsure: Vec<Written>,
     arrived: Vec<Arrived>,
-    /// Committed and not arrived yet.
+    /// Committed events that have not arrived yet.
     waiting: HashMap<Uuid, Instant>,
-    /// Arrived before their writer could note the commit.
+    /// Events that arrived before their writer recorded the commit.
     early: HashMap<Uuid, Instant>,
     latencies: Vec<Duration>,
     orders: usize,
@@ -38,7 +39,7 @@ pub(super) struct Ledger {
     fault: Option<String>,
 }
 
-/// The figures of a moment.
+/// The figures at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     pub(super) orders: usize,
@@ -49,7 +50,7 @@ pub(super) struct Figures {
     pub(super) latency: Latency,
 }
 
-/// From the answer to COMMIT until the consumer has the event.
+/// The time from the answer to COMMIT until the consumer has the event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Latency {
     pub(super) p50: Duration,
@@ -57,7 +58,7 @@ pub(super) struct Latency {
 }
 
 impl Ledger {
-    /// These were committed by one transaction, whose COMMIT returned at that moment.
+    /// Records events of one transaction, whose COMMIT returned at this time.
     pub(super) fn committed(&mut self, events: Vec<Written>, at: Instant) {
         for event in events {
             match self.early.remove(&event.event_id) {
@@ -68,12 +69,12 @@ impl Ledger {
         }
     }
 
-    /// Whether these were committed is not known.
+    /// Records events whose COMMIT was not answered.
     pub(super) fn unsure(&mut self, events: Vec<Written>) {
         self.unsure.extend(events);
     }
 
-    /// Asks for the unsure ones, so that they can be looked up.
+    /// Takes the unsure events, to look them up.
     pub(super) fn take_unsure(&mut self) -> Vec<Written> {
         std::mem::take(&mut self.unsure)
     }
@@ -86,17 +87,17 @@ impl Ledger {
         self.orders += 1;
     }
 
-    /// Something went wrong that the demo survives.
+    /// Records an error that the demo survives.
     pub(super) fn fault(&mut self, fault: String) {
         self.fault = Some(fault);
     }
 
-    /// The last of these.
+    /// The last error.
     pub(super) fn last_fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// The consumer got this at that moment.
+    /// Records that the consumer received this event at this time.
     pub(super) fn received(&mut self, event: Arrived, at: Instant) {
         match self.waiting.remove(&event.event_id) {
             Some(committed) => self.latencies.push(at.saturating_duration_since(committed)),
@@ -105,7 +106,7 @@ impl Ledger {
         self.arrived.push(event);
     }
 
-    /// Every event whose commit was noted has arrived.
+    /// Whether every event whose commit was recorded has arrived.
     pub(super) fn is_drained(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -139,7 +140,7 @@ fn latency(latencies: &[Duration]) -> Latency {
     Latency { p50: at(50), p99: at(99) }
 }
 
-/// What tells one payload from another without keeping both.
+/// Distinguishes payloads without keeping them.
 pub(super) fn fingerprint(payload: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(payload);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_arrives_before_its_commit_is_noted_took_no_time() {
+    fn event_that_arrives_before_its_commit_is_recorded_has_no_latency() {
         let mut ledger = Ledger::default();
         let (written, arrived) = event(Uuid::now_v7());
         let at = Instant::now();

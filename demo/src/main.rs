@@ -70,9 +70,9 @@ impl Demo {
     fn run(self) -> Result<(), Failed> {
         let Some(url) = self.postgres else {
             return Err(Failed::Usage(
-                "the demo needs a Postgres to play in: `make demo` starts a private one, or pass\n  \
-                 --postgres postgres://USER@HOST/DATABASE\nIt works in a schema of its own, outbox_demo, and drops \
-                 that at the end."
+                "the demo needs a PostgreSQL database: `make demo` starts a private server, or pass\n  \
+                 --postgres postgres://USER@HOST/DATABASE\nThe demo creates the schema outbox_demo and drops \
+                 it at the end."
                     .to_owned(),
             ));
         };
@@ -86,8 +86,8 @@ impl Demo {
 
 /// The relay's own configuration, with its defaults.
 fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, Failed> {
-    // The panel says what the relay waits for; a log would be written across it.
-    // (The pool would warn of each connection that a restart of Postgres closed.)
+    // On a terminal, log lines would be written into the panel, which shows what the relay waits for. Otherwise, only the
+    // connection pool is limited: it would warn about each connection that a restart of PostgreSQL closed.
     let level = if screen.is_terminal() { "off" } else { "warn,deadpool.postgres=error" };
     let settings = [
         ("POSTGRES__URL", url),
@@ -99,11 +99,11 @@ fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, 
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value.to_owned()));
     config::load(None, settings.into_iter(), check)
-        // The user gave an argument and knows of no variable.
+        // The user gave an argument, not an environment variable.
         .map_err(|findings| {
             let findings = findings.to_string();
             let shown = findings.replace("environment variable OUTBOX_RELAY__POSTGRES__URL", "--postgres");
-            Failed::Usage(format!("the demo cannot begin\n{shown}"))
+            Failed::Usage(format!("the demo cannot start\n{shown}"))
         })
 }
 
@@ -114,7 +114,7 @@ async fn demonstrate(
     time: Duration,
 ) -> Result<(), Failed> {
     let mut signals = Signals::new()?;
-    // One connection holds the lock to the end, even if it is broken by then.
+    // One connection holds the lock until the end, even if it breaks.
     let control = database(&config, 2)?;
     let connected = tokio::select! {
         connected = OwnSchema::connect(control) => connected?,
@@ -126,7 +126,7 @@ async fn demonstrate(
     let played = Box::pin(scene.play(&mut schema)).await;
     let dropped = schema.drop().await;
     if dropped.is_ok() {
-        screen.say(&format!("\nThe schema {} is dropped again.", schema::SCHEMA));
+        screen.say(&format!("\nThe schema {} has been dropped.", schema::SCHEMA));
     }
     played.and(dropped)?;
     story::next(&mut screen);

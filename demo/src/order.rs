@@ -1,8 +1,8 @@
 //! What the shop does, as any application would: one transaction changes an order or a customer and enqueues the events
-//! that announce it, with `pg_outbox`.
+//! for the change, with `pg_outbox`.
 //!
-//! Each change first takes its turn at the aggregate's row: the UPDATE locks it and raises its version. Only then is the
-//! event enqueued, so events of one key have the order of their commits.
+//! Each change first takes its turn by locking the aggregate's row: the UPDATE locks it and increments its version.
+//! Then the event is enqueued, so events of one key are in commit order.
 
 use super::ledger::{SharedLedger, fingerprint};
 use super::verdict::Written;
@@ -36,15 +36,15 @@ const CANCEL: &str = "
 UPDATE outbox_demo.shop_order SET status = 'cancelled', version = version + 1
 WHERE id = $1 AND status IN ('placed', 'paid', 'packed') RETURNING version, customer_id, cents";
 
-/// How a transaction ends.
+/// The end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Commit,
-    /// The card is declined when everything, events included, is in the transaction.
+    /// The card is declined when the transaction already contains everything, including the events.
     RollBack,
 }
 
-/// One writer's way to the shop's tables.
+/// A writer's access to the shop's tables.
 pub(super) struct Till<'a> {
     pub(super) connection: &'a mut Object,
     pub(super) outbox: &'a Outbox,
@@ -52,13 +52,13 @@ pub(super) struct Till<'a> {
 }
 
 impl Till<'_> {
-    /// A customer orders something. Two keys have an event in this transaction. Answers with the order.
+    /// A customer places an order. The transaction has events of two keys. Returns the order.
     pub(super) async fn place(&mut self, customer: i64, cents: i64, ending: Ending) -> anyhow::Result<i64> {
         let transaction = self.connection.transaction().await.context("BEGIN")?;
         let placed = one(&transaction, PLACE, &[(&customer, Type::INT8), (&cents, Type::INT8)]).await?;
         let charged = one(&transaction, CHARGE, &[(&customer, Type::INT8), (&cents, Type::INT8)]).await?;
         let (Some(placed), Some(charged)) = (placed, charged) else {
-            anyhow::bail!("customer {customer} is gone");
+            anyhow::bail!("customer {customer} does not exist");
         };
         let (order, version): (i64, i64) = (placed.get(0), placed.get(1));
         let body = json!({ "order_id": order, "customer_id": customer, "cents": cents, "version": version });
@@ -73,7 +73,7 @@ impl Till<'_> {
         Ok(order)
     }
 
-    /// An order is paid, packed, shipped. Answers whether there is more to come.
+    /// An order is paid, packed or shipped. Returns whether a further step follows.
     pub(super) async fn advance(&mut self, order: i64) -> anyhow::Result<bool> {
         let transaction = self.connection.transaction().await.context("BEGIN")?;
         let Some(row) = one(&transaction, ADVANCE, &[(&order, Type::INT8)]).await? else {
@@ -92,7 +92,7 @@ impl Till<'_> {
         Ok(status != "shipped")
     }
 
-    /// An order is cancelled, and the customer gets the money back. Does nothing if it has been shipped.
+    /// An order is cancelled, and the customer gets a refund. Does nothing if the order has been shipped.
     pub(super) async fn cancel(&mut self, order: i64) -> anyhow::Result<()> {
         let transaction = self.connection.transaction().await.context("BEGIN")?;
         let Some(row) = one(&transaction, CANCEL, &[(&order, Type::INT8)]).await? else {
@@ -102,7 +102,7 @@ impl Till<'_> {
         let (version, customer, cents): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         let refund: &[(&(dyn ToSql + Sync), Type)] = &[(&customer, Type::INT8), (&-cents, Type::INT8)];
         let Some(refunded) = one(&transaction, CHARGE, refund).await? else {
-            anyhow::bail!("customer {customer} is gone");
+            anyhow::bail!("customer {customer} does not exist");
         };
         let body = json!({ "order_id": order, "status": "cancelled", "version": version });
         let cancelled = draft(ORDERS, order, "OrderCancelled", version, &body);
@@ -121,7 +121,7 @@ async fn one(
     Ok(transaction.query_typed(sql, parameters).await.context("changing the shop's tables")?.pop())
 }
 
-/// An event, and what the ledger will know of it.
+/// An event, and what the ledger records about it.
 fn draft(topic: &'static str, id: i64, event_type: &str, sequence: i64, body: &Value) -> (Event, Written) {
     let payload = body.to_string().into_bytes();
     let aggregate_type = topic.strip_prefix("events.").unwrap_or(topic);
@@ -137,7 +137,7 @@ fn draft(topic: &'static str, id: i64, event_type: &str, sequence: i64, body: &V
     (event, written)
 }
 
-/// Enqueues the events in the transaction, ends it, and notes how it went.
+/// Enqueues the events in the transaction, ends the transaction, and records the outcome.
 async fn end(
     transaction: Transaction<'_>,
     outbox: &Outbox,

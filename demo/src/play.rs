@@ -1,5 +1,5 @@
-//! The order of events: the relay starts, the shop opens and closes, the last events arrive, the relay ends, Kafka is read
-//! to its end, and both ends are compared.
+//! The sequence of the demo: the relay starts, the shop opens and closes, the last events arrive, the relay ends, the
+//! consumer reads Kafka to the end, and both ends are compared.
 
 use super::ledger::SharedLedger;
 use super::reader::Reader;
@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{interval, sleep};
 
-/// The relay has to reach Postgres and the broker within this time.
+/// The time within which the relay must reach PostgreSQL and the broker.
 const READY: Duration = Duration::from_secs(20);
-/// What was committed has to arrive within this time after the shop has closed.
+/// The time within which all committed events must arrive after the shop has closed.
 const DRAIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a demo plays with.
+/// Everything that the demo uses.
 pub(super) struct Scene<'a> {
     pub(super) config: &'a Config,
     pub(super) broker: &'a MockBroker,
@@ -37,7 +37,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Plays it, and shows what came of it.
+    /// Runs the demo and prints the result.
     pub(super) async fn play(mut self, schema: &mut OwnSchema) -> Result<(), Failed> {
         let database = database(self.config, supervisor::connections(self.config))?;
         let facts = supervisor::check_schema(self.config, &database).await.map_err(|error| match error {
@@ -63,7 +63,7 @@ impl Scene<'_> {
         self.compare(&ledger)
     }
 
-    /// Opens the shop for a time, and waits until what it committed has arrived.
+    /// Opens the shop for some time, and waits until everything that it committed has arrived.
     async fn trade(&mut self, ledger: &SharedLedger, stats: &Stats) -> anyhow::Result<()> {
         tokio::select! {
             ready = ready(stats) => ready?,
@@ -82,12 +82,13 @@ impl Scene<'_> {
         tokio::task::spawn_blocking(|| shop.close()).await.context("closing the shop")??;
         let closed = Instant::now();
         while !ledger.lock().is_drained() && closed.elapsed() < DRAIN {
-            let doing = || stats.not_ready().unwrap_or_else(|| "closed, the last events arrive".to_owned());
+            let doing =
+                || stats.not_ready().unwrap_or_else(|| "closed, waiting for the last events".to_owned());
             tokio::select! {
                 _ = redraw.tick() => self.show(ledger, begun, Some(doing())),
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(POLL_INTERVAL) => {}
                 () = self.signals.next() => {
-                    anyhow::bail!("asked again to end: what is on its way was not waited for")
+                    anyhow::bail!("interrupted again: did not wait for events in flight")
                 }
             }
         }
@@ -105,20 +106,20 @@ impl Scene<'_> {
         let (verdict, figures) = (ledger.verdict(), ledger.figures());
         story::end(self.screen, &figures, &verdict, ledger.latency());
         if let Some(fault) = ledger.last_fault() {
-            self.screen.say(&format!("  something failed on the way, at last {fault}"));
+            self.screen.say(&format!("  an error occurred, the last one: {fault}"));
         }
         if verdict.committed == 0 && ledger.last_fault().is_some() {
-            // Nothing lost of nothing is no success.
+            // If no event was written, losing none is not a success.
             Err(Failed::Failure(anyhow!("the shop could not write anything")))
         } else if verdict.is_exact() {
             Ok(())
         } else {
-            Err(Failed::Failure(anyhow!("what arrived is not what was committed")))
+            Err(Failed::Failure(anyhow!("the received events differ from the committed ones")))
         }
     }
 }
 
-/// Relays until `work` is done and everything in flight is settled.
+/// Runs the relay until `work` is done and all rows in flight are settled.
 async fn relay_while(
     config: &Config,
     database: Database,
@@ -132,22 +133,22 @@ async fn relay_while(
     let relay = supervisor::run(config, database, ready, Arc::clone(stats), Until::Asked, asked, reloads);
     let mut relay = Box::pin(relay);
     tokio::select! {
-        end = &mut relay => return Err(anyhow!("the relay ended by itself: {end:?}")),
+        end = &mut relay => return Err(anyhow!("the relay ended unexpectedly: {end:?}")),
         worked = work => worked?,
     }
     drop(done);
     match relay.await {
         End::Asked => Ok(()),
-        end => Err(anyhow!("the relay did not end as asked: {end:?}")),
+        end => Err(anyhow!("the relay did not shut down correctly: {end:?}")),
     }
 }
 
-/// Waits until the relay has reached both ends, so that its start is not taken for its latency.
+/// Waits until the relay has reached both servers, so that its startup does not count as latency.
 async fn ready(stats: &Stats) -> anyhow::Result<()> {
     let begun = Instant::now();
     while let Some(reason) = stats.not_ready() {
-        anyhow::ensure!(begun.elapsed() < READY, "the relay cannot begin: {reason}");
-        sleep(LOOK_EVERY).await;
+        anyhow::ensure!(begun.elapsed() < READY, "the relay cannot start: {reason}");
+        sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The consumer's thread: everything that Kafka has goes into the ledger.
+//! The thread of the consumer, which records every event from Kafka in the ledger.
 
 use super::ledger::{SharedLedger, fingerprint};
 use super::verdict::Arrived;
@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const WAIT: Duration = Duration::from_millis(50);
-/// After the relay has ended, what is left is read within this time.
+/// The time within which the rest is read after the relay has ended.
 const REST: Duration = Duration::from_secs(10);
 
-/// The consumer at work.
+/// A running consumer.
 pub(super) struct Reader {
     ending: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Reader {
-    /// Begins to read.
+    /// Starts reading.
     pub(super) fn start(
         bootstrap_servers: &str,
         topics: &[&str],
@@ -35,10 +35,10 @@ impl Reader {
         Ok(Reader { ending, thread })
     }
 
-    /// Reads what Kafka has by now to its end: a late duplicate must not be missed. Blocks until then.
+    /// Reads everything that Kafka has at this time, so that no late duplicate is missed. Blocks.
     pub(super) fn finish(self) {
         self.ending.store(true, Ordering::Release);
-        // A panic of that thread has been reported; what it did not read counts as lost.
+        // A panic of that thread has already been reported. Events that it did not read count as lost.
         _ = self.thread.join();
     }
 }
@@ -64,7 +64,7 @@ fn read(consumer: &mut Consumer, ledger: &SharedLedger, ending: &AtomicBool) {
     }
 }
 
-/// A record without a readable id belongs to no event that was written.
+/// A record without a readable id belongs to no event.
 fn arrived(record: &Record) -> Arrived {
     let event_id = record.header(EVENT_ID).and_then(|id| id.parse().ok()).unwrap_or(Uuid::nil());
     Arrived {

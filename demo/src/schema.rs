@@ -1,4 +1,4 @@
-//! The demo's own schema: made at the start, dropped at the end, and never mistaken for somebody else's.
+//! The demo's schema. It is created at the start, dropped at the end, and never confused with other schemas.
 
 use super::verdict::Written;
 use anyhow::{Context, anyhow};
@@ -16,16 +16,16 @@ use uuid::Uuid;
 pub(super) const SCHEMA: &str = "outbox_demo";
 /// The outbox in it.
 pub(super) const OUTBOX: &str = "outbox_demo.outbox";
-/// How many customers the shop has.
+/// The number of customers of the shop.
 pub(super) const CUSTOMERS: i64 = 200;
 
-/// The lock ends with the connection: what a demo that was killed left behind is free to be replaced.
+/// The lock ends with the connection, so a later demo can replace the schema of a killed one.
 const LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('outbox-demo', 0))";
 
 const FIND: &str = "
 SELECT coalesce(obj_description(oid, 'pg_namespace') = $1, false) FROM pg_namespace WHERE nspname = 'outbox_demo'";
 
-/// The comment by which a later demo knows the schema as its own.
+/// The comment by which a later demo recognizes the schema.
 const MARK: &str = "made by `outbox-demo`, which also drops it";
 
 const CREATE: &str = "
@@ -54,13 +54,13 @@ DROP SCHEMA outbox_demo CASCADE";
 
 const KNOWN: &str = "SELECT event_id FROM outbox_demo.outbox WHERE event_id = ANY($1)";
 
-/// The place where the schema will be.
+/// A connection to the database before the schema exists.
 pub(super) struct Connected {
     database: Database,
     connection: Object,
 }
 
-/// The schema while it is the demo's.
+/// The schema while the demo owns it.
 pub(super) struct OwnSchema {
     database: Database,
     /// Holds the lock.
@@ -68,7 +68,7 @@ pub(super) struct OwnSchema {
 }
 
 impl OwnSchema {
-    /// Connects to the database, and changes nothing yet.
+    /// Connects to the database without changing anything.
     pub(super) async fn connect(database: Database) -> Result<Connected, Failed> {
         let connection = database.get().await.map_err(|fault| {
             Failed::Unavailable(anyhow!(fault).context("the database of --postgres cannot be reached"))
@@ -78,13 +78,13 @@ impl OwnSchema {
 }
 
 impl Connected {
-    /// Makes the schema, with the shop's tables and the outbox. A failure leaves nothing behind.
+    /// Creates the schema, with the shop's tables and the outbox. If this fails, nothing is left behind.
     pub(super) async fn create(self, outbox: &TableName) -> Result<OwnSchema, Failed> {
         let Connected { database, connection } = self;
-        let locked = connection.query_typed(LOCK, &[]).await.context("asking Postgres for a lock")?;
+        let locked = connection.query_typed(LOCK, &[]).await.context("requesting a lock")?;
         if !locked.iter().any(|row| row.get(0)) {
             return Err(Failed::Failure(anyhow!(
-                "another demo is running in this database: wait for its end, or name another database"
+                "another demo is running in this database: wait until it has ended, or use another database"
             )));
         }
         let found =
@@ -94,8 +94,8 @@ impl Connected {
             Some(true) => connection.batch_execute(DROP).await.context("dropping what a demo left behind")?,
             Some(false) => {
                 return Err(Failed::Configuration(anyhow!(
-                    "the schema {SCHEMA} exists in this database and was not made by the demo, so it is left \
-                     alone: rename it, or name another database"
+                    "the schema {SCHEMA} exists in this database and was not created by the demo, so the demo does not \
+                     replace it: rename it, or use another database"
                 )));
             }
         }
@@ -117,16 +117,16 @@ impl OwnSchema {
         self.connection.execute_typed(ADD_CUSTOMERS, customers).await.context("filling the shop's tables")?;
         migrate::apply(&mut self.connection, outbox)
             .await
-            .map_err(|error| Failed::Configuration(anyhow!(error).context("making the outbox")))?;
+            .map_err(|error| Failed::Configuration(anyhow!(error).context("creating the outbox")))?;
         Ok(())
     }
 
-    /// Which of these events are in the outbox, and so were committed. Settled rows stay there during the demo.
+    /// The events that are in the outbox, and were therefore committed. Settled rows stay there during the demo.
     pub(super) async fn committed(&mut self, events: Vec<Written>) -> anyhow::Result<Vec<Written>> {
         if events.is_empty() {
             return Ok(events);
         }
-        let connection = self.database.get().await.context("connecting to Postgres")?;
+        let connection = self.database.get().await.context("connecting to PostgreSQL")?;
         let ids: Vec<Uuid> = events.iter().map(|event| event.event_id).collect();
         let rows = connection
             .query_typed(KNOWN, &[(&ids, Type::UUID_ARRAY)])
@@ -136,12 +136,12 @@ impl OwnSchema {
         Ok(events.into_iter().filter(|event| known.contains(&event.event_id)).collect())
     }
 
-    /// Drops it and all that is in it.
+    /// Drops the schema and everything in it.
     pub(super) async fn drop(self) -> Result<(), Failed> {
         let remains = || {
             format!("the schema {SCHEMA} is still there: DROP SCHEMA {SCHEMA} CASCADE, or run the demo again")
         };
-        // Postgres may have been restarted meanwhile: the pool replaces a connection that is closed.
+        // PostgreSQL may have been restarted. The pool replaces closed connections.
         drop(self.connection);
         let connection = self.database.get().await.with_context(remains)?;
         connection.batch_execute(DROP).await.with_context(remains)?;
@@ -152,11 +152,11 @@ impl OwnSchema {
 fn not_created(error: tokio_postgres::Error) -> Failed {
     match error.code() {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Failed::Configuration(anyhow!(
-            "the demo may not make its schema {SCHEMA}: GRANT CREATE ON DATABASE ... TO this role, or name \
+            "the demo may not create its schema {SCHEMA}: GRANT CREATE ON DATABASE ... TO this role, or use \
              another database"
         )),
-        Some(_) => Failed::Failure(anyhow!(error).context(format!("making the schema {SCHEMA}"))),
-        None => Failed::Unavailable(anyhow!(error).context(format!("making the schema {SCHEMA}"))),
+        Some(_) => Failed::Failure(anyhow!(error).context(format!("creating the schema {SCHEMA}"))),
+        None => Failed::Unavailable(anyhow!(error).context(format!("creating the schema {SCHEMA}"))),
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schema_is_made_with_the_mark_it_is_found_by() {
+    fn schema_is_created_with_the_mark_by_which_it_is_found() {
         assert!(CREATE.contains(&format!("COMMENT ON SCHEMA {SCHEMA} IS '{MARK}'")));
         assert_eq!(OUTBOX.parse::<TableName>().unwrap().schema(), SCHEMA);
     }

@@ -1,4 +1,4 @@
-//! The terminal: a panel that is redrawn in place, or a line a second where stdout is none.
+//! The terminal: a panel that is redrawn in place. If stdout is not a terminal, one line per second.
 
 use super::ledger::Figures;
 use outbox_relay::cli::output::thousands;
@@ -9,25 +9,25 @@ use std::time::Duration;
 
 const REDRAW_EVERY: Duration = Duration::from_millis(250);
 const LINE_EVERY: Duration = Duration::from_secs(1);
-/// The rate is that of the last seconds.
-const RATE_OVER: Duration = Duration::from_secs(2);
+/// The rate covers this time.
+const RATE_PERIOD: Duration = Duration::from_secs(2);
 const BAR: usize = 40;
 
-/// What is shown at a moment.
+/// What is displayed at one moment.
 pub(super) struct View {
     pub(super) elapsed: Duration,
     /// How long the shop is open.
     pub(super) time: Duration,
     pub(super) figures: Figures,
-    /// What it is doing other than its work, or waiting for.
+    /// What the demo waits for or does, other than its normal work.
     pub(super) doing: Option<String>,
 }
 
-/// Where the demo speaks.
+/// The output of the demo.
 pub(super) struct Screen {
     is_terminal: bool,
-    has_colours: bool,
-    /// The lines of the panel that stand above the cursor.
+    has_colors: bool,
+    /// The number of lines of the panel above the cursor.
     drawn: usize,
     seen: VecDeque<(Duration, usize)>,
 }
@@ -38,26 +38,26 @@ impl Screen {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let is_terminal = std::io::stdout().is_terminal() && !is_dumb;
-        Screen { is_terminal, has_colours: is_terminal && !set("NO_COLOR"), drawn: 0, seen: VecDeque::new() }
+        Screen { is_terminal, has_colors: is_terminal && !set("NO_COLOR"), drawn: 0, seen: VecDeque::new() }
     }
 
-    /// Whether lines of a log would be written into the panel.
+    /// Whether log lines would be written into the panel.
     pub(super) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// How often it wants to show the figures.
+    /// How often the figures are updated.
     pub(super) fn interval(&self) -> Duration {
         if self.is_terminal { REDRAW_EVERY } else { LINE_EVERY }
     }
 
-    /// Writes a text that stays. The panel, if there is one, stays above it.
+    /// Prints a permanent text. The panel, if any, stays above it.
     pub(super) fn say(&mut self, text: &str) {
         self.drawn = 0;
         put(&format!("{text}\n"));
     }
 
-    /// Shows the figures.
+    /// Updates the figures.
     pub(super) fn show(&mut self, view: &View) {
         let rate = self.rate(view);
         if !self.is_terminal {
@@ -69,7 +69,7 @@ impl Screen {
         if self.drawn > 0 {
             _ = write!(text, "\x1b[{}A", self.drawn);
         }
-        // A line that is too long for the terminal is cut off: wrapped ones could not be counted.
+        // Lines that are too long for the terminal are cut off, because wrapped lines could not be counted.
         text.push_str("\x1b[?7l");
         for line in &panel {
             _ = write!(text, "\r\x1b[2K{line}\r\n");
@@ -81,7 +81,7 @@ impl Screen {
 
     fn rate(&mut self, view: &View) -> usize {
         self.seen.push_back((view.elapsed, view.figures.received));
-        while self.seen.len() > 2 && view.elapsed.saturating_sub(self.seen[1].0) >= RATE_OVER {
+        while self.seen.len() > 2 && view.elapsed.saturating_sub(self.seen[1].0) >= RATE_PERIOD {
             self.seen.pop_front();
         }
         let (since, received) = self.seen[0];
@@ -100,14 +100,14 @@ impl Screen {
         let number = |count: usize| self.bold(&format!("{:>10}", thousands(count)));
         [
             format!(
-                "  shop      {} orders placed     {:>10} rolled back",
+                "  shop       {} orders placed     {:>10} rolled back",
                 number(orders),
                 thousands(rolled_back)
             ),
-            format!("  Postgres  {} events written    {:>10} waiting", number(written), thousands(waiting)),
-            format!("  Kafka     {} events received   {:>10} a second", number(received), thousands(rate)),
+            format!("  PostgreSQL {} events written    {:>10} waiting", number(written), thousands(waiting)),
+            format!("  Kafka      {} events received   {:>10} per second", number(received), thousands(rate)),
             format!(
-                "  latency   {} p50               {:>10} p99   {}",
+                "  latency    {} p50               {:>10} p99   {}",
                 self.bold(&format!("{:>10}", milliseconds(latency.p50))),
                 milliseconds(latency.p99),
                 self.dim("COMMIT to consumer")
@@ -116,7 +116,7 @@ impl Screen {
             format!(
                 "  [{bar}] {:>2} s  {}",
                 view.elapsed.as_secs(),
-                self.dim(view.doing.as_deref().unwrap_or("Ctrl-C ends it early"))
+                self.dim(view.doing.as_deref().unwrap_or("press Ctrl-C to stop early"))
             ),
         ]
     }
@@ -138,11 +138,11 @@ impl Screen {
     }
 
     fn styled(&self, style: &str, text: &str) -> String {
-        if self.has_colours { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.has_colors { format!("\x1b[{style}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// One line for a log.
+/// One line without terminal control.
 fn line(view: &View, rate: usize) -> String {
     let Figures { orders, rolled_back, written, received, waiting, latency } = view.figures;
     let doing = view.doing.as_ref().map_or_else(String::new, |doing| format!("  ({doing})"));
@@ -155,7 +155,7 @@ fn line(view: &View, rate: usize) -> String {
     )
 }
 
-/// Nobody may be listening any more, as behind `| head`; the demo still cleans up.
+/// The reader may have closed stdout, as `head` does. The demo must still clean up.
 fn put(text: &str) {
     let mut stdout = std::io::stdout().lock();
     _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
@@ -176,12 +176,12 @@ mod tests {
         View { elapsed, time, figures, doing: None }
     }
 
-    fn screen(has_colours: bool) -> Screen {
-        Screen { is_terminal: true, has_colours, drawn: 0, seen: VecDeque::new() }
+    fn screen(has_colors: bool) -> Screen {
+        Screen { is_terminal: true, has_colors, drawn: 0, seen: VecDeque::new() }
     }
 
     #[test]
-    fn the_rate_is_that_of_the_last_seconds() {
+    fn rate_covers_the_last_seconds() {
         let mut screen = screen(false);
         let rates: Vec<_> = [(0, 0), (1, 500), (2, 1_000), (3, 3_000), (4, 5_000)]
             .map(|(s, n)| screen.rate(&view(s, n)))
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_panel_fits_a_terminal_of_80_columns_and_is_plain_without_colours() {
+    fn panel_fits_80_columns_and_is_plain_without_colors() {
         for line in screen(false).panel(&view(12, 4_997), 1_234) {
             assert!(line.chars().count() < 80 && !line.contains('\x1b'), "{line:?}");
         }

@@ -1,4 +1,4 @@
-//! The shop: several writers at once, in a thread of their own, as an application would be a process of its own.
+//! The shop: several writers on a separate thread, as an application would be a separate process.
 
 use super::ledger::SharedLedger;
 use super::order::{Ending, Till};
@@ -15,23 +15,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// How many write at once.
+/// The number of concurrent writers.
 pub(super) const WRITERS: usize = 8;
-/// Transactions of all writers together: moderate, so that nothing has to be a fast machine.
+/// Transactions per second of all writers together. Moderate, so that the demo does not need a fast machine.
 const TRANSACTIONS_PER_SECOND: u32 = 900;
-/// How many orders are under way. Few enough that writers meet at the same one.
+/// The number of open orders. Few enough that writers compete for the same order.
 const OPEN_ORDERS_MAX: usize = 300;
-/// A writer that failed pauses that long; Postgres may be restarting.
+/// The pause of a writer after an error. PostgreSQL may be restarting.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The shop while it is open.
+/// An open shop.
 pub(super) struct Shop {
     closing: Arc<AtomicBool>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
 impl Shop {
-    /// Opens it.
+    /// Opens the shop.
     pub(super) fn open(settings: config::Postgres, ledger: SharedLedger) -> Shop {
         let closing = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&closing);
@@ -58,7 +58,7 @@ impl Shop {
 }
 
 impl Drop for Shop {
-    /// Its tables are dropped next, whatever went wrong: nobody may be writing then.
+    /// The tables are dropped next, so no writer may be running, whatever failed.
     fn drop(&mut self) {
         _ = self.join();
     }
@@ -90,7 +90,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     async fn write(&mut self, closing: &AtomicBool) {
         let mut pace = interval(Duration::from_secs(1) * WRITERS as u32 / TRANSACTIONS_PER_SECOND);
-        // A slow machine has fewer orders; it does not have to catch up.
+        // A slow machine has fewer orders, and need not catch up.
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !closing.load(Ordering::Acquire) {
             pace.tick().await;
@@ -101,7 +101,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Something happens in the shop.
+    /// A random business transaction.
     async fn transact(&mut self) -> anyhow::Result<()> {
         let mut connection = self.database.get().await?;
         let mut till = Till { connection: &mut connection, outbox: self.outbox, ledger: self.ledger };

@@ -1,4 +1,4 @@
-//! What the demo says before and after the figures.
+//! The texts of the demo before and after the figures.
 
 use super::ledger::{Figures, Latency};
 use super::schema::SCHEMA;
@@ -8,31 +8,31 @@ use outbox_bench::checker::Verdict;
 use outbox_relay::cli::output::thousands;
 use std::time::Duration;
 
-/// What is going to be shown.
+/// Describes what the demo does.
 pub(super) fn begin(screen: &mut Screen, time: Duration) {
     screen.say(&format!(
         "{title}
 
-A shop takes orders for {seconds} s, and tells Kafka about each of them.
-  shop      {WRITERS} writers at once. Each changes an order and inserts the event that
-            announces it in the same Postgres transaction: both, or neither.
-  relay     The one that `outbox-relay run` starts. It moves committed events to
-            Kafka, here a small broker inside of this process.
-  consumer  Knows nothing of the relay. It reads all that Kafka has, and that is
-            compared with what the writers committed.
-No event may be lost, repeated, or out of order in its key. No event of a transaction
-that was rolled back may arrive. All tables are in the schema {SCHEMA}, which is
-made for this and dropped at the end.
+A shop takes orders for {seconds} s and publishes events about them to Kafka.
+  shop      {WRITERS} concurrent writers. Each changes an order and inserts the event
+            for the change in the same PostgreSQL transaction.
+  relay     The same code as `outbox-relay run`. It publishes committed events to
+            Kafka, here a mock broker in this process.
+  consumer  Independent of the relay. It reads all records in Kafka, and the demo
+            compares them with what the writers committed.
+No event may be lost, duplicated, or out of order within its key. No event of a rolled
+back transaction may arrive. All tables are in the schema {SCHEMA}, which is
+created for the demo and dropped at the end.
 ",
         title = screen.bold("outbox-demo"),
         seconds = time.as_secs(),
     ));
 }
 
-/// What came of it.
+/// Prints the result.
 pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, latency: Latency) {
     let Verdict { committed, arrived, lost, duplicates, reordered, foreign, altered } = verdict;
-    // Exactly these words, for scripts.
+    // Scripts rely on these exact words.
     let summary = format!(
         "written {committed}, received {arrived}, lost {lost}, duplicates {duplicates}, reordered {reordered}"
     );
@@ -44,7 +44,7 @@ pub(super) fn end(screen: &mut Screen, figures: &Figures, verdict: &Verdict, lat
         }
     };
     let payloads = match altered {
-        0 => "each with the topic, key and payload it was written with".to_owned(),
+        0 => "every event has the topic, key and payload with which it was written".to_owned(),
         count => screen.red(&format!("{} with another topic, key or payload", thousands(*count as usize))),
     };
     screen.say(&format!(
@@ -70,7 +70,7 @@ pub(super) fn next(screen: &mut Screen) {
   psql YOUR_DATABASE -c \"INSERT INTO outbox
     (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('order', '42', 'OrderPlaced', '{{}}')\"
-The event arrives in the topic events.order, which has to exist.",
+The event arrives in the topic events.order, which must exist.",
         title = screen.bold("Next, with your own database and broker:"),
     ));
 }

@@ -1,4 +1,4 @@
-//! Compares what was committed with what arrived.
+//! Compares committed events with received ones.
 
 use outbox_bench::checker::{Checker, Recognized, Verdict};
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ pub(super) struct Written {
     pub(super) event_id: Uuid,
     pub(super) topic: &'static str,
     pub(super) key: String,
-    /// The version of the aggregate that the event announces: writers of one key took turns by it.
+    /// The version of the aggregate after the change. Writers of one key take turns by incrementing it.
     pub(super) sequence: i64,
     /// The fingerprint of the payload.
     pub(super) payload: u64,
 }
 
-/// An event as the consumer found it, in the order of its partition.
+/// An event as the consumer received it.
 #[derive(Clone, Debug)]
 pub(super) struct Arrived {
     pub(super) event_id: Uuid,
@@ -26,7 +26,7 @@ pub(super) struct Arrived {
     pub(super) payload: u64,
 }
 
-/// `arrived` contains the records of each partition in their order. How partitions are mixed does not matter.
+/// `arrived` contains the records of each partition in order. The order of different partitions does not matter.
 pub(super) fn compare(written: &[Written], arrived: &[Arrived]) -> Verdict {
     let mut keys: HashMap<(&str, &str), u64> = HashMap::new();
     let mut expected: HashMap<Uuid, (u64, u64, &Written)> = HashMap::new();
@@ -76,7 +76,7 @@ mod tests {
         written.iter().map(arrival).collect()
     }
 
-    /// The verdict after something was done to a perfect delivery.
+    /// The verdict after a change of a perfect delivery.
     fn after(change: impl FnOnce(&mut Vec<Arrived>)) -> Verdict {
         let written = written();
         let mut arrived = arrived(&written);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn event_of_a_transaction_that_was_rolled_back_is_foreign() {
+    fn event_of_a_rolled_back_transaction_is_foreign() {
         let verdict = after(|arrived| {
             let phantom = Arrived { event_id: Uuid::now_v7(), ..arrived[0].clone() };
             arrived.insert(1, phantom);

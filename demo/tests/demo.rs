@@ -31,7 +31,7 @@ async fn run_demo(arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// The number of written events in the summary line, which must be one of success.
+/// The number of written events in the summary line, which must report a success.
 fn written(stdout: &str) -> usize {
     let summary =
         stdout.lines().find(|line| line.starts_with("written ")).unwrap_or_else(|| panic!("{stdout}"));
@@ -50,7 +50,7 @@ async fn schema_exists(client: &Client) -> bool {
 }
 
 #[tokio::test]
-async fn the_demo_shows_that_every_event_arrives_once_and_in_order_and_leaves_nothing_behind() {
+async fn demo_shows_that_every_event_arrives_once_and_in_order_and_leaves_nothing_behind() {
     let database = Database::create("demo").await;
     let client = database.connect().await;
     let output = run_demo(&["--postgres", &database.url(), "--seconds", "3"]).await;
@@ -59,7 +59,7 @@ async fn the_demo_shows_that_every_event_arrives_once_and_in_order_and_leaves_no
     assert_eq!(stderr, "", "{stdout}");
     assert!(written(&stdout) > 0, "{stdout}");
     assert!(stdout.contains("rolled back, none of their events arrived"), "{stdout}");
-    assert!(!stdout.contains('\x1b'), "no colours where there is no terminal: {stdout:?}");
+    assert!(!stdout.contains('\x1b'), "no colors without a terminal: {stdout:?}");
     assert!(!schema_exists(&client).await, "{stdout}");
     database.drop(&[]).await;
 }
@@ -96,7 +96,7 @@ fn read_until(child: &mut Child, text_sought: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_event_that_no_writer_committed_makes_the_demo_fail() {
+async fn demo_fails_if_an_event_arrives_that_no_writer_committed() {
     let database = Database::create("demo_phantom").await;
     let client = database.connect().await;
     let mut child = demo(&["--postgres", &database.url(), "--seconds", "4"]).spawn().unwrap();
@@ -116,7 +116,7 @@ async fn an_event_that_no_writer_committed_makes_the_demo_fail() {
 }
 
 #[tokio::test]
-async fn a_schema_of_somebody_else_is_left_alone_and_one_of_a_killed_demo_is_replaced() {
+async fn schema_of_another_owner_is_kept_and_one_of_a_killed_demo_is_replaced() {
     let database = Database::create("demo_schema").await;
     let client = database.connect().await;
     run(&client, "CREATE SCHEMA outbox_demo; CREATE TABLE outbox_demo.precious ()").await;
@@ -124,7 +124,7 @@ async fn a_schema_of_somebody_else_is_left_alone_and_one_of_a_killed_demo_is_rep
     let output = run_demo(&arguments).await;
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(78), "{stderr}");
-    assert!(stderr.contains("was not made by the demo"), "{stderr}");
+    assert!(stderr.contains("was not created by the demo"), "{stderr}");
     run(&client, "SELECT FROM outbox_demo.precious").await;
 
     run(&client, "COMMENT ON SCHEMA outbox_demo IS 'made by `outbox-demo`, which also drops it'").await;
@@ -135,7 +135,7 @@ async fn a_schema_of_somebody_else_is_left_alone_and_one_of_a_killed_demo_is_rep
 }
 
 #[tokio::test]
-async fn without_a_database_the_demo_says_what_to_type() {
+async fn without_a_database_the_demo_explains_the_arguments() {
     let output = run_demo(&[]).await;
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");

@@ -1,4 +1,4 @@
-//! The application: aggregates, and a ledger of their events that is written in the transaction of the event.
+//! The application: aggregates, and a ledger of their events that is written in the same transaction as the event.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -6,16 +6,16 @@ use tokio_postgres::{Client, Error, NoTls, Row};
 
 use crate::checker::{Committed, DeadLetter, Digest};
 
-/// An aggregate has a row, which its writers lock before they insert an event; it counts its events.
+/// Each aggregate has a row with a count of its events. A writer locks the row before it inserts an event.
 const SCHEMA: &str = "
 CREATE TABLE aggregate (key text PRIMARY KEY, kind text NOT NULL, seq bigint NOT NULL DEFAULT 0);
 CREATE TABLE ledger (event_id uuid, kind text, key text, seq bigint, value bytea, poison boolean);
 CREATE INDEX ON outbox (sent_at); -- for the measurements";
 
-/// Waits for whoever has the turn. In the order of the keys, so that nobody deadlocks.
+/// Waits for the turn of each aggregate. Locks in the order of the keys, so that writers do not deadlock.
 const TAKE_TURN: &str = "SELECT key FROM aggregate WHERE key = ANY($1) ORDER BY key FOR UPDATE";
 
-/// One event of each key, and its line in the ledger.
+/// Inserts one event for each key, and the ledger line of each event.
 const WRITE: &str = "
 WITH turn AS (
     UPDATE aggregate SET seq = seq + 1 WHERE key = ANY($1) RETURNING key, kind, seq
@@ -29,20 +29,20 @@ SELECT event_id, kind, key, seq, sha256(convert_to(payload::text, 'UTF8')), $3
 FROM event JOIN turn ON key = aggregate_id
 RETURNING event_id";
 
-/// One topic for each kind of aggregate.
+/// A kind of aggregate. Each kind has its own topic.
 pub struct Kind {
     pub name: &'static str,
     pub partitions: i32,
     pub aggregates: i32,
 }
 
-/// A hundred aggregates.
+/// A hundred aggregates in total.
 pub const KINDS: [Kind; 3] = [
     Kind { name: "order", partitions: 6, aggregates: 50 },
     Kind { name: "payment", partitions: 3, aggregates: 30 },
     Kind { name: "shipment", partitions: 1, aggregates: 20 },
 ];
-/// Aggregates beside these, whose writers keep each other waiting. They are of the first kind.
+/// Additional aggregates whose writers keep each other waiting. They are of the first kind.
 pub const SLOW_AGGREGATES: i32 = 8;
 
 pub fn topic(kind: &str) -> String {
@@ -68,7 +68,7 @@ pub async fn connect(url: &str) -> Result<Client, Error> {
     Ok(client)
 }
 
-/// Makes the tables beside those of the outbox, and the aggregates.
+/// Creates the tables of the application and the aggregates.
 pub async fn create(client: &Client) {
     client.batch_execute(SCHEMA).await.unwrap();
     let add = "INSERT INTO aggregate (key, kind) SELECT $1 || '-' || n, $2 FROM generate_series(1, $3) AS n";
@@ -78,12 +78,12 @@ pub async fn create(client: &Client) {
     client.execute(add, &[&"slow", &KINDS[0].name, &SLOW_AGGREGATES]).await.unwrap();
 }
 
-/// Takes the turn of these aggregates, within the transaction that is open.
+/// Takes the turn of these aggregates within the open transaction.
 pub async fn take_turn(client: &Client, keys: &[&str]) -> Result<(), Error> {
     client.query(TAKE_TURN, &[&keys]).await.map(drop)
 }
 
-/// One event of each of these aggregates, within the transaction that is open; returns their ids.
+/// Writes one event of each of these aggregates within the open transaction, and returns the event ids.
 pub async fn write(
     client: &Client,
     keys: &[&str],
@@ -118,7 +118,7 @@ pub async fn dead_letters(client: &Client) -> Vec<DeadLetter> {
     rows.iter().map(letter).collect()
 }
 
-/// There are a million lines in the ledger and a hundred names.
+/// Interns a name. The ledger has a million lines but only a hundred names.
 fn name(names: &mut HashSet<Rc<str>>, text: &str) -> Rc<str> {
     if let Some(known) = names.get(text) {
         return Rc::clone(known);

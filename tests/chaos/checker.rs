@@ -1,8 +1,7 @@
-//! The checker: judges what Kafka and the dead letters hold by what the writers' ledger says. It knows nothing of how
-//! a relay works.
+//! The checker. It compares Kafka and the dead letters with the writers' ledger, and does not know how a relay works.
 //!
-//! A committed event is in Kafka, or it was poison and is in the dead letters. A repeat of a record is a duplicate, the
-//! first one of each event counts for the order.
+//! A committed event must be in Kafka, or in the dead letters if it is poison. A repeated record is a duplicate. The
+//! order is checked for the first record of each event.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -14,13 +13,13 @@ use uuid::Uuid;
 pub struct Digest(pub [u8; 32]);
 
 impl fmt::Debug for Digest {
-    /// Enough of it to tell two from each other.
+    /// Prints enough to distinguish two values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-/// How many findings of a kind are described; the others are only counted.
+/// The number of findings of each kind that are described. The others are only counted.
 const DESCRIBED: usize = 10;
 
 /// A line of the ledger: an event that its writer committed.
@@ -29,39 +28,39 @@ pub struct Committed {
     pub event_id: Uuid,
     pub topic: Rc<str>,
     pub key: Rc<str>,
-    /// Counts the events of the key, in the order in which their writers committed.
+    /// The position of the event among the events of its key, in commit order.
     pub seq: i64,
     pub value: Digest,
-    /// Kafka can never take this one.
+    /// Kafka can never accept this event.
     pub poison: bool,
 }
 
-/// A record as Kafka holds it.
+/// A record in Kafka.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub topic: String,
     pub partition: i32,
     pub offset: i64,
-    /// When the broker appended it, in milliseconds since 1970.
+    /// The time at which the broker appended it, in milliseconds since 1970.
     pub appended_ms: i64,
-    /// None if the record names no event.
+    /// None if the record has no event id.
     pub event_id: Option<Uuid>,
     pub key: Option<String>,
     /// None for a tombstone.
     pub value: Option<Digest>,
 }
 
-/// A line of the table of dead letters.
+/// A row of the dead-letter table.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     pub event_id: Uuid,
-    /// Shown where something is wrong with it.
+    /// Printed in findings.
     #[expect(dead_code, reason = "read by Debug alone")]
     pub reason: String,
     pub value: Option<Digest>,
 }
 
-/// Findings of one kind: how many, and some of them in words.
+/// The findings of one kind: the number, and descriptions of some.
 #[derive(Debug, Default)]
 pub struct Found {
     pub count: usize,
@@ -77,32 +76,32 @@ impl Found {
     }
 }
 
-/// What the checker has to say.
+/// The verdict of the checker.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub events: usize,
     pub records: usize,
-    /// Committed, and neither in Kafka nor in the dead letters.
+    /// Events that were committed but are neither in Kafka nor in the dead letters.
     pub lost: Found,
-    /// In Kafka or in the dead letters, and never committed.
+    /// Events in Kafka or in the dead letters that were never committed.
     pub phantom: Found,
-    /// With another topic, key or value than committed.
+    /// Events whose topic, key or value differs from the committed one.
     pub altered: Found,
-    /// First occurrences behind a later event of their key, or in another partition than it.
+    /// Events whose first record follows a later event of their key, or is in another partition.
     pub reordered: Found,
-    /// When each record beyond the first of its event was appended, in milliseconds since 1970.
+    /// The append time of each record after the first of its event, in milliseconds since 1970.
     pub duplicates_ms: Vec<i64>,
     pub dead_lettered: usize,
-    /// Dead letters that were no poison, or lie there twice.
-    pub innocent: Found,
-    /// Dead letters of which Kafka has a record. docs/guarantees.md allows this, so it breaks no guarantee.
+    /// Dead letters that are not poison, or that occur twice.
+    pub wrongly_dead: Found,
+    /// Dead letters whose event is also in Kafka. docs/guarantees.md allows this, so it breaks no guarantee.
     pub dead_and_stored: Found,
 }
 
 impl Verdict {
-    /// Whether everything that was promised about events holds.
+    /// Whether no guarantee about events is broken.
     pub fn is_sound(&self) -> bool {
-        [&self.lost, &self.phantom, &self.altered, &self.reordered, &self.innocent]
+        [&self.lost, &self.phantom, &self.altered, &self.reordered, &self.wrongly_dead]
             .iter()
             .all(|found| found.count == 0)
     }
@@ -115,7 +114,7 @@ impl fmt::Display for Verdict {
             ("phantom", &self.phantom),
             ("altered", &self.altered),
             ("reordered", &self.reordered),
-            ("dead-lettered without guilt", &self.innocent),
+            ("dead-lettered wrongly", &self.wrongly_dead),
             ("dead-lettered and stored", &self.dead_and_stored),
         ];
         writeln!(f, "  {:<28} {:>9}", "events committed", self.events)?;
@@ -132,13 +131,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Takes the ledger first, then the records, partition by partition in the order of their offsets, then the dead
-/// letters.
+/// Reads the ledger first, then the records of each partition in the order of their offsets, then the dead letters.
 pub struct Checker {
     ledger: HashMap<Uuid, Committed>,
     stored: HashSet<Uuid>,
     dead: HashSet<Uuid>,
-    /// Of each (topic, key): the partition and the highest seq so far.
+    /// The partition and the highest seq so far of each (topic, key).
     latest: HashMap<(Rc<str>, Rc<str>), (i32, i64)>,
     verdict: Verdict,
 }
@@ -146,15 +144,15 @@ pub struct Checker {
 impl Checker {
     /// # Panics
     ///
-    /// If the ledger contradicts itself: then the writers are wrong, and nothing can be judged by it.
+    /// If the ledger contradicts itself. In that case the writers are wrong, and nothing can be judged.
     pub fn new(ledger: impl IntoIterator<Item = Committed>) -> Self {
         let mut by_id = HashMap::new();
         let mut turns = HashSet::new();
         for event in ledger {
             let turn = (Rc::clone(&event.topic), Rc::clone(&event.key), event.seq);
-            assert!(turns.insert(turn), "two writers had the same turn: {event:?}");
+            assert!(turns.insert(turn), "two writers took the same turn: {event:?}");
             let before = by_id.insert(event.event_id, event);
-            assert!(before.is_none(), "the ledger names an event twice: {before:?}");
+            assert!(before.is_none(), "the ledger contains an event twice: {before:?}");
         }
         let verdict = Verdict { events: by_id.len(), ..Verdict::default() };
         Self { ledger: by_id, stored: HashSet::new(), dead: HashSet::new(), latest: HashMap::new(), verdict }
@@ -180,7 +178,7 @@ impl Checker {
         let key = (Rc::clone(&event.topic), Rc::clone(&event.key));
         let (partition, seq) = self.latest.entry(key).or_insert((record.partition, event.seq));
         if event.seq < *seq || record.partition != *partition {
-            verdict.reordered.add(|| format!("{record:?}, seq {} behind {seq}", event.seq));
+            verdict.reordered.add(|| format!("{record:?}, seq {} after {seq}", event.seq));
         }
         *seq = event.seq.max(*seq);
     }
@@ -196,14 +194,14 @@ impl Checker {
             verdict.altered.add(|| format!("{letter:?}, committed as {event:?}"));
         }
         if !self.dead.insert(letter.event_id) || !event.poison {
-            verdict.innocent.add(|| format!("{letter:?} of {event:?}"));
+            verdict.wrongly_dead.add(|| format!("{letter:?} of {event:?}"));
         }
         if self.stored.contains(&letter.event_id) {
             verdict.dead_and_stored.add(|| format!("{letter:?} of {event:?}"));
         }
     }
 
-    /// What was committed and seen nowhere is lost.
+    /// Counts committed events that were not found anywhere as lost.
     pub fn finish(mut self) -> Verdict {
         for (id, event) in &self.ledger {
             if !self.stored.contains(id) && !self.dead.contains(id) {

@@ -1,4 +1,4 @@
-//! Faults as they happen: begin, last, end. What follows from them is for the relays to deal with.
+//! Carries out faults: they begin, last, and end. The consequences are left to the relays.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,18 +13,18 @@ use crate::support::postgres_proxy::{Act, At, Network};
 use crate::support::postgres_server::Shutdown;
 use crate::world::{LIMIT, Replica, World, settings};
 
-/// Rows fit one by one, and hardly two together.
+/// Single rows fit below this limit, but rarely two in one request.
 const LOWERED_LIMIT: &str = "700";
-/// So many unsent rows are no backlog.
+/// Fewer unsent rows than this do not count as a backlog.
 const CAUGHT_UP: i64 = 1_000;
-const CATCH_UP_WITHIN: Duration = Duration::from_secs(20);
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// How often a relay is looked at until it is caught with lanes in its hands, and how long it goes on in between.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// How often a relay is stopped until it is stopped during a claim, and how long it runs in between.
 const CATCHES: usize = 500;
 const BETWEEN_CATCHES: Duration = Duration::from_millis(3);
 
-/// Of each lane that a transaction of this relay has locked, the first row that waits to be sent. The lock stands in the
-/// lane's row, with the transaction's number.
+/// For each lane that a transaction of this relay has locked, the first row that waits to be sent. The lock is in the
+/// lane's row, as the transaction's id.
 const CLAIMED: &str = "
 SELECT array_agg(first)
 FROM outbox_lane AS l
@@ -44,24 +44,25 @@ SELECT DISTINCT application_name FROM outbox_lane AS l JOIN pg_stat_activity AS 
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                          WHERE application_name LIKE 'relay-%'";
 
-/// A fault that happened.
+/// A fault that was carried out.
 #[derive(Clone, Debug)]
 pub struct Struck {
     pub fault: Fault,
     pub began: SystemTime,
-    /// When everything was given back to the relays that they need.
+    /// The time at which everything that the relays need was available again.
     pub ended: SystemTime,
-    /// The first unsent row of each lane that the relay had claimed when it began, if others have to take them over.
+    /// The first unsent row of each lane that the relay had claimed when the fault began. Only if other relays must
+    /// take the lanes over.
     pub claimed: Vec<i64>,
-    /// Nothing else happened meanwhile, so that what follows is its doing.
+    /// No other fault occurred at the same time, so that all consequences are due to this one.
     pub alone: bool,
-    /// How long after its end every relay had been seen at work; none if one never was.
+    /// The time from the end of the fault until every relay had been seen working. None if that never happened.
     pub all_worked: Option<Duration>,
 }
 
 impl World {
-    /// Lets a step's faults happen; returns when they have ended.
-    pub async fn suffer(&self, step: &Step, say: &impl Fn(&str)) -> Vec<Struck> {
+    /// Carries out the faults of a step. Returns when they have ended.
+    pub async fn carry_out(&self, step: &Step, say: &impl Fn(&str)) -> Vec<Struck> {
         sleep(step.pause).await;
         say(&step.fault.to_string());
         let Some((after, second)) = &step.second else {
@@ -72,7 +73,7 @@ impl World {
         };
         let later = async {
             sleep(*after).await;
-            say(&format!("  meanwhile {second}"));
+            say(&format!("  at the same time: {second}"));
             self.strike(second, false).await
         };
         let (first, second) = tokio::join!(self.strike(&step.fault, false), later);
@@ -124,26 +125,26 @@ impl World {
             }
             Kind::CutPostgres => {
                 let relay = relay.lock().await;
-                relay.to_postgres.become_network(Network::Refused);
+                relay.to_postgres.set_network(Network::Refused);
                 relay.to_postgres.cut();
                 sleep(fault.lasts).await;
-                relay.to_postgres.become_network(Network::Open);
+                relay.to_postgres.set_network(Network::Open);
             }
             Kind::LosePostgres => {
                 let relay = relay.lock().await;
                 claimed = self.catch(&relay, alone).await;
                 began = SystemTime::now();
-                relay.to_postgres.become_network(Network::BlackHole);
+                relay.to_postgres.set_network(Network::BlackHole);
                 relay.running().thaw();
                 sleep(fault.lasts).await;
-                relay.to_postgres.become_network(Network::Open);
+                relay.to_postgres.set_network(Network::Open);
             }
             Kind::LoseCommits => {
                 let relay = relay.lock().await;
                 let until = Instant::now() + fault.lasts;
                 while Instant::now() < until {
                     let lost = relay.to_postgres.on(At::CommitReply, Act::Cut);
-                    // Whether one came in time or not.
+                    // Ignores whether a COMMIT came in time.
                     _ = tokio::time::timeout_at(until, lost).await;
                 }
             }
@@ -151,19 +152,19 @@ impl World {
                 let mut relay = relay.lock().await;
                 relay.to_kafka.close().await;
                 sleep(fault.lasts).await;
-                relay.to_kafka.let_through().await;
+                relay.to_kafka.resume().await;
             }
-            Kind::HoldUpKafka => {
+            Kind::DelayKafka => {
                 let mut relay = relay.lock().await;
-                relay.to_kafka.hold_up().await;
+                relay.to_kafka.stall().await;
                 sleep(fault.lasts).await;
-                relay.to_kafka.let_through().await;
+                relay.to_kafka.resume().await;
             }
             Kind::LoseKafka => {
                 let mut relay = relay.lock().await;
                 relay.to_kafka.lose(true, true).await;
                 sleep(fault.lasts).await;
-                relay.to_kafka.let_through().await;
+                relay.to_kafka.resume().await;
             }
             Kind::LowerLimit => self.lower_limit(fault).await,
             Kind::StarveTopic => self.starve_topic(fault).await,
@@ -171,15 +172,16 @@ impl World {
         Struck { fault: fault.clone(), began, ended: SystemTime::now(), claimed, alone, all_worked: None }
     }
 
-    /// What is measured of a takeover is not to be how long a backlog takes. Gives up on relays that are too slow.
+    /// Prevents the measured time of a takeover from including the time of a backlog. Stops waiting if the relays are
+    /// too slow.
     async fn wait_until_caught_up(&self) {
         let client = self.connect().await;
         let begun = Instant::now();
-        let behind = "SELECT count(*) FROM outbox WHERE sent_at IS NULL";
-        while client.query_one(behind, &[]).await.unwrap().get::<_, i64>(0) > CAUGHT_UP
-            && begun.elapsed() < CATCH_UP_WITHIN
+        let backlog = "SELECT count(*) FROM outbox WHERE sent_at IS NULL";
+        while client.query_one(backlog, &[]).await.unwrap().get::<_, i64>(0) > CAUGHT_UP
+            && begun.elapsed() < CATCH_UP_TIMEOUT
         {
-            sleep(AGAIN_AFTER).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -189,8 +191,8 @@ impl World {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Stops a relay's process when it has a claim, and returns the first rows of its lanes. Without a database to ask, at
-    /// once, and none.
+    /// Stops a relay's process when it has a claim, and returns the first rows of its lanes. If the database cannot be
+    /// queried, stops the process immediately and returns nothing.
     async fn catch(&self, relay: &Replica, ask: bool) -> Vec<i64> {
         let database = if ask { application::connect(&self.url).await.ok() } else { None };
         if let Some(database) = database {
@@ -200,7 +202,7 @@ impl World {
                     if let Some(claimed) = self.claimed(&database, relay).await {
                         return claimed;
                     }
-                    // It has let go meanwhile.
+                    // It has released the claim in the meantime.
                     relay.running().thaw();
                 }
                 sleep(BETWEEN_CATCHES).await;
@@ -210,14 +212,14 @@ impl World {
         Vec::new()
     }
 
-    /// The first unsent rows of the lanes that this relay has claimed now, if it has.
+    /// The first unsent rows of the lanes that this relay has claimed now, if it has a claim.
     async fn claimed(&self, database: &Client, relay: &Replica) -> Option<Vec<i64>> {
         database.query_one(CLAIMED, &[&relay.name()]).await.unwrap().get(0)
     }
 
     async fn restart_postgres(&self, how: Shutdown, away: Duration) {
         let mut postgres = Arc::clone(&self.postgres).lock_owned().await;
-        // It waits for the server's end, on a thread of its own: the writers and the proxies go on.
+        // The wait for the server's end blocks, so it runs on a separate thread while writers and proxies continue.
         let stop = move || {
             postgres.stop(how);
             postgres
@@ -227,27 +229,27 @@ impl World {
         postgres.start_again().await;
     }
 
-    /// Again and again, as soon as they are back.
+    /// Repeatedly, as soon as they have reconnected.
     async fn terminate_backends(&self, lasts: Duration) {
         let postgres = self.postgres.lock().await;
         let client = postgres.connect().await;
         let until = Instant::now() + lasts;
         while Instant::now() < until {
             client.query_one(TERMINATE, &[]).await.unwrap();
-            sleep(AGAIN_AFTER).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
     async fn lower_limit(&self, fault: &Fault) {
         let topic = fault.topic().expect("a fault of a topic");
-        // Locked, so that no other fault takes the broker away.
+        // Locked, so that no other fault stops the broker.
         let _kafka = self.kafka.lock().await;
         self.cluster.alter(topic, &settings(LOWERED_LIMIT)).await;
         sleep(fault.lasts).await;
         self.cluster.alter(topic, &settings(LIMIT)).await;
     }
 
-    /// Answers to every relay as a broker does that lacks its replicas.
+    /// Makes every relay see the answers of a broker without enough replicas.
     async fn starve_topic(&self, fault: &Fault) {
         for relay in &self.relays {
             let topic = fault.topic().expect("a fault of a topic").to_owned();

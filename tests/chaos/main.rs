@@ -1,7 +1,7 @@
 //! The chaos run: three relays under load, faults drawn from a seed, and a checker that shares no code with the relay.
-//! It judges by what the writers' ledger and Kafka say; nothing here is told anything by a relay.
+//! The checker compares the writers' ledger with Kafka and uses no information from the relays.
 //!
-//! `make chaos MINUTES=10 SEED=7` runs a long one on the release binary; a minute of it is a test.
+//! `make chaos MINUTES=10 SEED=7` runs it for long with the release binary. One minute of it is a test.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
@@ -22,7 +22,7 @@ use run::Plan;
 use std::path::Path;
 use std::time::Duration;
 
-/// A number from the environment.
+/// A number from an environment variable.
 fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
@@ -44,14 +44,14 @@ async fn run(plan: Plan) {
 
 #[tokio::test]
 async fn a_minute_of_faults_loses_and_reorders_nothing() {
-    // Of its schedule a minute has some faults of each kind: of a relay, of Postgres, of Kafka, of a topic.
+    // The schedule of this minute has faults of each kind: of a relay, of PostgreSQL, of Kafka and of a topic.
     let seed = variable("SEED").unwrap_or(51);
     run(Plan { lasts: Duration::from_secs(60), seed, events_a_second: 500 }).await;
 }
 
-/// For `make chaos`.
+/// Run by `make chaos`.
 #[tokio::test]
-#[ignore = "it lasts as long as MINUTES says"]
+#[ignore = "runs for MINUTES minutes: make chaos"]
 async fn many_minutes_of_faults_lose_and_reorder_nothing() {
     let seed = variable("SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let minutes = variable("MINUTES").unwrap_or(10);

@@ -1,4 +1,4 @@
-//! The checker's own consumer: every partition from offset 0 to its end, as it is stored.
+//! The checker's consumer. It reads every partition from offset 0 to its end, as it is stored.
 
 use openssl::sha::sha256;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use crate::checker::{Checker, Digest, Stored};
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Gives the checker every record of these topics, partition by partition in the order of the offsets. Blocks its
+/// Passes every record of these topics to the checker, partition by partition in the order of the offsets. Blocks the
 /// thread.
 ///
 /// # Panics
@@ -32,24 +32,24 @@ pub fn read_all(bootstrap: &str, topics: &[(String, i32)], checker: &mut Checker
 }
 
 fn read_partition(consumer: &BaseConsumer, topic: &str, partition: i32, checker: &mut Checker) {
-    let (first, end) = consumer.fetch_watermarks(topic, partition, ANSWER_WITHIN).unwrap();
-    assert_eq!(first, 0, "{topic}/{partition} does not begin at offset 0");
+    let (first, end) = consumer.fetch_watermarks(topic, partition, ANSWER_TIMEOUT).unwrap();
+    assert_eq!(first, 0, "{topic}/{partition} must begin at offset 0");
     let mut assignment = TopicPartitionList::new();
     assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
     consumer.assign(&assignment).unwrap();
     let mut next = 0;
-    let mut heard = Instant::now();
+    let mut last_answer = Instant::now();
     while next < end {
         assert!(
-            heard.elapsed() < ANSWER_WITHIN,
-            "{topic}/{partition}: nothing comes after offset {next} of {end}"
+            last_answer.elapsed() < ANSWER_TIMEOUT,
+            "{topic}/{partition}: no record after offset {next} of {end}"
         );
         let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
         let record = stored(&message.unwrap());
-        assert_eq!(record.offset, next, "a record without a gap before it: {record:?}");
+        assert_eq!(record.offset, next, "there is a gap before {record:?}");
         checker.record(&record);
         next += 1;
-        heard = Instant::now();
+        last_answer = Instant::now();
     }
 }
 
@@ -58,15 +58,15 @@ fn stored(message: &BorrowedMessage<'_>) -> Stored {
         topic: message.topic().to_owned(),
         partition: message.partition(),
         offset: message.offset(),
-        appended_ms: message.timestamp().to_millis().expect("the broker's own time"),
+        appended_ms: message.timestamp().to_millis().expect("a broker timestamp"),
         event_id: event_id(message),
-        // No key of the ledger has a letter that is replaced here.
+        // The keys of the ledger are ASCII, so nothing is replaced here.
         key: message.key().map(|key| String::from_utf8_lossy(key).into_owned()),
         value: message.payload().map(|value| Digest(sha256(value))),
     }
 }
 
-/// What consumers de-duplicate by: the first header of this name.
+/// The event id that consumers use for deduplication: the first header of this name.
 fn event_id(message: &BorrowedMessage<'_>) -> Option<Uuid> {
     let header = message.headers()?.iter().find(|header| header.key == "event_id")?;
     std::str::from_utf8(header.value?).ok()?.parse().ok()

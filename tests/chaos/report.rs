@@ -1,4 +1,4 @@
-//! The report of a run: what was found, what each kind of fault cost, and the one line at the end.
+//! The report of a run: the findings, the cost of each kind of fault, and a summary line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,49 +11,47 @@ use crate::times::{Times, median};
 use crate::world::TAKEOVER_TIMEOUT;
 use crate::writers::Written;
 
-/// How long rows may take to flow again after what the relays need is back. The limits are those of a machine that has
-/// much else to do, which the table's figures tell; the fault tests have closer ones.
-const RESUMED_WITHIN: Duration = Duration::from_secs(15);
-/// A topic that was held is probed every 10 s at the least.
-const TOPIC_RESUMED_WITHIN: Duration = Duration::from_secs(25);
-/// How long until every relay works: one that Kafka is silent to has to wait for `publish_timeout` first.
-const ALL_WORK_WITHIN: Duration = Duration::from_secs(30);
-/// Others may have to judge a poisonous row first.
-const TAKEN_OVER_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(10));
+/// How long publishing may take to resume after everything that the relays need is available again. The limits allow
+/// for a busy machine. The limits of the fault tests are tighter, and the table shows the measured times.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(15);
+/// A held topic is probed at least every 10 s.
+const TOPIC_RESUME_TIMEOUT: Duration = Duration::from_secs(25);
+/// The time until every relay works. If Kafka does not answer a relay, it first waits for `publish_timeout`.
+const ALL_WORKING_TIMEOUT: Duration = Duration::from_secs(30);
+/// The other relays may have to judge a poison row first.
+const TAKEN_OVER_TIMEOUT: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(10));
 
-/// What a run has shown.
+/// The results of a run.
 pub struct Report {
     pub verdict: Verdict,
     pub written: Written,
-    /// Of the transactions whose COMMIT was not answered, those that the ledger knows.
+    /// The number of transactions in the ledger whose COMMIT was not answered.
     pub unknown_committed: usize,
     pub faults: Vec<(Struck, Times)>,
-    /// What went wrong beside the events: a relay that ended, rows that were not sent.
+    /// Problems other than events: a relay that ended, or rows that were not sent.
     pub broken: Vec<String>,
 }
 
 impl Report {
-    /// Everything by which a promise is broken, a sentence each.
+    /// Every broken promise, one sentence each.
     pub fn broken_promises(&self) -> Vec<String> {
         let mut broken = self.broken.clone();
         if !self.verdict.is_sound() {
-            broken.push(
-                "events were lost, invented, altered, reordered or dead-lettered without guilt".to_owned(),
-            );
+            broken.push("events were lost, invented, altered, reordered or dead-lettered wrongly".to_owned());
         }
         for (struck, times) in &self.faults {
-            let within = if struck.fault.topic().is_some() { TOPIC_RESUMED_WITHIN } else { RESUMED_WITHIN };
+            let within = if struck.fault.topic().is_some() { TOPIC_RESUME_TIMEOUT } else { RESUME_TIMEOUT };
             if struck.alone && times.resumed.is_none_or(|time| time > within) {
-                broken.push(format!("no row within {within:?} after: {}", struck.fault));
+                broken.push(format!("no row was settled within {within:?} after: {}", struck.fault));
             }
-            if struck.alone && struck.all_worked.is_none_or(|time| time > ALL_WORK_WITHIN) {
+            if struck.alone && struck.all_worked.is_none_or(|time| time > ALL_WORKING_TIMEOUT) {
                 broken.push(format!(
-                    "some relay did not work within {ALL_WORK_WITHIN:?} after: {}",
+                    "a relay did not work within {ALL_WORKING_TIMEOUT:?} after: {}",
                     struck.fault
                 ));
             }
-            if times.taken_over.is_some_and(|time| time > TAKEN_OVER_WITHIN) {
-                broken.push(format!("not taken over within {TAKEN_OVER_WITHIN:?}: {}", struck.fault));
+            if times.taken_over.is_some_and(|time| time > TAKEN_OVER_TIMEOUT) {
+                broken.push(format!("not taken over within {TAKEN_OVER_TIMEOUT:?}: {}", struck.fault));
             }
         }
         if let Some(first) = self.faults.iter().map(|(struck, _)| milliseconds(struck)).min() {
@@ -65,7 +63,7 @@ impl Report {
         broken
     }
 
-    /// The last line of a run.
+    /// The summary line of a run.
     pub fn last_line(&self) -> String {
         let worst = self.faults.iter().filter_map(|(_, times)| times.taken_over).max();
         format!(
@@ -79,7 +77,7 @@ impl Report {
         )
     }
 
-    /// Each duplicate counts for the last fault that began before it was appended.
+    /// Each duplicate is attributed to the last fault that began before it was appended.
     fn duplicates(&self) -> BTreeMap<Kind, usize> {
         let mut begun: Vec<(i64, Kind)> =
             self.faults.iter().map(|(struck, _)| (milliseconds(struck), struck.fault.kind)).collect();
@@ -101,8 +99,8 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.verdict)?;
         writeln!(
             f,
-            "  The writers: {} events whose COMMIT was answered, {} transactions rolled back, {} ended by a fault,\n  \
-             {} long ones with others behind them, {} without an answer to COMMIT, of which {} had happened.\n",
+            "  Writers: {} events whose COMMIT was answered, {} transactions rolled back, {} ended by a fault,\n  \
+             {} long ones with waiting writers, {} without an answer to COMMIT, of which {} were committed.\n",
             written.committed,
             written.rolled_back,
             written.failed,
@@ -111,7 +109,7 @@ impl fmt::Display for Report {
             self.unknown_committed
         )?;
         let duplicates = self.duplicates();
-        writeln!(f, "{}", line("fault", ["times", "alone", "duplicates"], TIMES))?;
+        writeln!(f, "{}", line("fault", ["count", "alone", "duplicates"], TIMES))?;
         writeln!(f, "{}", line("", [""; 3], ["median   worst"; 3]))?;
         for kind in Kind::ALL {
             let faults: Vec<&(Struck, Times)> =
@@ -126,7 +124,7 @@ impl fmt::Display for Report {
     }
 }
 
-const TIMES: [&str; 3] = ["resumed, s", "all at work, s", "taken over, s"];
+const TIMES: [&str; 3] = ["resumed, s", "all working, s", "taken over, s"];
 
 fn line(name: &str, counts: [&str; 3], times: [&str; 3]) -> String {
     let [times_struck, alone, duplicates] = counts;
@@ -136,7 +134,7 @@ fn line(name: &str, counts: [&str; 3], times: [&str; 3]) -> String {
     )
 }
 
-/// What these faults cost; only those without company are measured.
+/// The cost of these faults. Times are measured only for faults that occurred alone.
 fn row(name: &str, faults: &[&(Struck, Times)], duplicates: usize) -> String {
     let alone: Vec<_> = faults.iter().filter(|(struck, _)| struck.alone).collect();
     let resumed: Vec<Duration> = alone.iter().filter_map(|(_, times)| times.resumed).collect();
@@ -155,5 +153,5 @@ fn median_and_worst(times: &[Duration]) -> String {
 }
 
 fn milliseconds(struck: &Struck) -> i64 {
-    struck.began.duration_since(UNIX_EPOCH).expect("it is after 1970").as_millis() as i64
+    struck.began.duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as i64
 }

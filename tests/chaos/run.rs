@@ -1,4 +1,4 @@
-//! A run: load, faults after a seed's schedule, quiet, and the checker's report.
+//! A run: load, faults according to a seed's schedule, a quiet phase, and the checker's report.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use crate::times;
 use crate::world::{RELAYS, TAKEOVER_TIMEOUT, World};
 use crate::writers::Writers;
 
-/// Without a fault, first: nothing may be repeated then.
+/// The time without faults at the beginning, in which there must be no duplicates.
 const QUIET: Duration = Duration::from_secs(3);
-/// How long a run waits for relays that do not work again before it ends.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
-/// The longest time without a settled row at the end, while there are unsent ones.
+/// How long a run waits for relays that do not resume before it ends.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// The longest time without a settled row at the end while unsent rows are left.
 const STALLED: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Claims are short.
-const CLAIMS_EVERY: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Short, because claims are short.
+const CLAIM_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long, how much, and from which seed.
+/// The duration, the load and the seed of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub lasts: Duration,
@@ -33,13 +33,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Runs it, and prints as it goes. What is broken is in the report; the relays' logs are in the folder that it names.
+    /// Runs the plan and prints the progress. Everything that is broken is in the report. The relays' logs are in the
+    /// folder that is printed.
     pub async fn run(self) -> Report {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}", self.seed));
         _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         println!(
-            "chaos: seed {}, {:.1} minutes, {RELAYS} relays, {} events a second; logs in {}",
+            "chaos: seed {}, {:.1} minutes, {RELAYS} relays, {} events per second; logs in {}",
             self.seed,
             self.lasts.as_secs_f64() / 60.0,
             self.events_a_second,
@@ -53,11 +54,7 @@ impl Plan {
         let written = writers.stop().await;
         broken.extend(wait_until_drained(&world).await);
         broken.extend(
-            world
-                .stop_relays()
-                .await
-                .iter()
-                .map(|relay| format!("relay {relay} did not end as it was asked to")),
+            world.stop_relays().await.iter().map(|relay| format!("relay {relay} did not end after SIGTERM")),
         );
         judge(&world, struck, written, broken).await
     }
@@ -69,12 +66,12 @@ impl Plan {
         let mut schedule = Schedule::new(self.seed, RELAYS, TAKEOVER_TIMEOUT);
         let mut struck = Vec::new();
         while begun.elapsed() < self.lasts {
-            let mut faults = world.suffer(&schedule.next_step(), &say).await;
+            let mut faults = world.carry_out(&schedule.next_step(), &say).await;
             broken.extend(wait_until_all_work(world, &mut faults).await);
-            say("  all at work again");
+            say("  all relays are working again");
             struck.extend(faults);
             let relays = world.ended_relays().await;
-            broken.extend(relays.iter().map(|relay| format!("relay {relay} ended by itself")));
+            broken.extend(relays.iter().map(|relay| format!("relay {relay} ended unexpectedly")));
             if !broken.is_empty() {
                 break;
             }
@@ -84,33 +81,33 @@ impl Plan {
     }
 }
 
-/// Waits until rows have been settled since each of these faults ended, and every relay has been seen with a claim: the
-/// next fault is to meet relays that all work. Says what has not come about.
+/// Waits until rows have been settled since each of these faults ended, and until every relay has been seen with a
+/// claim, so that the next fault strikes working relays. Returns what did not happen.
 async fn wait_until_all_work(world: &World, faults: &mut [Struck]) -> Option<String> {
     let begun = Instant::now();
     let client = world.connect().await;
     let mut idle = world.relay_names().await;
     while !idle.is_empty() {
-        if begun.elapsed() > GIVE_UP_AFTER {
-            return Some(format!("{idle:?} claimed nothing for {GIVE_UP_AFTER:?} after: {faults:#?}"));
+        if begun.elapsed() > IDLE_MAX {
+            return Some(format!("{idle:?} claimed nothing for {IDLE_MAX:?} after: {faults:#?}"));
         }
         let claiming = world.claiming(&client).await;
         idle.retain(|name| !claiming.contains(name));
-        tokio::time::sleep(CLAIMS_EVERY).await;
+        tokio::time::sleep(CLAIM_CHECK_INTERVAL).await;
     }
     for fault in faults {
         fault.all_worked = fault.ended.elapsed().ok();
         while times::first_settled(&client, fault).await.unwrap().is_none() {
-            if begun.elapsed() > GIVE_UP_AFTER {
-                return Some(format!("no row for {GIVE_UP_AFTER:?} after: {}", fault.fault));
+            if begun.elapsed() > IDLE_MAX {
+                return Some(format!("no row was settled for {IDLE_MAX:?} after: {}", fault.fault));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
     None
 }
 
-/// Waits until nothing is unsent, as long as rows are settled at all; says what is left.
+/// Waits until no row is unsent, as long as rows are being settled. Returns what is left.
 async fn wait_until_drained(world: &World) -> Option<String> {
     let client = world.connect().await;
     let mut least = i64::MAX;
@@ -124,9 +121,9 @@ async fn wait_until_drained(world: &World) -> Option<String> {
         if unsent < least {
             (least, progress) = (unsent, Instant::now());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    Some(format!("{least} rows were never sent, and nothing happens any more"))
+    Some(format!("{least} rows were never sent, and no progress is made"))
 }
 
 async fn judge(
@@ -147,7 +144,7 @@ async fn judge(
         .unknown
         .iter()
         .map(|events| {
-            // All of a transaction, or nothing.
+            // Either all events of a transaction, or none.
             let known: Vec<bool> = events.iter().map(|id| known(*id)).collect();
             assert!(known.iter().all(|one| *one == known[0]), "half a transaction: {known:?}");
             known[0]
@@ -160,7 +157,11 @@ async fn judge(
         .filter(|(_, known)| **known)
         .map(|(events, _)| events.len())
         .sum();
-    assert_eq!(ledger.len(), written.committed + unknown_events, "the ledger has what the writers committed");
+    assert_eq!(
+        ledger.len(),
+        written.committed + unknown_events,
+        "the ledger must match what the writers committed"
+    );
     let mut checker = Checker::new(ledger);
     let topics: Vec<(String, i32)> = KINDS.iter().map(|kind| (topic(kind.name), kind.partitions)).collect();
     reading::read_all(&world.cluster.bootstrap, &topics, &mut checker);

@@ -1,17 +1,17 @@
-//! Which fault comes when: drawn from a seed, so that a run can be repeated.
+//! The schedule of faults. It is drawn from a seed, so that a run can be repeated.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::application::{KINDS, topic};
 
-/// What happens to whom, and for how long.
+/// A kind of fault, its target, and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: Kind,
-    /// Whom it happens to, if it is a relay or its connections.
+    /// The target, if it is a relay or its connections.
     pub relay: usize,
-    /// Whom it happens to, if it is a topic.
+    /// The target, if it is a topic.
     victim: String,
     /// How long it lasts.
     pub lasts: Duration,
@@ -33,13 +33,13 @@ pub enum Kind {
     LosePostgres,
     LoseCommits,
     CutKafka,
-    HoldUpKafka,
+    DelayKafka,
     LoseKafka,
     LowerLimit,
     StarveTopic,
 }
 
-/// What a kind of fault needs for itself alone.
+/// What a kind of fault needs exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Relay,
@@ -63,37 +63,37 @@ impl Kind {
         Kind::LosePostgres,
         Kind::LoseCommits,
         Kind::CutKafka,
-        Kind::HoldUpKafka,
+        Kind::DelayKafka,
         Kind::LoseKafka,
         Kind::LowerLimit,
         Kind::StarveTopic,
     ];
 
-    /// In the words of the report.
+    /// The name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Kind::KillRelay => "relay killed",
             Kind::FreezeRelayBriefly => "relay frozen briefly",
             Kind::FreezeRelay => "relay frozen",
-            Kind::RestartPostgres => "Postgres restarted (fast)",
-            Kind::CrashPostgres => "Postgres restarted (immediate)",
-            Kind::KillPostgres => "Postgres killed",
+            Kind::RestartPostgres => "PostgreSQL restarted (fast)",
+            Kind::CrashPostgres => "PostgreSQL restarted (immediate)",
+            Kind::KillPostgres => "PostgreSQL killed",
             Kind::TerminateBackends => "backends terminated",
             Kind::KillKafka => "Kafka killed",
             Kind::StopKafka => "Kafka stopped",
             Kind::FreezeKafka => "Kafka frozen",
-            Kind::CutPostgres => "way to Postgres cut",
-            Kind::LosePostgres => "way to Postgres black-holed",
-            Kind::LoseCommits => "answers to COMMIT lost",
-            Kind::CutKafka => "way to Kafka cut",
-            Kind::HoldUpKafka => "way to Kafka held up",
-            Kind::LoseKafka => "way to Kafka black-holed",
+            Kind::CutPostgres => "connection to PostgreSQL cut",
+            Kind::LosePostgres => "connection to PostgreSQL black-holed",
+            Kind::LoseCommits => "replies to COMMIT lost",
+            Kind::CutKafka => "connection to Kafka cut",
+            Kind::DelayKafka => "connection to Kafka delayed",
+            Kind::LoseKafka => "connection to Kafka black-holed",
             Kind::LowerLimit => "topic's size limit lowered",
-            Kind::StarveTopic => "topic without enough replicas",
+            Kind::StarveTopic => "topic with too few replicas",
         }
     }
 
-    /// Whether the others have to take over what the relay had claimed.
+    /// Whether other relays must take over the lanes that the relay had claimed.
     pub fn is_taken_over(self) -> bool {
         matches!(self, Kind::KillRelay | Kind::FreezeRelay | Kind::LosePostgres)
     }
@@ -103,7 +103,7 @@ impl Kind {
             Kind::RestartPostgres | Kind::CrashPostgres | Kind::KillPostgres | Kind::TerminateBackends => {
                 Part::Postgres
             }
-            // A topic is altered on a broker that answers.
+            // A topic can only be changed while the broker answers.
             Kind::KillKafka | Kind::StopKafka | Kind::FreezeKafka | Kind::LowerLimit | Kind::StarveTopic => {
                 Part::Kafka
             }
@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// How long it lasts, in milliseconds, around the time after which a frozen relay is overtaken.
+    /// The duration in milliseconds, around the time after which a frozen relay is replaced.
     fn lasts(self, takeover_timeout: u64) -> std::ops::Range<u64> {
         match self {
             Kind::KillRelay => 0..4_000,
@@ -122,7 +122,7 @@ impl Kind {
             Kind::KillKafka | Kind::StopKafka => 0..6_000,
             Kind::FreezeKafka => 500..8_000,
             Kind::CutPostgres | Kind::CutKafka => 0..3_000,
-            Kind::LosePostgres | Kind::HoldUpKafka | Kind::LoseKafka => 500..takeover_timeout * 3,
+            Kind::LosePostgres | Kind::DelayKafka | Kind::LoseKafka => 500..takeover_timeout * 3,
             Kind::LoseCommits => 200..1_500,
             Kind::LowerLimit => 1_000..5_000,
             Kind::StarveTopic => 2_000..9_000,
@@ -131,7 +131,7 @@ impl Kind {
 }
 
 impl Fault {
-    /// The topic that it happens to, if it is a fault of a topic.
+    /// The topic that is the target, if it is a fault of a topic.
     pub fn topic(&self) -> Option<&str> {
         matches!(self.kind, Kind::LowerLimit | Kind::StarveTopic).then_some(self.victim.as_str())
     }
@@ -147,22 +147,22 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A fault, and perhaps another one that comes while it lasts.
+/// A fault, and possibly a second one that occurs at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How long nothing happens before.
+    /// The quiet time before the fault.
     pub pause: Duration,
     pub fault: Fault,
-    /// How long after the first one it begins.
+    /// The second fault, and its delay after the first one.
     pub second: Option<(Duration, Fault)>,
 }
 
-/// The steps of a run, without end. Each kind comes before any comes again.
+/// The steps of a run, without end. Every kind occurs before any kind occurs again.
 pub struct Schedule {
     random: fastrand::Rng,
     relays: usize,
     takeover_timeout: Duration,
-    /// What is left of the round.
+    /// The kinds that have not occurred in this round yet.
     round: Vec<Kind>,
 }
 
@@ -193,7 +193,7 @@ impl Schedule {
         }
     }
 
-    /// One of another part, which begins before the first one ends.
+    /// A fault of another part, which begins before the first one ends.
     fn second(&mut self, first: Kind, lasts: Duration) -> (Duration, Fault) {
         let others: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.part() != first.part()).collect();
         let kind = self.random.choice(others).expect("there are other parts");
@@ -211,20 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_repeats_its_schedule_and_another_one_does_not() {
+    fn a_seed_repeats_its_schedule() {
         assert_eq!(steps(7), steps(7));
         assert_ne!(steps(7), steps(8));
     }
 
     #[test]
-    fn every_kind_comes_before_any_comes_again() {
+    fn every_kind_occurs_before_any_occurs_again() {
         let mut kinds: Vec<Kind> = steps(7)[..Kind::ALL.len()].iter().map(|step| step.fault.kind).collect();
         kinds.sort();
         assert_eq!(kinds, Kind::ALL);
     }
 
     #[test]
-    fn two_faults_at_once_are_of_different_parts() {
+    fn simultaneous_faults_are_of_different_parts() {
         let steps = steps(7);
         let pairs: Vec<(Kind, Kind)> =
             steps.iter().filter_map(|step| Some((step.fault.kind, step.second.as_ref()?.1.kind))).collect();

@@ -1,16 +1,15 @@
-//! How long it took until rows flowed again.
+//! How long it took until publishing resumed.
 //!
-//! - *All at work*: from the end of a fault, when the relays have back what they need, until each of them has been seen
-//!   with a claim, in the locks of the database.
-//! - *Resumed*: from the end of a fault until the next row is settled, of whatever key and by whichever relay; after a
-//!   fault of a topic, of that topic. The time of a settlement is `sent_at`,
-//!   which the relay takes from the clock of Postgres when it writes it.
-//! - *Taken over*: from the moment when a relay is killed, frozen or cut off from Postgres for longer than
-//!   `takeover_timeout`, until the first unsent row of each lane that it had claimed at that moment is settled. Which rows
-//!   these are is read from the locks while its process is stopped, so a fault always finds a relay in the middle of a
-//!   claim. Only faults during which nothing else happened count.
+//! - *All working*: from the end of a fault, when everything that the relays need is available, until each of them has
+//!   been seen with a claim, in the locks of the database.
+//! - *Resumed*: from the end of a fault until any relay has settled the next row of any key. After a fault of a topic, the
+//!   next row of that topic. The time of a settlement is `sent_at`, which the relay takes from PostgreSQL's clock.
+//! - *Taken over*: from the moment at which a relay is killed, frozen or cut off from PostgreSQL for longer than
+//!   `takeover_timeout`, until the first unsent row of each lane that it had claimed at that moment is settled. These rows
+//!   are determined from the locks while the process is stopped, so the fault always strikes a relay with a claim. Only
+//!   faults that occurred alone count.
 //!
-//! All on one machine, with one clock.
+//! All times come from one machine with one clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio_postgres::{Client, Error};
@@ -22,7 +21,7 @@ SELECT extract(epoch FROM min(sent_at))::float8
 FROM outbox
 WHERE sent_at > to_timestamp($1) AND ($2::text IS NULL OR 'events.' || aggregate_type = $2)";
 
-/// A row may have been marked before, by a COMMIT that was under way.
+/// A row may have been marked before, by a COMMIT that was in flight.
 const TAKEN_OVER: &str = "
 SELECT extract(epoch FROM greatest(
     to_timestamp($1),
@@ -30,16 +29,16 @@ SELECT extract(epoch FROM greatest(
     (SELECT max(rejected_at) FROM outbox_dead_letter WHERE outbox_id = ANY($2))
 ))::float8";
 
-/// What was measured of one fault.
+/// The measured times of one fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// None if no row was settled since.
+    /// None if no row has been settled since.
     pub resumed: Option<Duration>,
-    /// None if it was not to be taken over, or held nothing.
+    /// None if the fault required no takeover, or if the relay had no claim.
     pub taken_over: Option<Duration>,
 }
 
-/// Asks the database, after the run.
+/// Queries the database after the run.
 pub async fn measure(client: &Client, struck: &Struck) -> Times {
     let resumed = since(struck.ended, first_settled(client, struck).await.unwrap());
     let mut taken_over = None;
@@ -50,21 +49,21 @@ pub async fn measure(client: &Client, struck: &Struck) -> Times {
     Times { resumed, taken_over }
 }
 
-/// When the first row was settled after the end of this fault, in seconds since 1970, if one was.
+/// The time at which the first row was settled after the end of this fault, in seconds since 1970.
 pub async fn first_settled(client: &Client, struck: &Struck) -> Result<Option<f64>, Error> {
     let row = client.query_one(RESUMED, &[&seconds(struck.ended), &struck.fault.topic()]).await?;
     Ok(row.get(0))
 }
 
 fn seconds(moment: SystemTime) -> f64 {
-    moment.duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
+    moment.duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs_f64()
 }
 
 fn since(moment: SystemTime, then: Option<f64>) -> Option<Duration> {
     then.map(|then| Duration::from_secs_f64((then - seconds(moment)).max(0.0)))
 }
 
-/// The one in the middle, of those that there are.
+/// The median, if there are any times.
 pub fn median(times: &[Duration]) -> Option<Duration> {
     let mut sorted = times.to_vec();
     sorted.sort();

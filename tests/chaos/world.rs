@@ -1,4 +1,4 @@
-//! The world of a run: a PostgreSQL and a Kafka of its own, three relays, and a way from each of them to either.
+//! The world of a run: its own PostgreSQL and Kafka, three relays, and a proxy between each relay and each server.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,27 +18,28 @@ use crate::support::roles::{Roles, url_of};
 use crate::support::topics::Cluster;
 
 pub const RELAYS: usize = 3;
-/// How long a relay that froze or vanished keeps its lanes. Shorter than the default, so that a minute has many faults.
+/// How long a relay that froze or vanished keeps its lanes. Shorter than the default, so that many faults fit into a
+/// minute.
 pub const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longer than a broker of this size takes to recover.
 const PUBLISH_TIMEOUT: &str = "10s";
 pub const WORKERS: usize = 2;
 pub const BATCH_SIZE: usize = 500;
-/// No event is as large, but for poison.
+/// Every event is smaller, except poison.
 pub const LIMIT: &str = "100000";
 
-/// What the faults happen to. Each part is locked while one does.
+/// The targets of faults. Each part is locked while a fault affects it.
 pub struct World {
     pub postgres: Arc<Mutex<PostgresServer>>,
     pub kafka: Mutex<KafkaServer>,
     pub relays: Vec<Mutex<Replica>>,
-    /// Of the database, past the proxies.
+    /// The URL of the database, without a proxy.
     pub url: String,
-    /// Of Kafka, past the proxies.
+    /// The address of Kafka, without a proxy.
     pub cluster: Cluster,
 }
 
-/// One of the relays, which is the same one after it was killed and started again.
+/// One of the relays. It stays the same replica after it is killed and started again.
 pub struct Replica {
     config: Relay,
     pub process: Option<RelayProcess>,
@@ -48,34 +49,34 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts it, and waits for nothing: what it needs may be away.
+    /// Starts it without waiting, because servers that it needs may be unavailable.
     pub fn start(&mut self) {
-        assert!(self.process.is_none(), "the relay runs");
+        assert!(self.process.is_none(), "the relay is running");
         self.process = Some(self.config.clone().spawn(&["run"]));
     }
 
-    /// Its application_name, as long as it runs.
+    /// Its application_name while it runs.
     pub fn name(&self) -> &str {
         &self.running().name
     }
 
     pub fn running(&self) -> &RelayProcess {
-        self.process.as_ref().expect("a relay that runs")
+        self.process.as_ref().expect("a running relay")
     }
 
     pub fn kill(&mut self) {
-        let mut process = self.process.take().expect("a relay that runs");
+        let mut process = self.process.take().expect("a running relay");
         process.kill();
         self.keep_log(&process);
     }
 
-    /// Adds its log to the one of this replica.
+    /// Adds its log to the log of this replica.
     fn keep_log(&self, process: &RelayProcess) {
         let mut log = File::options().create(true).append(true).open(&self.log).unwrap();
         write!(log, "=== {}\n{}", process.name, process.log()).unwrap();
     }
 
-    /// Asks it to end; whether it did so as it should.
+    /// Sends SIGTERM, and returns whether the relay ended correctly.
     async fn stop(&mut self) -> bool {
         let Some(mut process) = self.process.take() else { return false };
         let status = process.stop().await;
@@ -83,16 +84,16 @@ impl Replica {
         status.success()
     }
 
-    /// Whether it ended by itself, which it never should.
+    /// Whether it ended unexpectedly.
     pub fn has_ended(&mut self) -> bool {
         self.process.as_mut().is_some_and(|process| !process.is_running())
     }
 }
 
 impl World {
-    /// The relays write their logs into this folder when they end.
+    /// When the relays end, they write their logs to this folder.
     pub async fn create(folder: &Path) -> Self {
-        // What was committed must survive a crash: the promise is worth no more than that.
+        // Commits must survive a crash, because the guarantee covers only durable commits.
         let postgres = PostgresServer::start(&[("fsync", "on"), ("max_connections", "100")]).await;
         let kafka = KafkaServer::start().await;
         let (url, cluster) = (postgres.url(), kafka.cluster());
@@ -103,7 +104,7 @@ impl World {
         for number in 1..=RELAYS {
             let to_postgres = PostgresProxy::to(&postgres.address()).await;
             let mut to_kafka = KafkaProxy::before(&cluster.bootstrap);
-            to_kafka.let_through().await;
+            to_kafka.resume().await;
             let config = Relay::new()
                 .set("postgres", "url", to_postgres.url(&url))
                 .set("kafka", "bootstrap_servers", to_kafka.address())
@@ -125,7 +126,7 @@ impl World {
         world
     }
 
-    /// By the relay's own command, past the proxies.
+    /// Runs the relay's own command, without a proxy.
     async fn migrate(&self) {
         let relay = self.relays[0].lock().await.config.clone().set("postgres", "url", self.url.clone());
         let mut migration = relay.spawn(&["migrate"]);
@@ -133,7 +134,7 @@ impl World {
         assert!(status.success(), "{}", migration.log());
     }
 
-    /// They connect as what `migrate --print-roles` makes, and can do no more than they must.
+    /// The relays connect with the roles that `migrate --print-roles` creates, and have no other privileges.
     async fn give_relays_a_role(&self) {
         let roles = Roles::create(&self.connect().await, &"public.outbox".parse().unwrap()).await;
         let url = url_of(roles.relay(), &self.url);
@@ -149,7 +150,7 @@ impl World {
         }
     }
 
-    /// The numbers of the relays that did not end as they should when they were asked to.
+    /// The numbers of the relays that did not end correctly after SIGTERM.
     pub async fn stop_relays(&self) -> Vec<usize> {
         let mut failed = Vec::new();
         for (index, relay) in self.relays.iter().enumerate() {
@@ -160,7 +161,7 @@ impl World {
         failed
     }
 
-    /// The numbers of the relays that ended by themselves.
+    /// The numbers of the relays that ended unexpectedly.
     pub async fn ended_relays(&self) -> Vec<usize> {
         let mut ended = Vec::new();
         for (index, relay) in self.relays.iter().enumerate() {
@@ -180,13 +181,13 @@ impl World {
         names
     }
 
-    /// A connection past the proxies, to a server that runs.
+    /// A connection without a proxy, to a running server.
     pub async fn connect(&self) -> Client {
         application::connect(&self.url).await.unwrap_or_else(|error| panic!("{}: {error:?}", self.url))
     }
 }
 
-/// Of a topic. The broker's own times tell after which fault a record was appended.
+/// The settings of a topic. Broker timestamps show after which fault a record was appended.
 pub fn settings(limit: &str) -> [(&str, &str); 2] {
     [("max.message.bytes", limit), ("message.timestamp.type", "LogAppendTime")]
 }

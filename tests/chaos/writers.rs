@@ -1,8 +1,8 @@
-//! Writers: applications that change aggregates and insert events, whatever becomes of the server. They take turns by
-//! locking the aggregate's row first, as the promise of order asks of them.
+//! Writers: applications that change aggregates and insert events, whatever happens to the server. They take turns by
+//! locking the row of the aggregate first, as the guarantee of order requires.
 //!
-//! What they committed is what the ledger says. A COMMIT whose answer was lost is unknown to its writer, and decided by
-//! the ledger afterwards.
+//! The ledger contains what they committed. If the answer to a COMMIT is lost, the writer does not know the outcome,
+//! and the ledger decides it afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,30 +18,30 @@ const WRITERS: u32 = 6;
 const KEYS_A_TRANSACTION: usize = 4;
 const EVENTS_A_KEY: usize = 5;
 const ROLLED_BACK: f64 = 0.1;
-/// One transaction of so many holds an event that Kafka can never take.
+/// One in this number of transactions contains an event that Kafka can never accept.
 const POISONED_ONE_OF: usize = 300;
-/// What a usual event holds beside its number, in letters at most.
+/// The maximum number of characters in an ordinary event, in addition to its number.
 const FILLING: usize = 200;
-/// More than the topics allow, in letters that no compression makes small enough.
+/// Longer than the topics allow, in characters that do not compress well.
 const POISON: usize = 200_000;
-/// How many wait behind each long transaction.
+/// The number of writers that wait behind each long transaction.
 const WAITERS: usize = 2;
 const LONG: std::ops::Range<u64> = 100..2_500;
-const RECONNECT_EVERY: Duration = Duration::from_millis(50);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
 
-/// What the writers know themselves.
+/// The counts that the writers keep themselves.
 #[derive(Debug, Default)]
 pub struct Written {
     /// Events whose COMMIT was answered.
     pub committed: usize,
     /// Transactions that were rolled back on purpose.
     pub rolled_back: usize,
-    /// Long transactions with waiters behind them that came to their end.
+    /// Completed long transactions behind which other writers waited.
     pub long: usize,
     /// Transactions that a fault ended before their COMMIT.
     pub failed: usize,
-    /// The events of those whose COMMIT was not answered, a list for each.
+    /// The events of each transaction whose COMMIT was not answered.
     pub unknown: Vec<Vec<Uuid>>,
 }
 
@@ -62,7 +62,7 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// About so many events a second, as long as the server takes them.
+    /// Starts writers with a total rate of about this many events per second, as long as the server can accept them.
     pub fn start(url: &str, seed: u64, events_a_second: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let new = |number: u64| Writer {
@@ -78,7 +78,7 @@ impl Writers {
         Self { tasks, stop }
     }
 
-    /// Ends them behind the transaction they are at.
+    /// Stops the writers after their current transaction.
     pub async fn stop(self) -> Written {
         self.stop.store(true, Ordering::Relaxed);
         let mut written = Written::default();
@@ -89,7 +89,7 @@ impl Writers {
     }
 }
 
-/// How a transaction ended, as far as its writer knows.
+/// The outcome of a transaction, as far as its writer knows it.
 enum Outcome {
     Committed(usize),
     RolledBack,
@@ -111,7 +111,7 @@ impl Writer {
         while let Some(client) = self.connect().await {
             while !self.stop.load(Ordering::Relaxed) {
                 tokio::time::sleep_until(next).await;
-                // What an outage cost is not made up for: the load stays what it is.
+                // The writer does not catch up after an outage, so that the load stays the same.
                 next = Instant::now().max(next + pause);
                 let outcome = self.transaction(&client, &keys).await;
                 if !self.note(outcome) {
@@ -143,7 +143,7 @@ impl Writer {
         Ok(commit(client, events).await)
     }
 
-    /// Transactions that stay open with an early id, while others of the same key wait behind them.
+    /// Transactions that draw an id early and stay open while others of the same key wait behind them.
     async fn write_slowly(mut self) -> Written {
         let keys = application::slow_keys();
         while let Some(holder) = self.connect().await {
@@ -157,7 +157,7 @@ impl Writer {
                 let rolled_back = self.random.f64() < 2.0 * ROLLED_BACK;
                 let (taken, turn) = tokio::sync::watch::channel(false);
                 let wait = futures_util::future::join_all(
-                    waiters.iter().map(|client| behind(client, key, turn.clone())),
+                    waiters.iter().map(|client| wait_in_line(client, key, turn.clone())),
                 );
                 let (held, waited) = tokio::join!(hold(&holder, key, open, rolled_back, taken), wait);
                 let mut all_went_well = self.note(held);
@@ -173,7 +173,7 @@ impl Writer {
         self.written
     }
 
-    /// Whether the connection may be used again.
+    /// Records the outcome. Returns whether the connection can be used again.
     fn note(&mut self, outcome: Result<Outcome, Error>) -> bool {
         let usable = matches!(outcome, Ok(Outcome::Committed(_) | Outcome::RolledBack));
         match outcome {
@@ -181,26 +181,26 @@ impl Writer {
             Ok(Outcome::RolledBack) => self.written.rolled_back += 1,
             Ok(Outcome::Unknown(events)) => self.written.unknown.push(events),
             Err(error) => {
-                assert!(is_fault(&error), "a writer's own mistake: {error:?}");
+                assert!(is_fault(&error), "the error is not due to a fault: {error:?}");
                 self.written.failed += 1;
             }
         }
         usable
     }
 
-    /// A new connection, however long it takes; none once the writers are to stop.
+    /// Opens a connection, however long that takes. Returns None if the writers are stopped.
     async fn connect(&self) -> Option<Client> {
         while !self.stop.load(Ordering::Relaxed) {
             if let Ok(client) = application::connect(&self.url).await {
                 return Some(client);
             }
-            tokio::time::sleep(RECONNECT_EVERY).await;
+            tokio::time::sleep(RECONNECT_INTERVAL).await;
         }
         None
     }
 }
 
-/// Draws an id early, and stays open.
+/// Draws an id early and stays open.
 async fn hold(
     client: &Client,
     key: &str,
@@ -221,13 +221,13 @@ async fn hold(
     Ok(commit(client, events).await)
 }
 
-/// Asks for its turn once somebody has it.
-async fn behind(
+/// Waits for its turn behind the writer that has it.
+async fn wait_in_line(
     client: &Client,
     key: &str,
     mut turn: tokio::sync::watch::Receiver<bool>,
 ) -> Result<Outcome, Error> {
-    // An error means that nobody got it.
+    // An error means that no writer has taken the turn.
     _ = turn.wait_for(|taken| *taken).await;
     client.batch_execute("BEGIN").await?;
     take_turn(client, &[key]).await?;
@@ -246,7 +246,7 @@ fn filling(random: &mut fastrand::Rng, letters: usize) -> String {
     (0..letters).map(|_| char::from(LETTERS[random.usize(..LETTERS.len())])).collect()
 }
 
-/// The connection was lost, or the server is going down (class 57).
+/// Whether the connection was lost or the server is shutting down (class 57).
 fn is_fault(error: &Error) -> bool {
     error.is_closed() || error.code().is_none_or(|code| code.code().starts_with("57"))
 }

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A relay that runs, killed at the end of the test.
+/// A running relay, killed at the end of the test.
 pub struct Running {
     child: Child,
     address: String,
@@ -47,7 +47,7 @@ impl Running {
         }
     }
 
-    /// Status and the whole answer.
+    /// The status, and the whole response.
     async fn ask(&self, request: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         stream.write_all(format!("{request} HTTP/1.1\r\nHost: relay\r\n\r\n").as_bytes()).await.unwrap();
@@ -78,11 +78,11 @@ impl Drop for Running {
 }
 
 #[tokio::test]
-async fn metrics_show_the_whole_catalogue_and_count() {
+async fn metrics_show_the_whole_catalogue_and_are_counted() {
     let setup = Setup::migrated("metrics").await;
     let relay = Running::start(&setup);
     relay.until("GET /readyz", |status, _| status == 200).await;
-    // A topic name that Kafka does not allow needs no broker to be refused.
+    // A topic name that Kafka does not allow is refused without a broker.
     setup
         .sql(
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('a b', '1', 'X');
@@ -96,7 +96,7 @@ async fn metrics_show_the_whole_catalogue_and_count() {
                 && text.contains("\noutbox_relay_batch_seconds_count 1\n")
         })
         .await;
-    // Those with labels come with their first value: tests/monitoring/scrape.rs waits for them.
+    // Metrics with labels appear with their first value. tests/monitoring/scrape.rs waits for them.
     for metric in CATALOGUE.iter().filter(|metric| metric.labels.is_empty()) {
         let shown = text.lines().any(|line| line.starts_with(metric.name));
         assert!(shown, "{} is missing in {text}", metric.name);
@@ -147,7 +147,7 @@ async fn create_topic(name: &str) {
 }
 
 #[tokio::test]
-async fn without_kafka_a_relay_lives_is_not_ready_and_shows_how_late_it_is() {
+async fn without_kafka_a_relay_is_live_but_not_ready_and_shows_its_lag() {
     let setup = Setup::migrated("admin_no_kafka").await;
     let address = nowhere();
     setup.configure(&setup.database.url(), &address);
@@ -173,7 +173,7 @@ async fn without_kafka_a_relay_lives_is_not_ready_and_shows_how_late_it_is() {
 }
 
 #[tokio::test]
-async fn without_postgres_a_relay_lives_and_is_not_ready() {
+async fn without_postgres_a_relay_is_live_but_not_ready() {
     let setup = Setup::empty("admin_no_postgres").await;
     setup.configure(&format!("postgres://relay:hunter2@{}/app", nowhere()), &kafka());
     let relay = Running::start(&setup);
@@ -185,21 +185,22 @@ async fn without_postgres_a_relay_lives_and_is_not_ready() {
 }
 
 #[tokio::test]
-async fn clients_that_send_nothing_shut_nobody_out_for_long() {
+async fn silent_clients_do_not_block_others_for_long() {
     let setup = Setup::migrated("admin_idle").await;
     let relay = Running::start(&setup);
     let mut idle = Vec::new();
     for _ in 0..40 {
         idle.push(TcpStream::connect(&relay.address).await.unwrap());
     }
-    let (status, _) = tokio::time::timeout(PATIENCE, relay.ask("GET /livez")).await.expect("an answer");
+    let (status, _) =
+        tokio::time::timeout(PATIENCE, relay.ask("GET /livez")).await.expect("no response in time");
     assert_eq!(status, 200);
     drop((idle, relay));
     setup.drop(&[]).await;
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_a_start_error() {
+async fn port_in_use_is_a_startup_error() {
     let setup = Setup::migrated("admin_taken").await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap().to_string();

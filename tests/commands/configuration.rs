@@ -1,4 +1,4 @@
-//! Configurations that cannot be used: exit code 78, and everything that is wrong at once.
+//! Invalid configurations: exit code 78, with all errors at once.
 
 use super::{Ended, binary};
 
@@ -16,7 +16,7 @@ fn with_config(args: &[&str], text: &str) -> Ended {
 }
 
 #[test]
-fn a_missing_file_ends_every_command_with_78() {
+fn missing_file_ends_every_command_with_78() {
     for args in COMMANDS {
         let ended = Ended::of(binary(args).args(["--config", "/nowhere/relay.toml"]));
         ended.fails(78, &["/nowhere/relay.toml", "The configuration is invalid."]);
@@ -24,14 +24,14 @@ fn a_missing_file_ends_every_command_with_78() {
 }
 
 #[test]
-fn a_malformed_file_ends_every_command_with_78_and_names_the_line() {
+fn malformed_file_ends_every_command_with_78_and_names_the_line() {
     for args in COMMANDS {
         with_config(args, "[postgres]\nurl = \n").fails(78, &["relay.toml:2", "2 | url ="]);
     }
 }
 
 #[test]
-fn everything_that_is_wrong_is_reported_at_once() {
+fn all_errors_are_reported_at_once() {
     let text = format!(
         "{GOOD}[kafka.properties]\n\"acks\" = \"1\"\n\"linger.mss\" = 5\n[relay]\nbatch_size = 0\nworker = \
          2\npoll_interval = \"-1s\"\n[reaper]\nretention = 7\n"
@@ -52,7 +52,7 @@ fn everything_that_is_wrong_is_reported_at_once() {
 }
 
 #[test]
-fn what_only_a_client_finds_wrong_is_found() {
+fn errors_that_only_the_client_detects_are_reported() {
     let text =
         format!("{GOOD}[kafka.properties]\n\"security.protocol\" = \"ssl\"\n\"ssl.key.pem\" = \"hunter2\"\n");
     for args in [&["check-config"][..], &["run"]] {
@@ -63,20 +63,20 @@ fn what_only_a_client_finds_wrong_is_found() {
 }
 
 #[test]
-fn a_good_file_is_said_to_be_valid_without_a_server() {
+fn valid_file_is_accepted_without_a_server() {
     let ended = with_config(&["check-config"], GOOD);
     assert_eq!(ended.succeeds(), "configuration  is valid\n");
     assert_eq!(ended.stderr, "");
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_2() {
+fn wrong_command_line_ends_with_2() {
     Ended::of(&mut binary(&["rum"])).fails(2, &["rum"]);
     Ended::of(&mut binary(&["migrate", "--print", "--dry-run"])).fails(2, &["cannot be used with"]);
 }
 
 #[test]
-fn every_command_says_its_exit_codes_and_examples() {
+fn help_of_every_command_has_exit_codes_and_examples() {
     let commands = "run, check-config, status, doctor, reap, migrate, dead-letters, dead-letters list, dead-letters show, \
                     dead-letters requeue, dead-letters discard, dead-letters history, blocked-keys, blocked-keys list, \
                     blocked-keys retry, blocked-keys dead-letter";

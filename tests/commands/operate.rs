@@ -1,4 +1,4 @@
-//! The daily commands on a good outbox.
+//! The everyday commands on a healthy outbox.
 
 use super::Setup;
 use super::admin::Running;
@@ -7,7 +7,7 @@ use outbox_relay::postgres::access::grants::relay_grants;
 use serde_json::Value;
 
 #[tokio::test]
-async fn migrate_shows_tries_applies_and_then_has_nothing_to_do() {
+async fn migrate_prints_tries_and_applies_and_is_then_up_to_date() {
     let setup = Setup::empty("migrate_command").await;
     assert!(setup.relay(&["migrate", "--print"]).succeeds().contains("CREATE TABLE \"app\".\"outbox\""));
     assert!(
@@ -22,7 +22,7 @@ async fn migrate_shows_tries_applies_and_then_has_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn status_tells_what_waits_and_why() {
+async fn status_shows_what_waits_and_why() {
     let setup = Setup::migrated("status").await;
     let empty = setup.relay(&["status"]);
     for line in [
@@ -95,7 +95,7 @@ async fn status_tells_what_waits_and_why() {
 }
 
 #[tokio::test]
-async fn status_names_the_transaction_that_holds_vacuum_back() {
+async fn status_shows_the_transaction_that_holds_vacuum_back() {
     let setup = Setup::migrated("vacuum").await;
     setup.sql("SET application_name = 'the report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
     let json: Value = serde_json::from_str(setup.relay(&["status", "--json"]).succeeds()).unwrap();
@@ -107,7 +107,7 @@ async fn status_names_the_transaction_that_holds_vacuum_back() {
     setup.drop(&[]).await;
 }
 
-/// 250 unsent rows, which fill the first two batches of 100, then 120 old ones, then 30 young ones.
+/// 250 unsent rows, which fill the first two batches of 100, then 120 old sent rows, then 30 recent ones.
 async fn filled(setup: &Setup) {
     setup
         .sql(
@@ -121,7 +121,7 @@ async fn filled(setup: &Setup) {
 }
 
 #[tokio::test]
-async fn reap_deletes_what_is_old_and_keeps_what_is_unsent_or_young() {
+async fn reap_deletes_old_rows_and_keeps_unsent_and_recent_ones() {
     let setup = Setup::migrated("reap").await;
     filled(&setup).await;
     let dry = setup.relay(&["reap", "--dry-run"]);
@@ -136,7 +136,7 @@ async fn reap_deletes_what_is_old_and_keeps_what_is_unsent_or_young() {
 }
 
 #[tokio::test]
-async fn a_running_relay_reaps_behind_the_rows_of_a_held_topic() {
+async fn running_relay_reaps_rows_behind_those_of_a_held_topic() {
     let setup = Setup::migrated("reap_held").await;
     setup
         .sql(
@@ -153,7 +153,7 @@ async fn a_running_relay_reaps_behind_the_rows_of_a_held_topic() {
 }
 
 #[tokio::test]
-async fn reap_goes_round_locked_rows_and_needs_no_more_than_the_grants() {
+async fn reap_skips_locked_rows_and_needs_only_the_printed_grants() {
     let setup = Setup::migrated("reap_locked").await;
     filled(&setup).await;
     let (role, _) = setup.database.connect_as_new_role().await;
@@ -168,7 +168,7 @@ async fn reap_goes_round_locked_rows_and_needs_no_more_than_the_grants() {
 }
 
 #[tokio::test]
-async fn check_config_finds_what_the_doctor_does() {
+async fn check_config_reports_the_findings_of_doctor() {
     let setup = Setup::migrated("check_topics").await;
     let none = setup.relay(&["check-config", "--connect"]);
     for line in [
@@ -195,7 +195,7 @@ async fn check_config_finds_what_the_doctor_does() {
             "doctor         errors: 1, warnings: ",
         ],
     );
-    // An event that can never be sent keeps no relay from starting.
+    // An event that can never be sent does not prevent a relay from starting.
     setup.sql(&format!("DELETE FROM app.outbox WHERE aggregate_type = '{kind}'")).await;
     let bad = setup.relay(&["check-config", "--connect"]);
     assert!(bad.succeeds().contains("events.a b"), "{bad}");

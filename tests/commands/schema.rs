@@ -1,4 +1,4 @@
-//! Schemas that do not fit: exit code 78, with what to do, and nothing is claimed.
+//! Schemas that do not match: exit code 78 with the remedy, and nothing is claimed.
 
 use super::Setup;
 use crate::support::database::run;
@@ -24,14 +24,14 @@ fn all_fail(setup: &Setup, said: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_missing_schema_names_the_command_that_makes_it() {
+async fn missing_schema_is_reported_with_the_command_that_creates_it() {
     let setup = Setup::empty("schema_missing").await;
     all_fail(&setup, &["app.outbox", "does not exist", "run `outbox-relay migrate --config FILE`"]);
     setup.drop(&[]).await;
 }
 
 #[tokio::test]
-async fn a_newer_schema_asks_for_a_newer_binary() {
+async fn newer_schema_requires_a_newer_binary() {
     let setup = Setup::migrated("schema_newer").await;
     setup.sql("INSERT INTO app.outbox_migration VALUES (9, 'later', 'x')").await;
     all_fail(&setup, &["migration 9 (later)", "upgrade this binary"]);
@@ -41,7 +41,7 @@ async fn a_newer_schema_asks_for_a_newer_binary() {
 }
 
 #[tokio::test]
-async fn every_damage_is_named_with_its_remedy_and_all_of_them_at_once() {
+async fn all_damage_is_reported_at_once_with_its_remedies() {
     let setup = Setup::migrated("schema_damaged").await;
     setup
         .sql(
@@ -62,7 +62,7 @@ async fn every_damage_is_named_with_its_remedy_and_all_of_them_at_once() {
 }
 
 #[tokio::test]
-async fn missing_grants_and_row_security_name_the_statement() {
+async fn missing_grants_and_row_security_are_reported_with_the_statement() {
     let setup = Setup::migrated("schema_grants").await;
     let (role, _) = setup.database.connect_as_new_role().await;
     let table = "app.outbox".parse().unwrap();

@@ -1,9 +1,9 @@
-//! Servers that are away: exit code 69 for what asks once.
+//! Unavailable servers: exit code 69 for commands that do not wait.
 
 use super::{Setup, kafka, nowhere};
 
 #[tokio::test]
-async fn commands_that_ask_once_end_with_69_without_postgres() {
+async fn commands_that_do_not_wait_end_with_69_without_postgres() {
     let setup = Setup::empty("no_postgres").await;
     let address = nowhere();
     setup.configure(&format!("postgres://relay:hunter2@{address}/app"), &kafka());
@@ -31,7 +31,7 @@ async fn commands_that_ask_once_end_with_69_without_postgres() {
 }
 
 #[tokio::test]
-async fn a_role_that_does_not_exist_is_named() {
+async fn missing_role_is_named() {
     let setup = Setup::empty("no_role").await;
     setup.configure(&setup.database.url().replace("postgres@", "nobody_at_all@"), &kafka());
     setup.relay(&["status"]).fails(69, &["nobody_at_all", "does not exist"]);
@@ -39,7 +39,7 @@ async fn a_role_that_does_not_exist_is_named() {
 }
 
 #[tokio::test]
-async fn commands_that_ask_once_end_with_69_without_kafka() {
+async fn commands_that_do_not_wait_end_with_69_without_kafka() {
     let setup = Setup::migrated("no_kafka").await;
     let address = nowhere();
     setup.configure(&setup.database.url(), &address);
@@ -50,7 +50,7 @@ async fn commands_that_ask_once_end_with_69_without_kafka() {
 }
 
 #[tokio::test]
-async fn the_worst_of_several_findings_decides() {
+async fn worst_finding_determines_the_exit_code() {
     let setup = Setup::empty("worst").await;
     setup.configure(&setup.database.url(), &nowhere());
     setup

@@ -1,4 +1,4 @@
-//! What was requeued is delivered, once, and as it would have been the first time.
+//! Requeued events are delivered once, with the same content as the original.
 
 use serde_json::Value;
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// For each type of the payload's column: a large payload, and a tombstone whose headers are too large. Kafka refuses
-/// both, its limit is raised, and they arrive as they would have the first time.
+/// For each type of the payload column: a large payload, and a tombstone whose headers are too large. Kafka refuses
+/// both, its limit is raised, and both arrive unchanged.
 #[tokio::test]
-async fn a_requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
+async fn requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
     const DIGITS: &str = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) AS n)";
     for (name, payload, bytes) in [
         (
@@ -60,13 +60,17 @@ async fn a_requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
         assert_eq!(consumer::read_all(&outbox.topics()).await, [], "{name}");
 
         topics::alter(&outbox.topic("order"), "max.message.bytes", "1000000").await;
-        // As behind an old pooler, for some of them.
+        // For some types as with an old pooler.
         let operator = outbox.operator().set("postgres", "prepared_statements", name.starts_with("json"));
         let done = operator.command(&["dead-letters", "requeue", "--all"]);
         assert_eq!(done.succeeds(), "app.outbox: 2 dead letters requeued\n");
         outbox.wait_until_drained(WITHIN).await;
         assert!(relay.stop().await.success(), "{}", relay.log());
-        assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 2, "not refused again");
+        assert_eq!(
+            outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await,
+            2,
+            "the events must not be refused again"
+        );
 
         let records = consumer::read_all(&outbox.topics()).await;
         let records: HashMap<Uuid, _> = records.iter().map(|r| (r.event_id().unwrap(), r)).collect();
@@ -75,7 +79,7 @@ async fn a_requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
         for row in before {
             let record = records[&row.get::<_, Uuid>(0)];
             assert_eq!(record.key.as_deref(), Some(row.get::<_, &str>(1).as_bytes()), "{name}");
-            assert!(record.value.as_deref() == row.get::<_, Option<&[u8]>>(2), "{name}: another value");
+            assert!(record.value.as_deref() == row.get::<_, Option<&[u8]>>(2), "{name}: the value differs");
             assert_eq!(record.header("event_type"), Some(b"Placed".as_slice()));
             assert_eq!(record.header("aggregate_type"), Some(b"order".as_slice()));
             assert_eq!(
@@ -90,7 +94,7 @@ async fn a_requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
 }
 
 #[tokio::test]
-async fn what_was_requeued_is_not_requeued_twice_unless_it_is_asked_for_again() {
+async fn dead_letters_are_not_requeued_twice_unless_again_is_given() {
     let setup = filled("letters_again").await;
     let requeue = |extra: &[&str]| {
         let ended = setup.relay(&[&["dead-letters", "requeue"], extra].concat());
@@ -101,7 +105,7 @@ async fn what_was_requeued_is_not_requeued_twice_unless_it_is_asked_for_again() 
     assert_eq!(requeue(&["--id", "1"]), "app.outbox: 0 dead letters requeued\n");
     assert_eq!(requeue(&["--id", "1", "--again"]), "app.outbox: 1 dead letter requeued\n");
     assert_eq!(requeue(&["--all", "--again", "--limit", "4"]), "app.outbox: 4 dead letters requeued\n");
-    // In the order in which they were refused, and each with its own event.
+    // In the order in which the events were refused, each with its own event id.
     let sql = "SELECT array_agg(right(event_id::text, 1)::int ORDER BY id) FROM app.outbox";
     let events: Vec<i32> = setup.client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(events, [1, 3, 5, 1, 1, 2, 3, 4]);
@@ -131,7 +135,7 @@ async fn two_operators_at_once_requeue_each_dead_letter_once() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let operators = [start(), start()];
-    // Both have chosen the same batch.
+    // Both operators have selected the same batch.
     let other = setup.database.connect().await;
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     wait_until("both operators wait", WITHIN, async || {
@@ -153,9 +157,9 @@ async fn two_operators_at_once_requeue_each_dead_letter_once() {
     setup.drop(&[]).await;
 }
 
-/// A relay turns them into dead letters again while the command is at it.
+/// A relay turns the events into dead letters again while the command runs.
 #[tokio::test]
-async fn a_requeue_of_events_that_are_refused_at_once_comes_to_an_end() {
+async fn requeue_ends_even_if_the_events_are_refused_immediately() {
     let outbox = Outbox::create("requeue_end", 1).await;
     run(
         &outbox.client,

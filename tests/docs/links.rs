@@ -1,4 +1,4 @@
-//! The links of every page in the repository lead somewhere.
+//! The links of every page in the repository have a target.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Every Markdown file, but for what is made by building.
+/// Every Markdown file, except build products.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -22,7 +22,7 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines that are no code, with what stands in backticks taken out.
+/// The lines outside code blocks, without inline code.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -41,7 +41,7 @@ fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.trim()))
 }
 
-/// The names by which GitHub knows the headings of a page.
+/// The anchors that GitHub generates for the headings of a page.
 fn anchors(text: &str) -> Vec<String> {
     let mut anchors = Vec::new();
     let mut fenced = false;
@@ -58,7 +58,7 @@ fn anchors(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_relative_link_leads_to_a_file_and_a_heading() {
+fn every_relative_link_has_a_file_and_a_heading() {
     let mut found = Vec::new();
     pages(Path::new(ROOT), &mut found);
     let texts: HashMap<PathBuf, String> =
@@ -67,7 +67,7 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
     for (path, text) in &texts {
         for (number, line) in prose(text) {
             for target in targets(&line) {
-                // An item of the crate is a link for rustdoc, which checks it itself.
+                // rustdoc checks links to items of the crate itself.
                 if target.contains("://") || target.starts_with("mailto:") || target.starts_with("crate::") {
                     continue;
                 }
@@ -93,7 +93,7 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn the_index_has_every_page_of_docs() {
+fn index_links_every_page_of_docs() {
     let index = fs::read_to_string(Path::new(ROOT).join("docs/README.md")).unwrap();
     let mut found = Vec::new();
     pages(&Path::new(ROOT).join("docs"), &mut found);
@@ -102,11 +102,11 @@ fn the_index_has_every_page_of_docs() {
         .map(|name| name.to_string())
         .filter(|name| name != "README.md" && !index.contains(&format!("({name})")))
         .collect();
-    assert!(missing.is_empty(), "docs/README.md leads to none of {missing:?}");
+    assert!(missing.is_empty(), "docs/README.md does not link to {missing:?}");
 }
 
 #[test]
-fn a_link_and_a_heading_are_read_as_github_reads_them() {
+fn links_and_headings_are_parsed_like_github() {
     assert_eq!(targets("a [b](c.md) and [d](../e.md#f)").collect::<Vec<_>>(), ["c.md", "../e.md#f"]);
     assert_eq!(prose("a `[b](c)` d\n```\n[e](f)\n```"), [(1, "a  d".to_owned())]);
     assert_eq!(anchors("# One: two, 3\n## `code` here\n#no"), ["one-two-3", "code-here"]);

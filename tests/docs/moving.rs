@@ -1,5 +1,5 @@
-//! The pages about moving from something else: an application writes all the time, what was there before sends until the
-//! page says that it is stopped, and in the end everything is in Kafka once and in order.
+//! The migration pages. An application writes continuously, its previous sender runs until the page stops it, and in
+//! the end every event is in Kafka once and in order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::support::wait::wait_until;
 const WITHIN: Duration = Duration::from_secs(60);
 const KEYS: i64 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Events that are written before and after each step that changes something.
+/// The number of events that are written before and after each step that changes something.
 const ENOUGH: i64 = 50;
 
 async fn connect(url: &str) -> Client {
@@ -28,7 +28,7 @@ async fn connect(url: &str) -> Client {
     client
 }
 
-/// What an application inserts: the key, and the number of the event, which is its place in the key's order.
+/// An application that inserts events. Each has a key and a number, which determines its position in the key's order.
 struct Application {
     written: Arc<AtomicI64>,
     directly: Arc<AtomicBool>,
@@ -37,8 +37,8 @@ struct Application {
 }
 
 impl Application {
-    /// Inserts by this statement until it is told to insert into the outbox itself. Each statement is prepared once, as
-    /// drivers do.
+    /// Inserts with this statement until it is switched to inserting into the outbox. Each statement is prepared once,
+    /// as drivers do.
     fn start(client: Client, insert: &'static str) -> Self {
         const DIRECTLY: &str = "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload, headers)
                                 VALUES ('order', $1, 'Numbered', ($2::text)::json, '{\"eventType\": \"Numbered\"}')";
@@ -81,7 +81,7 @@ impl Application {
     }
 }
 
-/// What sent the events before: reads some, sends each, and records them, until it is stopped.
+/// The previous sender. It reads, sends and records events until it is stopped.
 struct Predecessor {
     stop: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -124,7 +124,7 @@ fn producer(world: &World) -> FutureProducer {
         .unwrap()
 }
 
-/// Each event is there once, and those of a key are in order.
+/// Asserts that each event is stored once, and that the events of each key are in order.
 fn assert_complete(records: &[Record], written: i64) {
     let mut of_keys: HashMap<&[u8], Vec<i64>> = HashMap::new();
     for record in records {
@@ -141,11 +141,10 @@ fn assert_complete(records: &[Record], written: i64) {
 
 async fn wait_for_table(client: &Client, table: &str) {
     let sql = format!("SELECT to_regclass('{table}') IS NOT NULL");
-    wait_until("the table is there", WITHIN, async || client.query_one(&sql, &[]).await.unwrap().get(0))
-        .await;
+    wait_until("the table exists", WITHIN, async || client.query_one(&sql, &[]).await.unwrap().get(0)).await;
 }
 
-/// A database `app` with the role of an application.
+/// Creates a database `app` with the role of an application.
 async fn app(world: &World) -> Client {
     let postgres = connect(&world.url("postgres", "postgres")).await;
     postgres.batch_execute("CREATE DATABASE app").await.unwrap();
@@ -201,10 +200,10 @@ async fn from_a_poller() {
     finish(world, &admin, &topic, written).await;
 }
 
-/// What is left flows, and all of it is looked at.
+/// Publishes the rest and checks everything.
 async fn finish(world: World, admin: &Client, topic: &str, written: i64) {
     let unsent = "SELECT count(*) FROM outbox WHERE sent_at IS NULL";
-    wait_until("all is sent", WITHIN, async || {
+    wait_until("all rows are sent", WITHIN, async || {
         admin.query_one(unsent, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;
@@ -213,7 +212,7 @@ async fn finish(world: World, admin: &Client, topic: &str, written: i64) {
     world.end().await;
 }
 
-/// The values of an insert as `test_decoding` shows it: `name[type]:'value'`.
+/// A value of an insert in the format of `test_decoding`: `name[type]:'value'`.
 fn decoded<'a>(line: &'a str, column: &str) -> &'a str {
     let (_, rest) = line.split_once(&format!(" {column}[")).unwrap_or_else(|| panic!("{column}: {line}"));
     let (_, rest) = rest.split_once("]:'").unwrap();
@@ -241,7 +240,7 @@ async fn from_debezium() {
         if block.text.contains("CREATE TABLE outboxevent") {
             wait_for_table(&admin, "outboxevent").await;
             admin.batch_execute("GRANT INSERT, DELETE, SELECT ON outboxevent TO shop").await.unwrap();
-            // As many applications do: what was inserted is deleted at once.
+            // Deletes each row immediately after the insert, as many applications do.
             let insert = "WITH event AS (INSERT INTO outboxevent (id, aggregatetype, aggregateid, type, payload)
                                          VALUES (gen_random_uuid(), 'order', $1, 'Numbered', ($2::text)::jsonb))
                           DELETE FROM outboxevent WHERE type = 'Numbered'";
@@ -261,7 +260,7 @@ async fn from_debezium() {
         }
     }
     let written = application.unwrap().stop().await;
-    // The headers that consumers know are on every record that came through the old name.
+    // Every record that went through the old name has the headers that consumers know.
     let records = consumer::read_all_of(&world.cluster, std::slice::from_ref(&topic)).await;
     assert!(records.iter().all(|record| record.header("eventType") == Some(b"Numbered")));
     let both = records.iter().filter(|r| r.header("id").is_some() && r.header("event_id").is_some());
@@ -270,8 +269,8 @@ async fn from_debezium() {
     finish(world, &admin, &topic, written).await;
 }
 
-/// Stands in for Debezium: sends the inserts of the table in the order in which they were committed, as the event router
-/// does, and confirms them to the slot.
+/// Simulates Debezium: sends the inserts of the table in commit order, as the event router does, and confirms them to
+/// the slot.
 async fn debezium(world: &World) -> Predecessor {
     let (client, producer) = (connect(&world.url("postgres", "app")).await, producer(world));
     let prefix = world.here("outbox.event.");

@@ -1,29 +1,29 @@
-//! A page of docs/ as what it tells people to type.
+//! A page of docs/ as a list of blocks that readers can run.
 
 use std::path::Path;
 
 const FENCE: &str = "```";
 
-/// A block between fences, in a language that something is done with.
+/// A fenced block in a language that the tests handle.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// The line of its opening fence, from 1.
+    /// The line of its opening fence, starting at 1.
     pub line: usize,
     pub kind: Kind,
     pub text: String,
-    /// What it has to print: the block of text right behind it.
+    /// Its expected output: the text block that follows immediately.
     pub prints: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `sh`: run by bash, to its end.
+    /// `sh`: run by bash until it ends.
     Shell,
-    /// `sh background`: started, and ended with the page.
+    /// `sh background`: started, and stopped at the end of the page.
     Background,
     /// `sql`: run by psql.
     Sql,
-    /// `sh elsewhere`: cannot be run here, such as systemctl.
+    /// `sh elsewhere`: cannot run here, such as systemctl.
     Elsewhere,
     /// `toml config.toml`: a file of this name.
     File(String),
@@ -50,11 +50,11 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
         let text = inside.join("\n");
         match (info, blocks.last_mut()) {
             ("text", Some(before)) if nothing_since => before.prints = Some(text),
-            // The examples of pg-outbox compile Rust; here it is only shown.
+            // The documentation tests of pg-outbox compile Rust blocks. They are ignored here.
             ("text" | "rust", _) => {}
             _ => {
-                let kind =
-                    kind(info).unwrap_or_else(|| panic!("docs/{page}:{}: {info:?} is no fence", at + 1));
+                let kind = kind(info)
+                    .unwrap_or_else(|| panic!("docs/{page}:{}: {info:?} is not a known fence", at + 1));
                 blocks.push(Block { line: at + 1, kind, text, prints: None });
                 nothing_since = true;
             }
@@ -74,7 +74,7 @@ fn kind(info: &str) -> Option<Kind> {
     })
 }
 
-/// Whether this was printed: `…` stands for anything in a line, alone for any lines.
+/// Whether the output matches. `…` stands for any text in a line, or for any lines if it is alone.
 pub fn fits(wanted: &str, printed: &str) -> bool {
     let (wanted, printed): (Vec<&str>, Vec<&str>) = (wanted.lines().collect(), printed.lines().collect());
     lines_fit(&wanted, &printed)
@@ -99,7 +99,7 @@ fn line_fits(wanted: &str, printed: &str) -> bool {
 }
 
 #[test]
-fn blocks_are_told_by_their_fences() {
+fn blocks_are_recognized_by_their_fences() {
     let text = "```sh\na\nb\n```\n\n```text\nx\n```\n```toml c.toml\nk = 1\n```\nwords\n```text\ny\n```\n```sql\nS;\n```";
     let found = blocks("test", text);
     let kinds: Vec<&Kind> = found.iter().map(|block| &block.kind).collect();
@@ -109,7 +109,7 @@ fn blocks_are_told_by_their_fences() {
 }
 
 #[test]
-fn what_is_printed_fits_or_not() {
+fn output_is_compared_with_wildcards() {
     for (wanted, printed, is) in [
         ("a\nb", "a\nb\n", true),
         ("a\n…", "a", true),

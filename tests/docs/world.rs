@@ -1,5 +1,5 @@
-//! Where the commands of a page are run: a PostgreSQL of its own, so that roles and databases have the names that the page
-//! says; topics of its own on the shared Kafka; a folder with the files that the page writes.
+//! Where the commands of a page run: a private PostgreSQL server, so that roles and databases can have the names of the
+//! page, private topics on the shared Kafka cluster, and a folder with the files that the page writes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,9 +12,9 @@ use crate::support::database::unique;
 use crate::support::postgres_server::PostgresServer;
 use crate::support::topics::Cluster;
 
-/// No command of a page takes longer, in seconds.
+/// The timeout of a command of a page, in seconds.
 const WITHIN: &str = "60";
-/// As the pages have them; each test has its own.
+/// Topic prefixes in the pages. Each test replaces them with its own.
 const TOPICS: [&str; 3] = ["outbox.event.", "events.", "shop."];
 const TOOLS: [(&str, &str); 2] = [
     ("kafka-topics.sh", "org.apache.kafka.tools.TopicCommand"),
@@ -25,7 +25,7 @@ pub struct World {
     pub server: PostgresServer,
     pub cluster: Cluster,
     folder: TempDir,
-    /// What stands in the page, and what it is here.
+    /// Names in the page, and their replacements here.
     names: Vec<(String, String)>,
     background: Vec<Child>,
 }
@@ -55,7 +55,7 @@ impl World {
         Self { server, cluster, folder, names, background: Vec::new() }
     }
 
-    /// What a text of the page is here.
+    /// Replaces the names of the page.
     pub fn here(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (page, here)| text.replace(page, here))
     }
@@ -64,7 +64,7 @@ impl World {
         self.names.iter().fold(text.to_owned(), |text, (page, here)| text.replace(here, page))
     }
 
-    /// A database of the server.
+    /// The URL of a database on the server.
     pub fn url(&self, role: &str, database: &str) -> String {
         format!("postgres://{role}@{}/{database}", self.server.address())
     }
@@ -91,7 +91,7 @@ impl World {
         command
     }
 
-    /// Does what a block says; it has to succeed, and to print what the page says.
+    /// Runs a block. It must succeed and print what the page states.
     pub async fn run(&mut self, page: &str, block: &Block) {
         let text = self.here(&block.text);
         let mut command = match &block.kind {
@@ -122,9 +122,9 @@ impl World {
         }
     }
 
-    /// One command, which runs until the end of the page.
+    /// Starts one command, which runs until the end of the page.
     fn start(&mut self, text: &str) {
-        assert_eq!(text.lines().count(), 1, "one command: {text}");
+        assert_eq!(text.lines().count(), 1, "a background block must have one command: {text}");
         let log =
             fs::File::create(self.folder.path().join(format!("{}.log", self.background.len()))).unwrap();
         let mut command = self.command("bash");
@@ -138,21 +138,21 @@ impl World {
         (0..self.background.len()).map(log).collect()
     }
 
-    /// Makes a topic with the name that it has in the page.
+    /// Creates a topic whose name in the page is `name`.
     pub async fn create_topic(&self, name: &str, partitions: i32) -> String {
         let topic = self.here(name);
         self.cluster.create(&topic, partitions, &[]).await;
         topic
     }
 
-    /// What a page takes for granted: a database `app`.
+    /// A prerequisite of pages: a database `app`.
     pub async fn with_database(&mut self) {
         let text = "psql postgres -c 'CREATE DATABASE app'".to_owned();
         let block = Block { line: 0, kind: Kind::Shell, text, prints: None };
-        self.run("what a page takes for granted", &block).await;
+        self.run("prerequisites of a page", &block).await;
     }
 
-    /// What a page takes for granted: a database `app` with an outbox, its roles, and a configuration.
+    /// A prerequisite of pages: a database `app` with an outbox, its roles, and a configuration.
     pub async fn with_outbox(&mut self) {
         self.with_database().await;
         let text = "printf '[postgres]\\nurl = \"postgres://outbox_relay@localhost/app\"\\n[kafka]\\nbootstrap_servers = \
@@ -160,10 +160,10 @@ impl World {
                     OUTBOX_RELAY__POSTGRES__URL=postgres://postgres@localhost/app outbox-relay migrate --config config.toml\n\
                     outbox-relay migrate --config config.toml --print-roles | psql -q -v ON_ERROR_STOP=1";
         let block = Block { line: 0, kind: Kind::Shell, text: text.to_owned(), prints: None };
-        self.run("what a page takes for granted", &block).await;
+        self.run("prerequisites of a page", &block).await;
     }
 
-    /// The background commands end when they are asked to.
+    /// Stops the background commands with SIGTERM.
     pub async fn end(mut self) {
         for mut child in self.background.drain(..) {
             rustix::process::kill_process(
@@ -193,7 +193,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         for child in &mut self.background {
-            // An error means that it has ended already.
+            // An error means that it has already ended.
             _ = child.kill();
             _ = child.wait();
         }

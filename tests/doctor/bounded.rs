@@ -1,4 +1,4 @@
-//! Neither `status` nor `doctor` writes, or reads more of a large table than of a small one.
+//! `status` and `doctor` never write, and read only a bounded part of a large table.
 
 use super::World;
 use crate::support::outbox::Outbox;
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(30);
 const ROWS: i64 = 400_000;
-/// What the bounds of all statements allow: 10,001 rows of the backlog, 100 and 100 of each lane, 1,000 here and there.
+/// The limits of all statements together: 10,001 rows of the backlog, 100 and 100 of each lane, and a few thousand
+/// others.
 const ROWS_READ_MAX: i64 = 45_000;
 
-/// Nobody else assigns transaction ids on this server: a single one means that something was written.
+/// No other client assigns transaction ids on this server, so a single new id means that something was written.
 #[tokio::test]
 async fn status_and_doctor_write_nothing() {
     let server = PostgresServer::start(&[("autovacuum", "off")]).await;
@@ -31,7 +32,7 @@ async fn status_and_doctor_write_nothing() {
 }
 
 #[tokio::test]
-async fn of_a_large_table_a_bounded_part_is_read() {
+async fn only_a_bounded_part_of_a_large_table_is_read() {
     let world = World::new("doctor_bounded").await;
     world
         .sql(&format!(
@@ -41,7 +42,7 @@ async fn of_a_large_table_a_bounded_part_is_read() {
              FROM generate_series(1, {ROWS}) AS n"
         ))
         .await;
-    // Counted when a connection ends, at the latest; those of the commands have ended.
+    // The reads of a connection are counted at the latest when it ends, and the connections of the commands have ended.
     let read = "SELECT (coalesce(sum(idx_tup_fetch), 0) + coalesce(sum(seq_tup_read), 0))::bigint
                 FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
     for command in ["status", "doctor"] {

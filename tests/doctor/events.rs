@@ -3,7 +3,7 @@
 use super::World;
 
 #[tokio::test]
-async fn events_that_no_record_can_hold_are_found() {
+async fn events_that_cannot_become_records_are_found() {
     let mut world = World::new("doctor_events").await;
     world.outbox.create_topic("order", 1).await;
     world
@@ -38,7 +38,7 @@ async fn events_that_no_record_can_hold_are_found() {
     for code in ["event-topic-name", "event-headers", "event-too-large"] {
         found.has_not(code);
     }
-    // The producer takes it now, the topic does not.
+    // Now the producer accepts the event, but the topic does not.
     found.has("payload-above-topic-limit", "max.message.bytes is 1048588");
     let topic = world.outbox.topic("order");
     world.outbox.cluster.alter(&topic, &[("max.message.bytes", "3000000")]).await;

@@ -1,4 +1,4 @@
-//! `docs/doctor.md` shows the table that the code goes by. `make docs` writes it.
+//! `docs/doctor.md` contains the table of finding codes. `make docs` writes it.
 
 use outbox_relay::doctor::codes::CODES;
 
@@ -15,7 +15,7 @@ fn rendered() -> String {
 }
 
 #[test]
-fn the_page_shows_the_codes() {
+fn page_shows_the_codes() {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let begin = page.find(BEGIN).expect("the marker of the table");
     let begin = begin + page[begin..].find('\n').unwrap() + 1;
@@ -26,12 +26,12 @@ fn the_page_shows_the_codes() {
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(page == wanted, "docs/doctor.md is not what the code says; run `make docs`: {differs:#?}");
+    assert!(page == wanted, "docs/doctor.md is out of date; run `make docs`: {differs:#?}");
 }
 
-/// A code that no test names was never seen.
+/// Every code must be named in a test, because otherwise no test covers it.
 #[test]
-fn every_code_is_seen_in_a_test() {
+fn every_code_is_covered_by_a_test() {
     let tests = [
         include_str!("../doctor.rs"),
         include_str!("bounded.rs"),

@@ -7,7 +7,7 @@ use crate::support::postgres_server::PostgresServer;
 use serde_json::Value;
 
 #[tokio::test]
-async fn a_pooler_in_between_is_found_by_doctor_and_said_by_status() {
+async fn pooler_is_reported_by_doctor_and_status() {
     let Some((_, version)) = pgbouncer::installed() else {
         println!("SKIPPED: PgBouncer is not installed");
         return;
@@ -37,7 +37,7 @@ async fn a_pooler_in_between_is_found_by_doctor_and_said_by_status() {
     let status = unprepared.clone().command(&["status", "--json"]);
     let json: Value = serde_json::from_str(status.succeeds()).unwrap();
     assert_eq!(json["relays"]["pooled"], true, "{json:#}");
-    // Connections prove nothing behind a pooler.
+    // With a pooler, connections do not show whether relays are running.
     assert_eq!(json["verdict"]["state"], "healthy", "{json:#}");
     let text = unprepared.command(&["status"]);
     assert!(text.succeeds().contains("connected through a pooler: these are its connections"), "{text}");

@@ -1,30 +1,30 @@
-//! What the role lacks, and what it may do beyond its work.
+//! Privileges that the role lacks, and privileges that it does not need.
 
 use super::{EVENT, Found, World};
 use crate::support::database::run;
 
 #[tokio::test]
-async fn a_missing_right_is_found_and_what_it_hides_is_said() {
+async fn missing_privilege_is_found_together_with_what_it_hides() {
     let world = World::new("doctor_grant").await;
     let role = &world.role;
     let revoke = format!("REVOKE SELECT ON app.outbox FROM {role}");
     world.sql(&revoke).await;
     world.doctor().has("not-looked-at", "permission denied");
-    world.found_and_mended(&revoke, "grant-missing", "lacks SELECT").await;
+    world.found_and_fixed(&revoke, "grant-missing", "lacks SELECT").await;
     world.doctor().has_not("not-looked-at");
     world
-        .found_and_mended(&format!("REVOKE DELETE ON app.outbox FROM {role}"), "grant-missing", "DELETE")
+        .found_and_fixed(&format!("REVOKE DELETE ON app.outbox FROM {role}"), "grant-missing", "DELETE")
         .await;
     world.drop().await;
 }
 
 #[tokio::test]
-async fn rights_beyond_the_relays_are_found_and_taken_back() {
+async fn excess_privileges_are_found_and_revoked() {
     let world = World::new("doctor_rights").await;
     let role = world.role.clone();
     let found = async |damage: String, code: &str, problem: &str| {
-        world.found_and_mended(&damage, code, problem).await;
-        assert_eq!(world.doctor().codes(), [""; 0], "the relay's own rights are left: {damage}");
+        world.found_and_fixed(&damage, code, problem).await;
+        assert_eq!(world.doctor().codes(), [""; 0], "the relay's own privileges must be kept: {damage}");
     };
     found(format!("ALTER ROLE {role} CREATEROLE CREATEDB"), "role-attributes", "CREATEROLE, CREATEDB").await;
     found(format!("GRANT UPDATE ON app.outbox TO {role}"), "events-changeable", "payload, headers").await;
@@ -45,9 +45,10 @@ async fn rights_beyond_the_relays_are_found_and_taken_back() {
     world.drop().await;
 }
 
-/// The remedy makes a role of a fixed name, which a parallel run on the server may have, so the test gives it another.
+/// The remedy creates a role with a fixed name, which may exist because of a parallel run, so the test uses another
+/// name.
 #[tokio::test]
-async fn a_superuser_is_found_and_the_role_that_is_proposed_is_enough() {
+async fn superuser_is_found_and_the_proposed_role_suffices() {
     let world = World::new("doctor_superuser").await;
     let superuser = world.outbox.relay().set("postgres", "url", world.outbox.database.url());
     let remedy = Found::by(&superuser).has("role-superuser", "is a superuser");
@@ -59,7 +60,7 @@ async fn a_superuser_is_found_and_the_role_that_is_proposed_is_enough() {
     world.sql(EVENT).await;
     let url = world.outbox.database.url().replacen("postgres@", &format!("{proposed}@"), 1);
     let found = Found::by(&superuser.set("postgres", "url", url));
-    // The topic of the event does not exist, and that is all.
+    // The only finding is that the topic of the event does not exist.
     assert_eq!(found.codes(), ["topic-missing"], "{:#}", found.json);
     run(&world.outbox.client, &format!("DROP OWNED BY {proposed}; DROP ROLE {proposed}")).await;
     world.drop().await;

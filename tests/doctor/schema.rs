@@ -1,4 +1,4 @@
-//! What the check at start sees, the claim's plan, and indexes.
+//! Findings of the startup check, the plan of the claim, and indexes.
 
 use super::World;
 use crate::commands::Setup;
@@ -10,10 +10,10 @@ use std::time::Duration;
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_damaged_schema_is_found_and_mended_by_the_statement_that_is_named() {
+async fn damaged_schema_is_found_and_fixed_by_the_proposed_statement() {
     let world = World::new("doctor_schema").await;
     let found = async |damage: &str, code: &str, problem: &str| {
-        world.found_and_mended(damage, code, problem).await;
+        world.found_and_fixed(damage, code, problem).await;
     };
     found("DROP INDEX app.outbox_pending", "pending-index", "is missing").await;
     found(
@@ -32,7 +32,7 @@ async fn a_damaged_schema_is_found_and_mended_by_the_statement_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_missing_names_the_command_that_makes_it() {
+async fn missing_schema_is_reported_with_the_command_that_creates_it() {
     let setup = Setup::empty("doctor_empty").await;
     setup.relay(&["doctor"]).fails(1, &["error    ", "migration", "`outbox-relay migrate --config FILE`"]);
     setup.relay(&["migrate"]).succeeds();
@@ -41,7 +41,7 @@ async fn a_schema_that_is_missing_names_the_command_that_makes_it() {
 }
 
 #[tokio::test]
-async fn a_database_of_another_encoding_is_found_and_no_relay_starts_there() {
+async fn database_with_another_encoding_is_found_and_no_relay_starts_there() {
     for encoding in ["SQL_ASCII", "LATIN1"] {
         let outbox = Outbox::without_topics_in("doctor_encoding", encoding).await;
         let found = super::Found::by(&outbox.relay());
@@ -55,7 +55,7 @@ async fn a_database_of_another_encoding_is_found_and_no_relay_starts_there() {
 }
 
 #[tokio::test]
-async fn a_standby_is_found() {
+async fn standby_is_found() {
     let server = PostgresServer::start(&[]).await;
     let mut outbox = Outbox::create_on(&server, "doctor_standby", 1).await;
     let standby = server.standby().await;
@@ -67,9 +67,10 @@ async fn a_standby_is_found() {
     outbox.drop().await;
 }
 
-/// No server that is too old runs in the tests. This one says that it is, to the one role that finds another function first.
+/// The tests have no server that is too old. This one pretends to be, for the one role that finds another function
+/// first.
 #[tokio::test]
-async fn a_server_that_is_too_old_is_found() {
+async fn server_that_is_too_old_is_found() {
     let world = World::new("doctor_old").await;
     world.doctor().has_not("server-too-old");
     let role = &world.role;
@@ -89,23 +90,23 @@ async fn a_server_that_is_too_old_is_found() {
     world.drop().await;
 }
 
-/// Another index has the order of the ids, and statistics of a time when all was sent make it look small.
+/// Another index has the order of the ids. Statistics from a time when all rows were sent make it look small.
 #[tokio::test]
-async fn a_claim_that_reads_by_another_index_is_found() {
+async fn claim_that_uses_another_index_is_found() {
     let world = World::new("doctor_other_index").await;
     let damage = "ALTER TABLE app.outbox SET (autovacuum_enabled = off);
                   INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
                   SELECT 'order', i::text, 'X', now() FROM generate_series(1, 20000) AS i;
                   ANALYZE app.outbox;
                   CREATE INDEX unsent_by_id ON app.outbox (id) WHERE sent_at IS NULL";
-    world.found_and_mended(damage, "claim-plan", "an index scan of unsent_by_id").await;
+    world.found_and_fixed(damage, "claim-plan", "an index scan of unsent_by_id").await;
     world.drop().await;
 }
 
-/// An index on the lane gives the planner statistics of it. They are of a time when there was one key, so that the lane
-/// seems to tell nothing apart.
+/// An index on the lane gives the planner statistics about it. They are from a time when there was only one key, so the
+/// lane seems useless as a condition.
 #[tokio::test]
-async fn a_claim_that_reads_by_the_primary_key_is_found() {
+async fn claim_that_uses_the_primary_key_is_found() {
     let world = World::new("doctor_plan").await;
     let damage = "ALTER TABLE app.outbox SET (autovacuum_enabled = off);
                   CREATE INDEX by_lane ON app.outbox ((hashtext(aggregate_id) & 63));
@@ -114,15 +115,15 @@ async fn a_claim_that_reads_by_the_primary_key_is_found() {
                   ANALYZE app.outbox;
                   INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
                   SELECT 'order', i::text, 'X' FROM generate_series(1, 20000) AS i";
-    world.found_and_mended(damage, "claim-plan", "an index scan of outbox_pkey").await;
+    world.found_and_fixed(damage, "claim-plan", "an index scan of outbox_pkey").await;
     world.drop().await;
 }
 
 #[tokio::test]
-async fn indexes_that_serve_nobody_are_found() {
+async fn unused_indexes_are_found() {
     let world = World::new("doctor_indexes").await;
     world
-        .found_and_mended(
+        .found_and_fixed(
             "CREATE INDEX left_over ON app.outbox (created_at);
              UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.left_over'::regclass",
             "index-invalid",
@@ -132,17 +133,17 @@ async fn indexes_that_serve_nobody_are_found() {
     let unused = "CREATE INDEX unused ON app.outbox (created_at);
                   INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
                   SELECT 'order', i::text, 'X' FROM generate_series(1, 2000) AS i";
-    // The server reports what a connection did when it ends, at the latest.
+    // The server counts the activity of a connection at the latest when it ends.
     let client = world.outbox.database.connect().await;
     crate::support::database::run(&client, unused).await;
     drop(client);
-    wait_until("the statistics know the rows", WITHIN, async || {
+    wait_until("the statistics include the rows", WITHIN, async || {
         let inserted = "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
         world.outbox.count(inserted).await >= 2_000
     })
     .await;
     let remedy = world.doctor().has("index-unused", "app.unused");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     world.doctor().has_not("index-unused");
     world.drop().await;
 }

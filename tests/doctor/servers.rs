@@ -1,4 +1,4 @@
-//! Servers: away, far, with another time.
+//! Servers that are unavailable, remote, or have another clock.
 
 use super::{Found, World};
 use crate::commands::nowhere;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn without_kafka_the_database_is_looked_at_all_the_same() {
+async fn without_kafka_the_database_is_still_examined() {
     let world = World::new("doctor_no_kafka").await;
     world.sql("ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
     let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
@@ -39,9 +39,9 @@ async fn without_postgres_or_a_configuration_there_are_no_findings_but_an_exit_c
     world.drop().await;
 }
 
-/// 0.0.0.0 is this machine, and not one of the addresses that are known to be.
+/// 0.0.0.0 is this machine, but not one of the addresses that are known to be local.
 #[tokio::test]
-async fn a_way_over_the_network_without_tls_is_found() {
+async fn remote_connection_without_tls_is_found() {
     let server = PostgresServer::start(&[]).await;
     let world = World::of(Outbox::create_on(&server, "doctor_tls", 1).await).await;
     let far = world.outbox.database.url().replacen("127.0.0.1", "0.0.0.0", 1);
@@ -59,8 +59,10 @@ async fn a_way_over_the_network_without_tls_is_found() {
     }
     run(&world.outbox.client, "SELECT pg_reload_conf()").await;
     let preferred = far.clone().set("postgres", "sslmode", "prefer");
-    wait_until("the server speaks TLS", WITHIN, async || !Found::by(&preferred).codes().contains(&"tls-off"))
-        .await;
+    wait_until("the server supports TLS", WITHIN, async || {
+        !Found::by(&preferred).codes().contains(&"tls-off")
+    })
+    .await;
     let found = Found::by(&preferred);
     found.has("tls-unverified", "sslmode is prefer, and the host is remote");
     found.has_not("tls-off");
@@ -71,7 +73,7 @@ async fn a_way_over_the_network_without_tls_is_found() {
     world.drop().await;
 }
 
-/// A certificate of the server's own for 0.0.0.0, made in its folder; returns its path.
+/// Creates a certificate for 0.0.0.0 in the server's folder, and returns its path.
 fn with_certificate(server: &PostgresServer) -> String {
     let path = |name: &str| server.data().join(name).to_string_lossy().into_owned();
     let (certificate, key) = (path("server.crt"), path("server.key"));
@@ -88,9 +90,9 @@ fn with_certificate(server: &PostgresServer) -> String {
     certificate
 }
 
-/// The server has no timeout there for a relay that is frozen while it reads.
+/// On a Unix socket, the server has no timeout for a relay that freezes while it reads.
 #[tokio::test]
-async fn a_unix_socket_is_named_and_tcp_is_not() {
+async fn unix_socket_is_found_and_tcp_is_not() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let directory = folder.path().to_str().unwrap();
@@ -119,9 +121,9 @@ async fn kafka_without_tls_on_the_network_is_found() {
     world.drop().await;
 }
 
-/// For this role the server's clock is another one: its own function comes before that of the server.
+/// For this role, the server has another clock: a function in its search path replaces the server's.
 #[tokio::test]
-async fn clocks_that_differ_are_found() {
+async fn clock_skew_is_found() {
     let world = World::new("doctor_clock").await;
     let role = &world.role;
     let with_clock = |offset: &str| {

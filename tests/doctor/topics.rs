@@ -1,4 +1,4 @@
-//! Topics: missing, forbidden, and with too few replicas.
+//! Topics that are missing, forbidden, or have too few replicas.
 
 use super::{EVENT, World};
 use crate::support::kafka_server::{KafkaServer, Settings};
@@ -11,7 +11,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 const USER: &str = "relay";
 
 #[tokio::test]
-async fn a_missing_topic_is_found_and_that_of_sent_events_is_in_use_too() {
+async fn missing_topic_is_found_even_if_all_its_events_are_sent() {
     let mut world = World::new("doctor_topic").await;
     world.sql(EVENT).await;
     let remedy = world.doctor().has("topic-missing", "1 of the oldest waiting rows are for it");
@@ -24,7 +24,7 @@ async fn a_missing_topic_is_found_and_that_of_sent_events_is_in_use_too() {
     world.drop().await;
 }
 
-/// The `--add-config` of a remedy, as the tool that it names would do it.
+/// Applies the `--add-config` of a remedy, as the tool in it would.
 async fn alter(cluster: &Cluster, topic: &str, remedy: &str) {
     let (_, setting) = remedy.split_once("--add-config ").unwrap_or_else(|| panic!("{remedy}"));
     let (name, value) = setting.split_once('=').unwrap();
@@ -32,7 +32,7 @@ async fn alter(cluster: &Cluster, topic: &str, remedy: &str) {
 }
 
 #[tokio::test]
-async fn topics_that_cannot_stand_the_loss_of_a_broker_are_found() {
+async fn topics_that_cannot_survive_the_loss_of_a_broker_are_found() {
     let mut kafka = KafkaServer::start_with(Settings { brokers: 3, ..Settings::default() }).await;
     let mut world = World::of(Outbox::on(&kafka.cluster(), "doctor_replicas").await).await;
     world.sql(EVENT).await;
@@ -49,9 +49,9 @@ async fn topics_that_cannot_stand_the_loss_of_a_broker_are_found() {
     let found = world.doctor();
     let remedy = found.has("min-insync-too-high", "is 3, and it has 3 replicas");
     assert_eq!((found.codes(), found.exit), (vec!["min-insync-too-high"], 1));
-    // What the finding warns of.
+    // The finding warns of this.
     kafka.brokers[2].kill();
-    wait_until("the partition has fewer in sync", WITHIN, async || {
+    wait_until("the partition has fewer in-sync replicas", WITHIN, async || {
         world.doctor().codes().contains(&"partition-unavailable")
     })
     .await;
@@ -74,7 +74,7 @@ async fn rights(kafka: &KafkaServer, what: &str, topic: &str, operations: &[&str
 }
 
 #[tokio::test]
-async fn topics_that_the_relays_user_may_not_use_or_look_into_are_found() {
+async fn topics_that_the_relays_user_may_not_use_or_inspect_are_found() {
     let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
     let mut world = World::of(Outbox::on(&kafka.cluster(), "doctor_forbidden").await).await;
     for (name, value) in &kafka.cluster_as(USER).properties {
@@ -85,11 +85,11 @@ async fn topics_that_the_relays_user_may_not_use_or_look_into_are_found() {
     world.sql(EVENT).await;
     world.doctor().has("topic-unusable", "topic-authorization");
     rights(&kafka, "--add", &topic, &["Write", "Describe"]).await;
-    wait_until("the topic may be seen", WITHIN, async || !world.doctor().codes().contains(&"topic-unusable"))
+    wait_until("the topic is visible", WITHIN, async || !world.doctor().codes().contains(&"topic-unusable"))
         .await;
     world.doctor().has("topic-settings-hidden", "are not readable");
     rights(&kafka, "--add", &topic, &["DescribeConfigs"]).await;
-    wait_until("its settings may be seen", WITHIN, async || {
+    wait_until("the settings of the topic are visible", WITHIN, async || {
         !world.doctor().codes().contains(&"topic-settings-hidden")
     })
     .await;

@@ -1,4 +1,4 @@
-//! Autovacuum's settings, and what holds vacuum back.
+//! Settings of autovacuum, and everything that holds vacuum back.
 
 use super::World;
 use crate::support::database::run;
@@ -11,21 +11,21 @@ use tokio_postgres::Client;
 const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn autovacuum_that_is_off_or_comes_late_is_found() {
+async fn disabled_or_late_autovacuum_is_found() {
     let world = World::new("doctor_autovacuum").await;
     let alter = "ALTER TABLE app.outbox SET";
     let off = format!("{alter} (autovacuum_enabled = off)");
-    world.found_and_mended(&off, "autovacuum-off", "off for this table").await;
+    world.found_and_fixed(&off, "autovacuum-off", "off for this table").await;
     let late = format!("{alter} (autovacuum_vacuum_threshold = 5000000)");
-    world.found_and_mended(&late, "autovacuum-late", "after 5000000 dead rows").await;
-    // As vacuum would have counted them.
+    world.found_and_fixed(&late, "autovacuum-late", "after 5000000 dead rows").await;
+    // The row count that vacuum would have recorded.
     let large = "UPDATE pg_class SET reltuples = 100000000 WHERE oid = 'app.outbox'::regclass;
                  ALTER TABLE app.outbox RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor)";
-    world.found_and_mended(large, "autovacuum-late", "after 20000050 dead rows").await;
+    world.found_and_fixed(large, "autovacuum-late", "after 20000050 dead rows").await;
     world.drop().await;
 }
 
-/// Each of them is a transaction that the holder is older than.
+/// Begins many transactions, which are newer than the one that holds vacuum back.
 async fn begin_many(client: &Client) {
     run(client, "SET synchronous_commit = off").await;
     let sql = "DO $$ BEGIN FOR i IN 1..51000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
@@ -33,7 +33,7 @@ async fn begin_many(client: &Client) {
 }
 
 #[tokio::test]
-async fn whatever_holds_vacuum_back_for_long_is_found_and_ended() {
+async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     let server = PostgresServer::start(&[]).await;
     let world = World::of(Outbox::create_on(&server, "doctor_holders", 1).await).await;
     let database = &world.outbox.database;
@@ -44,14 +44,14 @@ async fn whatever_holds_vacuum_back_for_long_is_found_and_ended() {
     world.doctor().has_not("long-transaction");
     begin_many(&world.outbox.client).await;
     let remedy = world.doctor().has("long-transaction", "transactions have begun since");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     wait_until("the report has ended", WITHIN, async || report.is_closed()).await;
     world.doctor().has_not("long-transaction");
 
     world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
     begin_many(&world.outbox.client).await;
     let remedy = world.doctor().has("prepared-transaction", "transactions have begun since");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     world.doctor().has_not("prepared-transaction");
     world.doctor().has_not("autovacuum-off");
 
@@ -60,14 +60,14 @@ async fn whatever_holds_vacuum_back_for_long_is_found_and_ended() {
     let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
     wait_until("autovacuum is off", WITHIN, async || world.outbox.count(is_off).await == 1).await;
     let remedy = world.doctor().has("autovacuum-off", "off for all tables");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     wait_until("autovacuum is on", WITHIN, async || world.outbox.count(is_off).await == 0).await;
     world.doctor().has_not("autovacuum-off");
     world.drop().await;
 }
 
 #[tokio::test]
-async fn the_slot_of_a_standby_that_is_gone_is_found_and_dropped() {
+async fn slot_of_a_missing_standby_is_found_and_dropped() {
     let server = PostgresServer::start(&[]).await;
     let world = World::of(Outbox::create_on(&server, "doctor_slot", 1).await).await;
     world.sql("SELECT pg_create_physical_replication_slot('gone')").await;
@@ -84,10 +84,12 @@ async fn the_slot_of_a_standby_that_is_gone_is_found_and_dropped() {
     standby.stop(Shutdown::Crash);
     begin_many(&world.outbox.client).await;
     let inactive = "SELECT count(*) FROM pg_replication_slots WHERE NOT active";
-    wait_until("the server knows that it is gone", WITHIN, async || world.outbox.count(inactive).await == 1)
-        .await;
+    wait_until("the server has noticed that the standby is gone", WITHIN, async || {
+        world.outbox.count(inactive).await == 1
+    })
+    .await;
     let remedy = world.doctor().has("replication-slot", "the slot is not in use");
-    world.mend(&remedy).await;
+    world.fix(&remedy).await;
     world.doctor().has_not("replication-slot");
     world.drop().await;
 }

@@ -1,5 +1,5 @@
-//! Relays that die, or break, at every stage of the cycle. Needs a build with the feature `fail-points`, which
-//! `scripts/test` makes.
+//! Relays that crash or fail at every stage of the cycle. These tests need a build with the feature `fail-points`,
+//! which `scripts/test` turns on.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -21,15 +21,15 @@ const STAGES: [&str; 8] = [
     "before-commit",
     "committed",
 ];
-/// A killed process holds nothing: its sockets close at once. The rest is the time of a busy machine.
+/// The sockets of a killed process close immediately. The rest of the time allows for a busy machine.
 const RELEASED_WITHIN: Duration = Duration::from_secs(2);
 const BATCH_OF_SLICES: usize = 2_000;
 const SIGABRT: i32 = 6;
 
-/// One of three relays under load, which waits at this point the third time that one of its workers comes there.
+/// One of three relays under load. It stops at this point the third time that one of its workers reaches it.
 async fn relay_at(outbox: &Outbox, point: &str) -> RelayProcess {
     let relay = world::relay(outbox).set_environment(FAIL_POINT, format!("{point}:3"));
-    // A batch of more than one slice, where the point is between two.
+    // The batch has several slices, because this point is between two slices.
     let rows = if point == "between-slices" { BATCH_OF_SLICES } else { BATCH_SIZE };
     let mut relay = relay.set("relay", "batch_size", rows as i64).start().await;
     relay.wait_for_log(&format!("fail point {point} reached")).await;
@@ -37,14 +37,14 @@ async fn relay_at(outbox: &Outbox, point: &str) -> RelayProcess {
 }
 
 #[tokio::test]
-async fn a_relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
+async fn relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
     let mut outbox = Outbox::create("stages", 6).await;
     outbox.create_topic("bulk", 3).await;
     let writers = world::under_load(&outbox).await;
     let mut others = [world::relay(&outbox).start().await, world::relay(&outbox).start().await];
     for stage in STAGES {
         if stage == "between-slices" {
-            // The others would leave no batch so large, and each worker begins with one slice.
+            // Otherwise the others would leave no batch of this size, and each worker begins with one slice.
             others.iter().for_each(RelayProcess::freeze);
             rows::insert(&outbox, "bulk", 1_000, 0..16_000, Filling::Nothing).await;
         }
@@ -53,16 +53,17 @@ async fn a_relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
         let pids = "SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
                     WHERE application_name = $1 AND relation = 'app.outbox_lane'::regclass";
         let held: i64 = outbox.client.query_one(pids, &[&victim.name]).await.unwrap().get(0);
-        assert!(held > 0 || stage == "committed", "{stage}: it holds no lane");
+        assert!(held > 0 || stage == "committed", "{stage}: the relay holds no lane");
         let highest = outbox.count("SELECT max(id) FROM app.outbox").await;
         let killed = Instant::now();
         victim.kill();
-        let released = wait_until("its lanes are free", STALLED, async || {
+        let released = wait_until("the lanes of the relay are free", STALLED, async || {
             outbox.client.query_one(pids, &[&victim.name]).await.unwrap().get::<_, i64>(0) == 0
         })
         .await;
         let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
-        wait_until("what it held is sent", STALLED, async || outbox.count(&left).await == 0).await;
+        wait_until("the rows that it had claimed are sent", STALLED, async || outbox.count(&left).await == 0)
+            .await;
         println!(
             "killed at {stage}: lanes free after {released:.2?}, taken over after {:.2?}",
             killed.elapsed()
@@ -77,9 +78,9 @@ async fn a_relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
     outbox.drop().await;
 }
 
-/// A panic in one task ends the process at once, in every build: nothing half alive stays behind.
+/// In every build, a panic in one task ends the process immediately. No part of it stays alive.
 #[tokio::test]
-async fn a_panic_in_any_task_ends_the_process_at_once() {
+async fn panic_in_any_task_ends_the_process_immediately() {
     let outbox = Outbox::create("panics", 6).await;
     let writers = world::under_load(&outbox).await;
     for point in ["before-settlement", "scouting", "probing-holds", "answering-health"] {
@@ -87,7 +88,7 @@ async fn a_panic_in_any_task_ends_the_process_at_once() {
         let mut relay = relay.spawn(&["run"]);
         if point == "answering-health" {
             relay.wait_for_log("relay started").await;
-            assert!(relay.try_readiness().await.is_err(), "it answers nobody any more");
+            assert!(relay.try_readiness().await.is_err(), "it still answers");
         }
         let status = relay.ended().await;
         println!("panic at {point}: {status}");
@@ -104,9 +105,9 @@ async fn a_panic_in_any_task_ends_the_process_at_once() {
     outbox.drop().await;
 }
 
-/// Opening one takes time and may fail: meanwhile the lanes are free for other relays.
+/// Opening a session takes time and may fail. Meanwhile, the lanes are free for other relays.
 #[tokio::test]
-async fn a_relay_that_opens_a_session_has_claimed_nothing() {
+async fn relay_that_opens_a_session_has_claimed_nothing() {
     let outbox = Outbox::create("opening", 3).await;
     rows::insert(&outbox, "order", 100, 0..1_000, Filling::Nothing).await;
     let relay = outbox.relay().set_environment(FAIL_POINT, "opening-session").set("relay", "workers", 1);

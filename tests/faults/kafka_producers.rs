@@ -1,4 +1,4 @@
-//! Brokers that forget producers, or will not have them any more.
+//! Brokers that forget producers or refuse them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +17,10 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
-/// Longer than `publish_timeout`, which ends a producer that only waits.
+/// Longer than `publish_timeout`, after which a waiting producer is abandoned.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// How many producers the broker knows in the topic's first partition.
+/// The number of producers that the broker knows in the topic's first partition.
 async fn producers(kafka: &KafkaServer, topic: &str) -> usize {
     let arguments = ["describe-producers", "--topic", topic, "--partition", "0"];
     let printed = kafka.run_tool("org.apache.kafka.tools.TransactionsCommand", &arguments).await;
@@ -28,9 +28,9 @@ async fn producers(kafka: &KafkaServer, topic: &str) -> usize {
     printed.trim().lines().count() - 1
 }
 
-/// The broker forgets the session's producer in between, and all of its records are deleted.
+/// Between the rounds, the broker forgets the session's producer, and all of its records are deleted.
 #[tokio::test]
-async fn a_producer_that_the_broker_forgot_goes_on_without_a_gap() {
+async fn producer_that_the_broker_forgot_continues_without_a_gap() {
     const PARTITIONS: i32 = 3;
     const ROUNDS: i64 = 3;
     let kafka = KafkaServer::start_with(Settings {
@@ -70,14 +70,14 @@ async fn a_producer_that_the_broker_forgot_goes_on_without_a_gap() {
     let sessions = relay.log().matches("session ended").count();
     print!("{sessions} sessions ended, {deleted} records in the other topic: {report}");
     report.assert_exact();
-    assert_eq!(deleted, ROUNDS * 1_000, "nothing is repeated in the topic whose records were deleted");
+    assert_eq!(deleted, ROUNDS * 1_000, "no duplicates in the topic whose records were deleted");
     assert_eq!(outbox.dead_letters().await, 0);
     outbox.drop_database().await;
 }
 
-/// Each of these ends a producer for good.
+/// Each of these codes ends a producer permanently.
 #[tokio::test]
-async fn a_producer_that_the_broker_refuses_is_replaced_and_nothing_is_lost() {
+async fn producer_that_the_broker_refuses_is_replaced_and_nothing_is_lost() {
     const CODES: [i16; 4] = [
         OUT_OF_ORDER_SEQUENCE_NUMBER,
         UNKNOWN_PRODUCER_ID,

@@ -1,5 +1,5 @@
-//! Topics that begin to refuse records: only guilty rows go to the dead letters, and a broken topic does not empty the
-//! outbox into them.
+//! Topics that start to refuse records. Only bad rows become dead letters. A defective topic does not turn the outbox
+//! into dead letters.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 
-/// Longer than `publish_timeout`: what is judged is settled with its batch.
+/// Longer than `publish_timeout`, because judged rows are settled with their batch.
 const STALLED: Duration = Duration::from_secs(60);
-/// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
+/// A hold is probed at least every 10 s, and the relay checks every 0.5 s whether one is due.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Only rows above the new limit, and all of those that come after it.
+/// Exactly the rows above the new limit that are published after the change become dead letters.
 #[tokio::test]
-async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it() {
+async fn lowered_size_limit_dead_letters_only_the_rows_above_it() {
     const LIMIT: i64 = 10_000;
     const ROUND: i64 = 100;
     let outbox = Outbox::create("lowered", 3).await;
@@ -28,7 +28,7 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
         rows::insert(&outbox, "order", 20, begin + ROUND - 2..begin + ROUND, Filling::Random(20_000)).await;
         if round == 10 {
             let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
-            wait_until("rows flow", STALLED, async || outbox.count(sent).await >= 500).await;
+            wait_until("rows are published", STALLED, async || outbox.count(sent).await >= 500).await;
             outbox.cluster.alter(&topic, &[("max.message.bytes", &LIMIT.to_string())]).await;
         }
     }
@@ -39,10 +39,7 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
     let dead = outbox.client.query(dead, &[]).await.unwrap();
     for row in &dead {
         let (bytes, reason): (i32, String) = (row.get(1), row.get(2));
-        assert!(
-            i64::from(bytes) > LIMIT,
-            "an innocent row of {bytes} bytes is in the dead letters: {reason}"
-        );
+        assert!(i64::from(bytes) > LIMIT, "a valid row of {bytes} bytes is in the dead letters: {reason}");
         assert_eq!(reason, "record-too-large");
     }
     let dead: HashSet<uuid::Uuid> = dead.iter().map(|row| row.get(0)).collect();
@@ -50,17 +47,18 @@ async fn a_limit_lowered_under_rows_in_flow_dead_letters_only_what_is_above_it()
     let sessions = relay.log().matches("session ended").count();
     print!("{} dead letters, {sessions} sessions ended: {report}", dead.len());
     assert!(report.lost.iter().all(|event| dead.contains(&event.event_id)), "{report}");
-    assert_eq!(report.lost.len(), dead.len(), "each is dead-lettered or delivered, not both");
+    assert_eq!(report.lost.len(), dead.len(), "each row is either dead-lettered or delivered");
     report.lost.clear();
     report.assert_sound();
-    // 19 rounds came after, with two large rows each.
+    // 19 rounds followed, with two large rows each.
     assert!(dead.len() >= 2 * 19, "{}", dead.len());
     outbox.drop().await;
 }
 
-/// Records may not be older than 0 ms, and each is: the way to Kafka is slow. That is no row's fault.
+/// Records must not be older than 0 ms, but all of them are, because the connection to Kafka is slow. No row is at
+/// fault.
 #[tokio::test]
-async fn a_topic_that_refuses_everything_is_held_and_keeps_its_rows() {
+async fn topic_that_refuses_everything_is_held_and_keeps_its_rows() {
     const NO_LIMIT: &str = "9223372036854775807";
     let mut outbox = Outbox::create("refuses_all", 3).await;
     outbox.create_topic("other", 3).await;
@@ -82,7 +80,7 @@ async fn a_topic_that_refuses_everything_is_held_and_keeps_its_rows() {
     wait_until("the topic is held", STALLED, async || outbox.holds().await == held).await;
     outbox.wait_until_sent("other", STALLED).await;
     let probes = "SELECT coalesce(max(probes), 0)::bigint FROM app.outbox_hold";
-    wait_until("it was probed twice", STALLED, async || outbox.count(probes).await >= 2).await;
+    wait_until("the hold was probed twice", STALLED, async || outbox.count(probes).await >= 2).await;
     assert_eq!(outbox.holds().await, held);
     let waited = outbox.unsent_of("order").await;
     outbox.cluster.alter(&topic, &[("message.timestamp.before.max.ms", NO_LIMIT)]).await;
@@ -91,7 +89,7 @@ async fn a_topic_that_refuses_everything_is_held_and_keeps_its_rows() {
     let (order, other) = (outbox.check_of("order").await, outbox.check_of("other").await);
     let dead = outbox.dead_letters().await;
     print!(
-        "{waited} rows waited, sent {resumed:.1?} after it took records again, dead letters {dead}: {order}"
+        "{waited} rows waited, sent {resumed:.1?} after it accepted records again, dead letters {dead}: {order}"
     );
     print!("the other topic: {other}");
     assert!(resumed < RESUMED_WITHIN, "{resumed:?}");

@@ -1,4 +1,4 @@
-//! Partitions that the brokers cannot replicate, or have no leader, beside others that work.
+//! Partitions that cannot be replicated or have no leader, next to partitions that work.
 
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use std::time::{Duration, SystemTime};
@@ -11,10 +11,10 @@ use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
 const STALLED: Duration = Duration::from_secs(60);
-/// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
+/// A hold is probed at least every 10 s, and the relay checks every 0.5 s whether one is due.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
-/// With its only partition on these brokers, all of which have to be there.
+/// Creates a topic with one partition on these brokers, all of which must be in sync.
 async fn create_topic(outbox: &mut Outbox, kind: &str, brokers: &[i32]) {
     let topic = outbox.topic(kind);
     let least = brokers.len().to_string();
@@ -27,7 +27,7 @@ async fn create_topic(outbox: &mut Outbox, kind: &str, brokers: &[i32]) {
     outbox.add_topic(kind);
 }
 
-/// The share of the time since then that was part of pauses longer than 200 ms between two settlements of this kind.
+/// The share of the time since `since` that was spent in gaps of more than 200 ms between two settlements of this kind.
 async fn stalled_share(outbox: &Outbox, kind: &str, since: SystemTime) -> f64 {
     let sql = "SELECT coalesce(sum(extract(epoch FROM gap)) FILTER (WHERE gap > interval '200 milliseconds'), 0)::float8
                       / extract(epoch FROM max(sent_at) - $2)::float8
@@ -36,7 +36,7 @@ async fn stalled_share(outbox: &Outbox, kind: &str, since: SystemTime) -> f64 {
     outbox.client.query_one(sql, &[&kind, &since]).await.unwrap().get(0)
 }
 
-/// One event of the key that both topics have, so that all are in one lane, every 20 ms, so many times.
+/// Inserts one event of the same key into each topic, so that all are in one lane, every 20 ms.
 async fn trickle(outbox: &Outbox, kinds: &[&str], times: usize) -> SystemTime {
     let begun: SystemTime = outbox.client.query_one("SELECT now()", &[]).await.unwrap().get(0);
     let sql = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
@@ -49,9 +49,10 @@ async fn trickle(outbox: &Outbox, kinds: &[&str], times: usize) -> SystemTime {
     begun
 }
 
-/// The leader of the stuck topic is there and lacks replicas: only a row can tell that the topic does not work.
+/// The leader of the stuck topic is available but lacks replicas. Only publishing a row can show that the topic is
+/// stuck.
 #[tokio::test]
-async fn a_stuck_topic_leaves_its_lane_to_the_other_topics() {
+async fn stuck_topic_does_not_delay_other_topics_of_its_lane() {
     let mut kafka = KafkaServer::start_with(Settings { brokers: 2, ..Settings::default() }).await;
     let mut outbox = Outbox::on(&kafka.cluster(), "stuck_lane").await;
     create_topic(&mut outbox, "healthy", &[1]).await;
@@ -60,7 +61,7 @@ async fn a_stuck_topic_leaves_its_lane_to_the_other_topics() {
     let begun = trickle(&outbox, &["healthy", "replicated"], 500).await;
     let before = stalled_share(&outbox, "healthy", begun).await;
     kafka.brokers[1].kill();
-    // Broker 1 takes over what broker 2 led, and finds that a replica is missing.
+    // Broker 1 takes over the partitions of broker 2 and lacks a replica.
     trickle(&outbox, &["healthy", "replicated"], 1).await;
     let held = [(outbox.topic("replicated"), "stuck".to_owned())];
     wait_until("the stuck topic is held", STALLED, async || {
@@ -72,9 +73,9 @@ async fn a_stuck_topic_leaves_its_lane_to_the_other_topics() {
     let during = stalled_share(&outbox, "healthy", begun).await;
     let probes = outbox.count("SELECT probes::bigint FROM app.outbox_hold").await;
     println!(
-        "stalled {before:.3} of the time before, {during:.3} while a topic of the lane is stuck, {probes} probes"
+        "stalled for {before:.3} of the time before, {during:.3} while a topic of the lane was stuck, {probes} probes"
     );
-    assert!(probes >= 3, "it was probed {probes} times");
+    assert!(probes >= 3, "the hold was probed {probes} times");
     assert!(during < before + 0.05, "{during:.3} of the time, {before:.3} before");
     kafka.restart().await;
     outbox.wait_until_drained(STALLED).await;
@@ -82,9 +83,9 @@ async fn a_stuck_topic_leaves_its_lane_to_the_other_topics() {
     outbox.drop_database().await;
 }
 
-/// The relay that cannot reach it closes its gate; the other one does all the work.
+/// The relay that cannot reach the broker closes its gate. The other relay does all the work.
 #[tokio::test]
-async fn a_relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() {
+async fn relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others() {
     let kafka = KafkaServer::start_with(Settings { brokers: 2, ..Settings::default() }).await;
     let mut outbox = Outbox::on(&kafka.cluster(), "cut_off").await;
     create_topic(&mut outbox, "near", &[1]).await;
@@ -95,8 +96,8 @@ async fn a_relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others(
     let mut far = Proxy::before(&kafka.brokers[1].address());
     near.names(&far);
     far.names(&near);
-    near.let_through().await;
-    far.let_through().await;
+    near.resume().await;
+    far.resume().await;
     let relay = outbox.relay().set("relay", "publish_timeout", "6s").set("admin", "listen", "127.0.0.1:0");
     let mut cut = relay.clone().set("kafka", "bootstrap_servers", near.address()).start().await;
     let mut sound = relay.start().await;
@@ -115,13 +116,13 @@ async fn a_relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others(
     let holds = |relay: &RelayProcess| relay.log().matches("topic held").count();
     let before = (holds(&cut), holds(&sound));
     outbox.wait_until_settled(5_000, STALLED).await;
-    assert_eq!((holds(&cut), holds(&sound)), before, "nothing is held any more");
-    assert!(cut.not_ready().await.is_some(), "it stays closed");
-    assert_eq!(opened(&cut), opened_before, "and has not opened in between");
+    assert_eq!((holds(&cut), holds(&sound)), before, "no topic was held again");
+    assert!(cut.not_ready().await.is_some(), "the gate must stay closed");
+    assert_eq!(opened(&cut), opened_before, "the gate must not have opened in between");
 
-    far.let_through().await;
-    wait_until("its gate opens", STALLED, async || opened(&cut) > opened_before).await;
-    wait_until("it is ready", STALLED, async || cut.not_ready().await.is_none()).await;
+    far.resume().await;
+    wait_until("the gate opens", STALLED, async || opened(&cut) > opened_before).await;
+    wait_until("the relay is ready", STALLED, async || cut.not_ready().await.is_none()).await;
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(cut.stop().await.success() && sound.stop().await.success());
@@ -132,7 +133,7 @@ async fn a_relay_that_alone_cannot_reach_a_broker_leaves_its_work_to_the_others(
 }
 
 #[tokio::test]
-async fn a_topic_that_is_stuck_holds_back_only_its_own_rows() {
+async fn stuck_topic_delays_only_its_own_rows() {
     let mut kafka = KafkaServer::start_with(Settings { brokers: 2, ..Settings::default() }).await;
     let mut outbox = Outbox::on(&kafka.cluster(), "stuck_topic").await;
     create_topic(&mut outbox, "healthy", &[1]).await;
@@ -157,12 +158,14 @@ async fn a_topic_that_is_stuck_holds_back_only_its_own_rows() {
     .await;
     let holds = outbox.holds().await;
     let waits = outbox.unsent_of("replicated").await;
-    wait_until("the healthy topic's rows flow", STALLED, async || outbox.unsent_of("healthy").await < 200)
-        .await;
+    wait_until("the healthy topic's rows are published", STALLED, async || {
+        outbox.unsent_of("healthy").await < 200
+    })
+    .await;
     outbox.wait_until_settled(1_000, STALLED).await;
-    println!("held {held:.1?} after the broker went: {holds:?}");
+    println!("held {held:.1?} after the broker stopped: {holds:?}");
     assert!(outbox.unsent_of("replicated").await >= waits);
-    assert_eq!(outbox.holds().await, holds, "held all the time");
+    assert_eq!(outbox.holds().await, holds, "the holds must stay");
 
     kafka.restart().await;
     writers.stop().await;
@@ -172,7 +175,7 @@ async fn a_topic_that_is_stuck_holds_back_only_its_own_rows() {
     assert!(relay.stop().await.success());
     let report = outbox.check().await;
     let dead = outbox.dead_letters().await;
-    print!("no topic held {resumed:.1?} after the broker came back, dead letters {dead}: {report}");
+    print!("no topic held {resumed:.1?} after the broker was available again, dead letters {dead}: {report}");
     report.assert_sound();
     assert_eq!(dead, 0);
     outbox.drop_database().await;

@@ -1,4 +1,4 @@
-//! Single Produce requests that are refused, held and delivered late, or whose answers are lost.
+//! Single Produce requests that are refused, delayed, or lose their answer.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ fn through(proxy: &Proxy, outbox: &Outbox) -> Relay {
 struct Beginnings {
     refused: HashSet<(i64, i32)>,
     begun: HashSet<(i64, i32)>,
-    /// Requests that were sent although nothing before them was stored.
+    /// Requests that were sent before any earlier request was stored.
     early: usize,
 }
 
@@ -46,10 +46,10 @@ impl Beginnings {
     }
 }
 
-/// A broker that does not know a producer yet takes its first request at any sequence number: a second request that
-/// is under way meanwhile would be stored without the first.
+/// A broker that does not know a producer accepts its first request at any sequence number. It would store a second
+/// request that is in flight without the first.
 #[tokio::test]
-async fn a_session_whose_first_requests_are_refused_loses_and_repeats_nothing() {
+async fn session_whose_first_requests_are_refused_loses_and_repeats_nothing() {
     const ROUNDS: i64 = 6;
     let outbox = Outbox::create("first_refused", PARTITIONS).await;
     let proxy = Proxy::open().await;
@@ -57,7 +57,7 @@ async fn a_session_whose_first_requests_are_refused_loses_and_repeats_nothing() 
     let rule = Arc::clone(&beginnings);
     proxy.act(move |produce| rule.lock().unwrap().refuse_first(produce));
     for round in 0..ROUNDS {
-        // Enough for every partition of every session to have successors of its first row.
+        // Enough rows for every partition of every session to have successors of its first row.
         rows::insert(&outbox, "order", 100, round * 3_000..(round + 1) * 3_000, Filling::Nothing).await;
         let mut relay = through(&proxy, &outbox).start().await;
         outbox.wait_until_drained(STALLED).await;
@@ -68,14 +68,14 @@ async fn a_session_whose_first_requests_are_refused_loses_and_repeats_nothing() 
         let beginnings = beginnings.lock().unwrap();
         (beginnings.refused.len(), beginnings.early)
     };
-    print!("{refused} first requests refused, {early} requests early: {report}");
+    print!("{refused} first requests refused, {early} requests sent too early: {report}");
     assert!(refused >= (ROUNDS * i64::from(PARTITIONS)) as usize, "{refused}");
     report.assert_exact();
     outbox.drop().await;
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_with_their_connection_repeat_nothing() {
+async fn answers_lost_with_their_connection_repeat_nothing() {
     let outbox = Outbox::create("lost_answers", PARTITIONS).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let proxy = Proxy::open().await;
@@ -101,7 +101,7 @@ async fn answers_that_are_lost_with_their_connection_repeat_nothing() {
     outbox.drop().await;
 }
 
-/// Holds the first request of several records behind the first 20.
+/// Delays the first request with several records after the first 20 requests.
 fn hold_one(proxy: &Proxy) -> Arc<Mutex<Option<Produce>>> {
     let held = Arc::new(Mutex::new(None));
     let (rule, mut requests) = (Arc::clone(&held), 0);
@@ -117,12 +117,12 @@ fn hold_one(proxy: &Proxy) -> Arc<Mutex<Option<Produce>>> {
     held
 }
 
-/// What is held arrives when its rows were sent again long ago.
+/// The delayed request arrives long after its rows were sent again.
 async fn assert_only_late_duplicates(outbox: Outbox, proxy: &Proxy, held: &Mutex<Option<Produce>>) {
     let held = held.lock().unwrap().clone().unwrap();
     let stored = outbox.cluster.stored(&held.topic);
     proxy.release();
-    let what = format!("the {} held records are stored", held.records);
+    let what = format!("the {} delayed records are stored", held.records);
     wait_until(&what, STALLED, async || {
         outbox.cluster.stored(&held.topic) >= stored + i64::from(held.records)
     })
@@ -136,14 +136,14 @@ async fn assert_only_late_duplicates(outbox: Outbox, proxy: &Proxy, held: &Mutex
 }
 
 #[tokio::test]
-async fn a_request_delivered_after_its_session_was_given_up_only_repeats() {
+async fn late_request_of_an_abandoned_session_causes_only_duplicates() {
     let outbox = Outbox::create("late_session", PARTITIONS).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let proxy = Proxy::open().await;
     let held = hold_one(&proxy);
     let mut relay = through(&proxy, &outbox).set("relay", "publish_timeout", "2s").start().await;
     let writers = Writers::start(&outbox, &keys, Load::default()).await;
-    wait_until("a request is held", STALLED, async || held.lock().unwrap().is_some()).await;
+    wait_until("a request is delayed", STALLED, async || held.lock().unwrap().is_some()).await;
     writers.stop().await;
     relay.wait_for_log("session ended").await;
     outbox.wait_until_drained(STALLED).await;
@@ -152,14 +152,14 @@ async fn a_request_delivered_after_its_session_was_given_up_only_repeats() {
 }
 
 #[tokio::test]
-async fn a_request_of_a_killed_relay_delivered_after_the_takeover_only_repeats() {
+async fn late_request_of_a_killed_relay_causes_only_duplicates() {
     let outbox = Outbox::create("late_relay", PARTITIONS).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let proxy = Proxy::open().await;
     let held = hold_one(&proxy);
     let mut victim = through(&proxy, &outbox).start().await;
     let writers = Writers::start(&outbox, &keys, Load::default()).await;
-    wait_until("a request is held", STALLED, async || held.lock().unwrap().is_some()).await;
+    wait_until("a request is delayed", STALLED, async || held.lock().unwrap().is_some()).await;
     victim.kill();
     let mut successor = outbox.start_relay().await;
     outbox.wait_until_settled(2_000, STALLED).await;

@@ -1,4 +1,4 @@
-//! Kafka that is killed, stopped, or away: rows wait, and flow again soon after it is back.
+//! Kafka is killed, stopped or unavailable. Rows wait and are published soon after it is available again.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const STALLED: Duration = Duration::from_secs(60);
 const RESUMED_WITHIN: Duration = Duration::from_secs(5);
 const MIB: u64 = 1 << 20;
 
-/// Writers that go on whatever Kafka does, and a relay.
+/// A relay, and writers that continue whatever happens to Kafka.
 async fn in_flow(kafka: &KafkaServer, test: &str, publish_timeout: &str) -> (Outbox, RelayProcess, Writers) {
     let mut outbox = Outbox::on(&kafka.cluster(), test).await;
     outbox.create_topic("order", 6).await;
@@ -29,11 +29,11 @@ async fn in_flow(kafka: &KafkaServer, test: &str, publish_timeout: &str) -> (Out
 
 async fn assert_resumed(outbox: &Outbox, what: &str) {
     let resumed = outbox.wait_until_resumed(STALLED).await;
-    println!("{what}: rows flow {resumed:.1?} after Kafka answers again");
+    println!("{what}: publishing resumed {resumed:.1?} after Kafka answered again");
     assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
 }
 
-/// Returns how many duplicates there are.
+/// Returns the number of duplicates.
 async fn assert_whole(outbox: Outbox, mut relay: RelayProcess, writers: Writers) -> usize {
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
@@ -48,7 +48,7 @@ async fn assert_whole(outbox: Outbox, mut relay: RelayProcess, writers: Writers)
 }
 
 #[tokio::test]
-async fn kafka_killed_in_mid_batch_loses_and_reorders_nothing() {
+async fn kafka_killed_during_a_batch_loses_and_reorders_nothing() {
     let mut kafka = KafkaServer::start().await;
     let (outbox, relay, writers) = in_flow(&kafka, "kafka_killed", "45s").await;
     for kill in 1..=3 {
@@ -57,7 +57,7 @@ async fn kafka_killed_in_mid_batch_loses_and_reorders_nothing() {
         let gone = Instant::now();
         kafka.kill();
         kafka.restart().await;
-        println!("Kafka was away for {:.1?}", gone.elapsed());
+        println!("Kafka was unavailable for {:.1?}", gone.elapsed());
         assert_resumed(&outbox, &format!("kill {kill}")).await;
     }
     assert_whole(outbox, relay, writers).await;
@@ -77,41 +77,41 @@ async fn kafka_stopped_and_started_repeats_nothing() {
     assert_eq!(duplicates, 0);
 }
 
-/// Seconds that Kafka is away: `KAFKA_AWAY_SECONDS`, for a longer look.
-fn away() -> Duration {
-    let seconds = std::env::var("KAFKA_AWAY_SECONDS").map_or(20, |seconds| seconds.parse().unwrap());
+/// The duration of the outage. `KAFKA_OUTAGE_SECONDS` sets a longer one.
+fn outage() -> Duration {
+    let seconds = std::env::var("KAFKA_OUTAGE_SECONDS").map_or(20, |seconds| seconds.parse().unwrap());
     Duration::from_secs(seconds)
 }
 
 #[tokio::test]
-async fn kafka_away_costs_time_and_nothing_else() {
+async fn kafka_outage_costs_only_time() {
     let mut kafka = KafkaServer::start().await;
-    let (outbox, relay, writers) = in_flow(&kafka, "kafka_gone", "5s").await;
+    let (outbox, relay, writers) = in_flow(&kafka, "kafka_outage", "5s").await;
     outbox.wait_until_settled(5_000, STALLED).await;
     outbox.wait_until_publishing(&relay).await;
     let resident = relay.resident();
     kafka.kill();
     let gone = Instant::now();
-    let what = "the relay has let everything go";
-    let let_go = wait_until(what, Duration::from_secs(15), async || {
+    let what = "the relay has released all claims";
+    let released = wait_until(what, Duration::from_secs(15), async || {
         outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
     })
     .await;
-    let (mut looks, mut grown) = (0, 0);
-    while gone.elapsed() < away() {
-        assert_eq!(outbox.held_open(&relay).await, 0, "look {looks}");
+    let (mut checks, mut grown) = (0, 0);
+    while gone.elapsed() < outage() {
+        assert_eq!(outbox.held_open(&relay).await, 0, "check {checks}");
         grown = grown.max(relay.resident().saturating_sub(resident));
-        looks += 1;
+        checks += 1;
     }
     let waiting = outbox.unsent().await;
     println!(
-        "{let_go:.1?} until nothing was open; in {looks} looks until {:.1?} it stayed so",
+        "all claims released after {released:.1?}; confirmed by {checks} checks until {:.1?}",
         gone.elapsed()
     );
     println!("{waiting} rows wait, {} MiB more resident", grown / MIB);
     assert!(waiting > 1_000, "{waiting}");
     assert!(grown < 16 * MIB, "{grown}");
     kafka.restart().await;
-    assert_resumed(&outbox, "away").await;
+    assert_resumed(&outbox, "outage").await;
     assert_whole(outbox, relay, writers).await;
 }

@@ -1,4 +1,4 @@
-//! Rights that Kafka takes away and gives again, by its own authorizer.
+//! Permissions that Kafka's authorizer revokes and grants.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
 const STALLED: Duration = Duration::from_secs(30);
-/// A hold is probed at least every 10 s, and the relay looks whether one is due every 0.5 s.
+/// A hold is probed at least every 10 s, and the relay checks every 0.5 s whether one is due.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 const USER: &str = "relay";
 
@@ -26,21 +26,21 @@ async fn rights(kafka: &KafkaServer, what: &str, topics: &[String], operations: 
     kafka.run_tool("org.apache.kafka.tools.AclCommand", &arguments).await;
 }
 
-/// The forbidden topic's rows wait, the others flow.
+/// The rows of the forbidden topic wait, and the others are published.
 async fn assert_only_its_rows_wait(outbox: &Outbox) {
     wait_until("more rows wait", STALLED, async || outbox.unsent_of("order").await > 500).await;
     let waits = outbox.unsent_of("order").await;
-    wait_until("the others flow", STALLED, async || outbox.unsent_of("other").await < 200).await;
+    wait_until("the other rows are published", STALLED, async || outbox.unsent_of("other").await < 200).await;
     outbox.wait_until_settled(500, STALLED).await;
     assert!(outbox.unsent_of("order").await >= waits);
 }
 
-/// Waits until the hold was probed so often more.
+/// Waits until the hold was probed this many more times.
 async fn wait_until_probed(outbox: &Outbox, times: i64) {
     const PROBES: &str = "SELECT coalesce(max(probes), 0)::bigint FROM app.outbox_hold";
     let enough = outbox.count(PROBES).await + times;
     wait_until(&format!("{times} more probes"), STALLED, async || {
-        assert_eq!(outbox.holds().await.len(), 1, "the hold stays");
+        assert_eq!(outbox.holds().await.len(), 1, "the hold must stay");
         outbox.count(PROBES).await >= enough
     })
     .await;
@@ -50,11 +50,11 @@ fn sessions_ended(relay: &RelayProcess) -> usize {
     relay.log().matches("session ended").count()
 }
 
-/// First only the right to write: the topic can be described still, so that a look at it shows nothing.
+/// Only the write permission is revoked. The topic can still be described, so its metadata shows no problem.
 #[tokio::test]
-async fn a_right_revoked_and_granted_again_holds_back_one_topic_and_loses_nothing() {
+async fn permission_revoked_and_granted_again_delays_one_topic_and_loses_nothing() {
     let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
-    // The test itself may do everything.
+    // The test itself has all permissions.
     let mut outbox = Outbox::on(&kafka.cluster(), "revoked").await;
     outbox.create_topic("order", 3).await;
     outbox.create_topic("other", 3).await;
@@ -72,7 +72,7 @@ async fn a_right_revoked_and_granted_again_holds_back_one_topic_and_loses_nothin
     rights(&kafka, "--remove", &order, &["Write"]).await;
     let held = [(outbox.topic("order"), "topic-authorization".to_owned())];
     wait_until("the forbidden topic is held", STALLED, async || outbox.holds().await == held).await;
-    // Until then other workers may meet the same refusal.
+    // Until then, other workers may still get the same refusal.
     wait_until_probed(&outbox, 1).await;
     let before = sessions_ended(&relay);
     wait_until_probed(&outbox, 2).await;
@@ -92,16 +92,16 @@ async fn a_right_revoked_and_granted_again_holds_back_one_topic_and_loses_nothin
     let (report, dead) = (outbox.check().await, outbox.dead_letters().await);
     println!("{before} sessions ended by the refusal, {disturbed} while the topic was held");
     print!("{waited} rows waited, sent {resumed:.1?} after the grant, dead letters {dead}: {report}");
-    assert_eq!(disturbed, 0, "a probe is nobody else's business");
+    assert_eq!(disturbed, 0, "probes must not end sessions");
     assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
     report.assert_exact();
     assert_eq!(dead, 0);
     outbox.drop_database().await;
 }
 
-/// Brokers give a user who may write to no topic no producer id, though they answer everything else.
+/// Brokers refuse a producer id to a user that may not write to any topic, although they answer all other requests.
 #[tokio::test]
-async fn a_missing_right_to_publish_is_one_outage_that_names_the_right() {
+async fn missing_permission_to_publish_is_one_outage_that_names_the_permission() {
     const ATTEMPTS: usize = 5;
     let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
     let mut outbox = Outbox::on(&kafka.cluster(), "no_right").await;
@@ -114,9 +114,9 @@ async fn a_missing_right_to_publish_is_one_outage_that_names_the_right() {
     let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
     relay.wait_for_log("kafka unavailable, retrying; no events are lost").await;
     let attempts = |relay: &RelayProcess| relay.log().matches("kafka still unavailable").count();
-    wait_until("it has tried again", STALLED, async || {
+    wait_until("the relay has retried", STALLED, async || {
         let why = relay.not_ready().await;
-        let why = why.expect("it was ready, though it cannot publish");
+        let why = why.expect("the relay is ready although it cannot publish");
         assert!(why.contains("cluster-authorization") || why.contains("not reached yet"), "{why}");
         assert_eq!(outbox.held_open(&relay).await, 0);
         attempts(&relay) >= ATTEMPTS
@@ -130,7 +130,7 @@ async fn a_missing_right_to_publish_is_one_outage_that_names_the_right() {
     rights(&kafka, "--add", &outbox.topics(), &["Write"]).await;
     outbox.wait_until_drained(STALLED).await;
     relay.wait_for_log("kafka available again").await;
-    wait_until("it is ready", STALLED, async || relay.not_ready().await.is_none()).await;
+    wait_until("the relay is ready", STALLED, async || relay.not_ready().await.is_none()).await;
     assert!(relay.stop().await.success());
     assert_eq!(relay.log().matches("kafka available again").count(), 1);
     outbox.check().await.assert_exact();

@@ -1,4 +1,4 @@
-//! Connections to Kafka that swallow what is sent and never end.
+//! Connections to Kafka that lose data without ever closing.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::support::writers::{Load, Writers};
 
 const STALLED: Duration = Duration::from_secs(60);
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(4);
-/// What an attempt takes to give a silent broker up, beside `publish_timeout`.
-const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+/// The time that an attempt needs to abandon a silent broker, in addition to `publish_timeout`.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 const RESUMED_WITHIN: Duration = Duration::from_secs(5);
 const WORKERS: usize = 2;
 const BATCH_SIZE: usize = 1_000;
 
-async fn swallowed(test: &str, requests: bool, answers: bool) {
+async fn lose(test: &str, requests: bool, answers: bool) {
     let outbox = Outbox::create(test, 6).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let mut kafka = Proxy::open().await;
@@ -34,14 +34,16 @@ async fn swallowed(test: &str, requests: bool, answers: bool) {
         outbox.wait_until_settled(2_000, STALLED).await;
         outbox.wait_until_publishing(&relay).await;
         kafka.lose(requests, answers).await;
-        let what = "the relay has let everything go";
-        let let_go = wait_until(what, PUBLISH_TIMEOUT + LET_GO_WITHIN, async || {
+        let what = "the relay has released all claims";
+        let released = wait_until(what, PUBLISH_TIMEOUT + RELEASE_TIMEOUT, async || {
             outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
         })
         .await;
-        kafka.let_through().await;
+        kafka.resume().await;
         let resumed = outbox.wait_until_resumed(STALLED).await;
-        println!("{test} {fault}: nothing open after {let_go:.1?}; rows flow {resumed:.1?} after the end");
+        println!(
+            "{test} {fault}: all claims released after {released:.1?}; publishing resumed {resumed:.1?} after the fault"
+        );
         assert!(resumed < RESUMED_WITHIN, "{resumed:?}");
     }
     writers.stop().await;
@@ -56,16 +58,16 @@ async fn swallowed(test: &str, requests: bool, answers: bool) {
 }
 
 #[tokio::test]
-async fn requests_that_are_swallowed_cost_only_time() {
-    swallowed("requests_swallowed", true, false).await;
+async fn lost_requests_cost_only_time() {
+    lose("requests_lost", true, false).await;
 }
 
 #[tokio::test]
-async fn answers_that_are_swallowed_cost_only_time_and_recognisable_duplicates() {
-    swallowed("answers_swallowed", false, true).await;
+async fn lost_answers_cost_only_time_and_recognizable_duplicates() {
+    lose("answers_lost", false, true).await;
 }
 
 #[tokio::test]
-async fn silence_both_ways_costs_only_time() {
-    swallowed("both_swallowed", true, true).await;
+async fn silence_in_both_directions_costs_only_time() {
+    lose("both_lost", true, true).await;
 }

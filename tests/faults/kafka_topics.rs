@@ -1,4 +1,4 @@
-//! Topics that are changed under rows in flow: replaced by new ones, or with more partitions.
+//! Topics that are replaced, or get more partitions, while rows are published.
 
 use rdkafka::admin::{AdminOptions, NewPartitions};
 use std::collections::{HashMap, HashSet};
@@ -16,8 +16,8 @@ fn in_flow() -> Load {
     Load { writers: 2, pause: Duration::from_millis(10), ..Load::default() }
 }
 
-/// What was stored in a topic goes with it. What the last one holds must have no gap: of each key everything from some
-/// event on, and from the first one that was committed after the topic was there at the latest.
+/// The records of a deleted topic are gone. Those of the last topic must have no gap: for each key, everything from
+/// some event on, and at the latest from the first event that was committed after the topic existed.
 async fn assert_no_gap(outbox: &Outbox, there_from: &HashMap<String, i64>) -> Report {
     let topic = outbox.topic("order");
     let stored = consumer::read_all(&[topic]).await;
@@ -33,7 +33,11 @@ async fn assert_no_gap(outbox: &Outbox, there_from: &HashMap<String, i64>) -> Re
     committed.retain(|event| match firsts.get(&event.key) {
         Some(first) => {
             let before = there_from[&event.key];
-            assert!(*first <= before + 1, "{} begins with {first}, and {before} came before", event.key);
+            assert!(
+                *first <= before + 1,
+                "{} begins with {first}, but {before} was committed before the topic existed",
+                event.key
+            );
             event.seq >= *first
         }
         None => event.seq > there_from[&event.key],
@@ -47,9 +51,10 @@ async fn newest(outbox: &Outbox) -> HashMap<String, i64> {
     outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// So quickly that the relay may not notice, with what its sessions know of the partitions out of date.
+/// The replacement is so quick that the relay may not notice it, while its sessions have outdated information about the
+/// partitions.
 #[tokio::test]
-async fn a_topic_replaced_under_rows_in_flow_gets_everything_that_comes_after() {
+async fn topic_replaced_while_rows_are_published_gets_all_later_rows() {
     const TIMES: usize = 5;
     let mut outbox = Outbox::create("replaced", 3).await;
     outbox.create_topic("other", 3).await;
@@ -79,9 +84,10 @@ async fn a_topic_replaced_under_rows_in_flow_gets_everything_that_comes_after() 
     outbox.drop().await;
 }
 
-/// The relay's guarantee is for a partition count that stays. With another one a key moves, and nothing else happens.
+/// The relay's guarantee applies while the number of partitions stays the same. If it changes, keys move to other
+/// partitions, but nothing is lost.
 #[tokio::test]
-async fn partitions_that_are_added_move_keys_and_lose_nothing() {
+async fn added_partitions_move_keys_and_lose_nothing() {
     let outbox = Outbox::create("more_partitions", 3).await;
     let topic = outbox.topic("order");
     let keys = outbox.add_aggregates("order", 100).await;
@@ -92,7 +98,7 @@ async fn partitions_that_are_added_move_keys_and_lose_nothing() {
     let answers = outbox.cluster.admin().create_partitions([&more], &AdminOptions::new()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     wait_until("there are 6 partitions", STALLED, async || outbox.cluster.partitions(&topic) == 6).await;
-    // Sessions go by the count that they found at first, and new ones by the new count.
+    // Sessions use the count that they found at first. New sessions use the new count.
     outbox.wait_until_settled(2_000, STALLED).await;
     assert!(relay.stop().await.success());
     let old = outbox.cluster.stored(&topic);
@@ -108,13 +114,13 @@ async fn partitions_that_are_added_move_keys_and_lose_nothing() {
     for key in &keys {
         let mut of_key: Vec<_> =
             records.iter().filter(|record| record.key.as_deref() == Some(key.as_bytes())).collect();
-        // The old partition first: a key's new one is the same, or 3 more, for 6 is twice 3.
+        // The old partition first. The new partition of a key is the same or 3 higher, because 6 is twice 3.
         of_key.sort_by_key(|record| (record.partition, record.offset));
         let partitions: HashSet<i32> = of_key.iter().map(|record| record.partition).collect();
         let bases: HashSet<i32> = partitions.iter().map(|partition| partition % 3).collect();
         assert_eq!(bases.len(), 1, "{key} is in {partitions:?}");
         let seqs: Vec<i64> = of_key.iter().map(|record| seq(record)).collect();
-        assert_eq!(seqs, (1..=newest[key]).collect::<Vec<_>>(), "{key}, each once and in order");
+        assert_eq!(seqs, (1..=newest[key]).collect::<Vec<_>>(), "{key}: each event once and in order");
         moved += partitions.len() - 1;
         used.extend(partitions);
     }

@@ -1,5 +1,5 @@
-//! Faults on real servers: servers that go and come back, networks that fail, relays that die at a chosen point. Each
-//! world is judged by a consumer and a checker that know nothing of the relay.
+//! Faults on real servers: servers that stop and restart, networks that fail, and relays that crash at a chosen point.
+//! Each result is judged by a consumer and a checker that are independent of the relay.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 

@@ -1,9 +1,10 @@
-//! PgBouncer in transaction mode between the relays and Postgres: what the server does for a claim works through it.
+//! PgBouncer in transaction mode between the relays and PostgreSQL. Everything that the server does for a claim works
+//! through it.
 
 use crate::support::outbox::Outbox;
 use crate::support::pgbouncer::{self, PgBouncer};
 use crate::support::postgres_server::PostgresServer;
-use crate::world::{self, BATCH_SIZE, STALLED, WORKERS, overtaken};
+use crate::world::{self, BATCH_SIZE, STALLED, WORKERS, assert_replaced};
 
 const KILLS: usize = 3;
 
@@ -23,13 +24,13 @@ async fn through_a_pooler(prepared: bool) {
         let victim = kill % 2;
         outbox.wait_until_publishing(&relays[victim]).await;
         relays[victim].kill();
-        overtaken(&outbox, &relays[victim], &format!("prepared {prepared}, kill {kill}")).await;
+        assert_replaced(&outbox, &relays[victim], &format!("prepared {prepared}, kill {kill}")).await;
         relays[victim] = relay().start().await;
     }
-    // The timeouts of the claim are set in its transaction, so they are those of the pooler's connection.
+    // The timeouts of the claim are set in its transaction, so they also apply to the pooler's connection.
     outbox.wait_until_publishing(&relays[0]).await;
     relays[0].freeze();
-    overtaken(&outbox, &relays[0], &format!("prepared {prepared}, frozen")).await;
+    assert_replaced(&outbox, &relays[0], &format!("prepared {prepared}, frozen")).await;
     relays[0].thaw();
     outbox.wait_until_settled(500, STALLED).await;
     writers.stop().await;
@@ -54,7 +55,9 @@ async fn relays_behind_pgbouncer_without_prepared_statements_take_over_from_each
 async fn relays_behind_pgbouncer_with_prepared_statements_take_over_from_each_other() {
     match pgbouncer::installed() {
         Some((_, version)) if pgbouncer::prepares(version) => through_a_pooler(true).await,
-        Some(version) => println!("SKIPPED: {version:?} keeps no prepared statements, 1.21 and newer do"),
+        Some(version) => {
+            println!("SKIPPED: {version:?} does not support prepared statements, 1.21 and newer do");
+        }
         None => println!("SKIPPED: PgBouncer is not installed"),
     }
 }

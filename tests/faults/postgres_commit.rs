@@ -1,4 +1,4 @@
-//! Connections that end just when a settlement is committed.
+//! Connections that end at the COMMIT of a settlement.
 
 use crate::support::outbox::Outbox;
 use crate::support::postgres_proxy::{Act, At, PostgresProxy};
@@ -6,7 +6,7 @@ use crate::world::{self, STALLED};
 
 const TIMES: usize = 40;
 
-/// Loses this message again and again, beside one relay.
+/// Loses this message repeatedly, with one relay.
 async fn lost(test: &str, at: At) {
     let outbox = Outbox::create(test, 6).await;
     let writers = world::under_load(&outbox).await;
@@ -23,11 +23,11 @@ async fn lost(test: &str, at: At) {
 }
 
 #[tokio::test]
-async fn an_answer_to_commit_that_is_lost_costs_neither_a_row_nor_a_duplicate() {
+async fn lost_answer_to_commit_loses_and_repeats_nothing() {
     lost("commit_reply", At::CommitReply).await;
 }
 
 #[tokio::test]
-async fn a_commit_that_is_lost_costs_neither_a_row_nor_a_duplicate() {
+async fn lost_commit_loses_and_repeats_nothing() {
     lost("commit", At::Commit).await;
 }

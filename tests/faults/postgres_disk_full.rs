@@ -1,4 +1,4 @@
-//! No space is left for Postgres: on a small file system of the test's own, which only root may mount.
+//! PostgreSQL runs out of disk space, on a small file system that the test mounts. Only root may do that.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,13 +14,13 @@ use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
 use crate::world::{self, STALLED};
 
-/// A file system in memory. Dropping it takes it away.
+/// A file system in memory. Dropping it unmounts it.
 struct SmallDisk {
     place: TempDir,
 }
 
 impl SmallDisk {
-    /// `None`, and a line that says so, where this is not allowed.
+    /// Returns `None` and prints a line if mounting is not allowed.
     fn mount(mib: u32) -> Option<Self> {
         let place = folder();
         let options = format!("size={mib}m,mode=0755");
@@ -46,7 +46,7 @@ impl SmallDisk {
         folder
     }
 
-    /// Writes until nothing more fits, and returns what takes the space.
+    /// Writes until nothing more fits, and returns what occupies the space.
     fn fill(&self) -> Ballast {
         let path = self.place.path().join("ballast");
         let mut file = File::create(&path).unwrap();
@@ -59,7 +59,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a server that is about to end may still have files open.
+        // Lazily, because a server that is about to end may still have files open.
         _ = Command::new("umount").arg("--lazy").arg(self.place.path()).status();
     }
 }
@@ -73,7 +73,7 @@ impl Ballast {
 }
 
 #[tokio::test]
-async fn a_table_that_cannot_grow_repeats_nothing_and_is_waited_for() {
+async fn relay_waits_for_a_table_that_cannot_grow_and_repeats_nothing() {
     let Some(disk) = SmallDisk::mount(16) else { return };
     let server = PostgresServer::start(&[]).await;
     let outbox = Outbox::create_on(&server, "table_full", 3).await;
@@ -84,14 +84,16 @@ async fn a_table_that_cannot_grow_repeats_nothing_and_is_waited_for() {
     let ballast = disk.fill();
 
     let mut relay = world::relay(&outbox).start().await;
-    wait_until("it is not ready", STALLED, async || {
+    wait_until("the relay is not ready", STALLED, async || {
         relay.not_ready().await.is_some_and(|why| why.contains("SQLSTATE 53100"))
     })
     .await;
-    // Several times, so that what is acknowledged is met again.
+    // Several times, so that acknowledged rows are read again.
     let faults = relay.log().matches("53100").count();
-    wait_until("it goes on trying", STALLED, async || relay.log().matches("53100").count() > faults + 5)
-        .await;
+    wait_until("the relay keeps retrying", STALLED, async || {
+        relay.log().matches("53100").count() > faults + 5
+    })
+    .await;
     assert!(outbox.unsent().await > 0);
     ballast.remove();
     let freed = Instant::now();
@@ -103,9 +105,9 @@ async fn a_table_that_cannot_grow_repeats_nothing_and_is_waited_for() {
     outbox.drop().await;
 }
 
-/// Without space for its log, Postgres ends, and recovery needs space too.
+/// Without space for its log, PostgreSQL ends. Recovery needs space, too.
 #[tokio::test]
-async fn a_server_without_space_for_its_log_is_waited_for() {
+async fn relay_waits_for_a_server_without_space_for_its_log() {
     let Some(disk) = SmallDisk::mount(96) else { return };
     let data = disk.folder("data");
     let settings = [("max_wal_size", "'4MB'"), ("min_wal_size", "'2MB'"), ("wal_keep_size", "0")];
@@ -115,7 +117,7 @@ async fn a_server_without_space_for_its_log_is_waited_for() {
     let mut relay = world::relay(&outbox).start().await;
     outbox.wait_until_settled(500, STALLED).await;
     let ballast = disk.fill();
-    wait_until("the server is gone", STALLED, async || outbox.client.is_closed()).await;
+    wait_until("the server has ended", STALLED, async || outbox.client.is_closed()).await;
     wait_until("the relay is not ready", STALLED, async || relay.not_ready().await.is_some()).await;
     tokio::time::sleep(Duration::from_secs(2)).await; // the outage
     ballast.remove();

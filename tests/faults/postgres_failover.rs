@@ -1,5 +1,5 @@
-//! A standby takes over that lacks the last commits: what survived is delivered, and ids that are issued again are not
-//! taken for sent.
+//! A standby is promoted that lacks the last commits. Everything that survived is delivered, and ids that are issued
+//! again do not count as sent.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -13,7 +13,8 @@ use crate::support::wait::wait_until;
 use crate::support::writers;
 use crate::world::{self, STALLED};
 
-/// Events of the time in which the standby does not follow: many times what a sequence logs ahead.
+/// The number of rounds in which the standby does not follow. They draw many times the ids that a sequence logs in
+/// advance.
 const LOST_ROUNDS: usize = 30;
 
 fn ids(events: &[Committed]) -> HashSet<uuid::Uuid> {
@@ -21,12 +22,12 @@ fn ids(events: &[Committed]) -> HashSet<uuid::Uuid> {
 }
 
 #[tokio::test]
-async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
+async fn promoted_standby_that_lacks_commits_delivers_everything_it_has() {
     let mut primary = PostgresServer::start(&[]).await;
     let mut outbox = Outbox::create_on(&primary, "failover", 6).await;
     let keys = outbox.add_aggregates("order", 50).await;
     let standby = primary.standby().await;
-    // To the primary through a proxy, which is to hold one COMMIT; to the standby directly.
+    // The relay reaches the primary through a proxy, which can delay one COMMIT, and the standby directly.
     let proxy = PostgresProxy::to(&primary.address()).await;
     let url =
         outbox.relay_url().replace(&primary.address(), &format!("{},{}", proxy.address(), standby.address()));
@@ -43,22 +44,23 @@ async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
     outbox.wait_until_drained(STALLED).await;
     primary.wait_until_replayed(&standby).await;
     standby.detach().await;
-    // Committed, in Kafka, settled - and not on the standby.
+    // These rows are committed, in Kafka and settled, but not on the standby.
     let mut lost_ids = Vec::new();
     for _ in 0..LOST_ROUNDS {
         lost_ids.extend(writers::write(&outbox.client, &keys).await);
     }
     outbox.wait_until_drained(STALLED).await;
-    // In Kafka, and their settlement never reaches the server: the acknowledged set keeps them, by id and event_id.
+    // These rows are in Kafka, but their settlement never reaches the server. The acknowledged set keeps them, by id
+    // and event_id.
     let held = proxy.on(At::Commit, Act::Hold);
     let unsettled = writers::write(&outbox.client, &keys).await;
     held.await.unwrap();
     lost_ids.extend(unsettled);
     let on_primary = outbox.committed().await;
 
-    // Its host goes on accepting connections, and answers nobody: the first one of the URL.
+    // The first host of the URL still accepts connections but never answers.
     primary.stop(Shutdown::Crash);
-    proxy.become_network(Network::BlackHole);
+    proxy.set_network(Network::BlackHole);
     proxy.cut();
     standby.promote().await;
     let promoted = Instant::now();
@@ -71,10 +73,10 @@ async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
     let again = lost_ids.iter().filter(|id| new_ids.contains(id)).count();
     world::resumed(&outbox, "after the promotion", promoted).await;
     outbox.wait_until_drained(STALLED).await;
-    wait_until("it is ready", STALLED, async || relay.not_ready().await.is_none()).await;
+    wait_until("the relay is ready", STALLED, async || relay.not_ready().await.is_none()).await;
     assert!(relay.stop().await.success());
 
-    // The judge knows what was lost from the ledger of the primary: it may be in Kafka, and it may not be.
+    // The judge knows from the ledger of the primary what was lost. Lost events may be in Kafka, but need not be.
     let (lost, known) = (ids(&on_primary), ids(&survived));
     let lost: HashSet<_> = lost.difference(&known).copied().collect();
     let records = consumer::read_all(&outbox.topics()).await;
@@ -88,7 +90,7 @@ async fn a_promoted_standby_that_lacks_commits_delivers_all_that_it_has() {
     );
     report.assert_exact();
     assert_eq!(lost.len(), lost_ids.len());
-    assert!(again > keys.len(), "ids of the acknowledged set, too, were issued again");
+    assert!(again > keys.len(), "ids of the acknowledged set must have been issued again, too");
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 0);
     outbox.drop().await;
 }

@@ -1,4 +1,4 @@
-//! Relays that freeze, vanish or are cut off: how long they hold their lanes, and what becomes of their rows.
+//! Relays that freeze, vanish or are cut off: how long they hold their lanes, and what happens to their rows.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
 use crate::support::wait::wait_until;
-use crate::world::{self, BATCH_SIZE, STALLED, WORKERS, overtaken};
+use crate::world::{self, BATCH_SIZE, STALLED, WORKERS, assert_replaced};
 
-/// Rows of a size that fills every buffer between the server and a relay that does not read.
+/// The size of rows that fill every buffer between the server and a relay that does not read.
 const LARGE: usize = 200_000;
 
 async fn behind(outbox: &Outbox) -> (PostgresProxy, Relay) {
@@ -20,10 +20,10 @@ async fn behind(outbox: &Outbox) -> (PostgresProxy, Relay) {
 }
 
 #[tokio::test]
-async fn a_relay_frozen_for_less_than_takeover_timeout_keeps_its_lanes_and_repeats_nothing() {
+async fn relay_frozen_for_less_than_takeover_timeout_keeps_its_lanes_and_repeats_nothing() {
     let outbox = Outbox::create("short_freeze", 6).await;
     let writers = world::under_load(&outbox).await;
-    // Far above the freeze: on a busy machine a relay also waits for the CPU before and after it.
+    // Far longer than the freeze, because on a busy machine a relay also waits for the CPU before and after it.
     let relay = || world::patient_with_kafka(&outbox).set("relay", "takeover_timeout", "20s");
     let mut relays = [relay().start().await, relay().start().await];
     for freeze in 0..8 {
@@ -40,7 +40,7 @@ async fn a_relay_frozen_for_less_than_takeover_timeout_keeps_its_lanes_and_repea
 }
 
 #[tokio::test]
-async fn a_relay_frozen_for_longer_is_overtaken_and_does_not_settle_after_waking() {
+async fn relay_frozen_longer_than_takeover_timeout_is_replaced_and_does_not_settle_after_waking() {
     let outbox = Outbox::create("long_freeze", 6).await;
     let writers = world::under_load(&outbox).await;
     let mut relays = [world::relay(&outbox).start().await, world::relay(&outbox).start().await];
@@ -49,7 +49,7 @@ async fn a_relay_frozen_for_longer_is_overtaken_and_does_not_settle_after_waking
         let victim = &relays[freeze % 2];
         outbox.wait_until_publishing(victim).await;
         victim.freeze();
-        overtaken(&outbox, victim, &format!("freeze {freeze}")).await;
+        assert_replaced(&outbox, victim, &format!("freeze {freeze}")).await;
         victim.thaw();
         outbox.wait_until_settled(500, STALLED).await;
     }
@@ -59,8 +59,8 @@ async fn a_relay_frozen_for_longer_is_overtaken_and_does_not_settle_after_waking
     outbox.drop().await;
 }
 
-/// Whether the server is sending to this relay, which does not read: neither the idle timeout nor the statement timeout
-/// counts then.
+/// Whether the server is sending data that this relay does not read. In that state, neither the idle timeout nor the
+/// statement timeout applies.
 async fn is_sent_to(outbox: &Outbox, relay: &RelayProcess) -> bool {
     let sql = "SELECT count(*) > 0 FROM pg_stat_activity
                WHERE application_name = $1 AND state = 'active' AND wait_event = 'ClientWrite'";
@@ -68,40 +68,41 @@ async fn is_sent_to(outbox: &Outbox, relay: &RelayProcess) -> bool {
 }
 
 #[tokio::test]
-async fn a_relay_frozen_while_rows_are_sent_to_it_is_overtaken() {
+async fn relay_frozen_while_it_receives_rows_is_replaced() {
     let outbox = Outbox::create("frozen_reading", 3).await;
-    // Of one key, so that one claim reads all of them; much more than buffers hold.
+    // All rows have the same key, so that one claim reads them, and far exceed the buffers.
     rows::insert(&outbox, "order", 1, 0..150, Filling::Random(LARGE)).await;
     let (proxy, relay) = behind(&outbox).await;
-    proxy.become_network(Network::SlowRows(Duration::from_millis(30)));
+    proxy.set_network(Network::SlowRows(Duration::from_millis(30)));
     let reading = proxy.on(At::Row(LARGE / 2), Act::Pass);
     let victim = relay.set("relay", "workers", 1).set("relay", "batch_bytes", "64MiB").spawn(&["run"]);
     reading.await.unwrap();
     victim.freeze();
     wait_until("the server waits to send", STALLED, async || is_sent_to(&outbox, &victim).await).await;
     let mut successor = world::relay(&outbox).start().await;
-    overtaken(&outbox, &victim, "frozen in the middle of a result").await;
-    proxy.become_network(Network::Open);
+    assert_replaced(&outbox, &victim, "frozen while receiving rows").await;
+    proxy.set_network(Network::Open);
     victim.thaw();
-    wait_until("it has noticed", STALLED, async || victim.log().contains("postgres unavailable")).await;
+    wait_until("the relay has noticed", STALLED, async || victim.log().contains("postgres unavailable"))
+        .await;
     assert!(successor.stop().await.success());
     rows::insert(&outbox, "order", 1, 150..250, Filling::Nothing).await;
-    world::verdict(&outbox, &mut [victim], "frozen in the middle of a result").await;
+    world::verdict(&outbox, &mut [victim], "frozen while receiving rows").await;
     outbox.drop().await;
 }
 
-/// No packet passes any more, in either direction: no reset, no end of the connection.
+/// No packet passes in either direction: no reset, and no end of the connection.
 #[tokio::test]
-async fn a_relay_whose_host_vanished_holds_its_lanes_no_longer_than_takeover_timeout() {
+async fn relay_whose_host_vanished_holds_its_lanes_no_longer_than_takeover_timeout() {
     let outbox = Outbox::create("vanished", 6).await;
     let writers = world::under_load(&outbox).await;
     let (proxy, relay) = behind(&outbox).await;
     let vanishing = relay.start().await;
     let other = world::relay(&outbox).start().await;
     outbox.wait_until_publishing(&vanishing).await;
-    proxy.become_network(Network::BlackHole);
-    vanishing.freeze(); // Kafka hears nothing of it either
-    overtaken(&outbox, &vanishing, "vanished").await;
+    proxy.set_network(Network::BlackHole);
+    vanishing.freeze(); // Kafka receives nothing from it either
+    assert_replaced(&outbox, &vanishing, "vanished").await;
     writers.stop().await;
     let report = world::verdict(&outbox, &mut [other], "a host that vanished").await;
     assert!(report.duplicates <= WORKERS * BATCH_SIZE, "{report}");
@@ -110,7 +111,7 @@ async fn a_relay_whose_host_vanished_holds_its_lanes_no_longer_than_takeover_tim
 }
 
 #[tokio::test]
-async fn a_relay_that_vanished_while_rows_were_sent_to_it_holds_its_lanes_no_longer_either() {
+async fn relay_that_vanished_while_it_received_rows_holds_its_lanes_no_longer_either() {
     let outbox = Outbox::create("vanished_reading", 3).await;
     rows::insert(&outbox, "order", 1, 0..150, Filling::Random(LARGE)).await;
     let (proxy, relay) = behind(&outbox).await;
@@ -118,18 +119,18 @@ async fn a_relay_that_vanished_while_rows_were_sent_to_it_holds_its_lanes_no_lon
     let vanishing = relay.set("relay", "workers", 1).set("relay", "batch_bytes", "64MiB").spawn(&["run"]);
     reading.await.unwrap();
     vanishing.freeze();
-    proxy.become_network(Network::BlackHole);
+    proxy.set_network(Network::BlackHole);
     wait_until("the server waits to send", STALLED, async || is_sent_to(&outbox, &vanishing).await).await;
     let other = world::relay(&outbox).start().await;
-    overtaken(&outbox, &vanishing, "vanished in the middle of a result").await;
-    world::verdict(&outbox, &mut [other], "vanished in the middle of a result").await.assert_exact();
+    assert_replaced(&outbox, &vanishing, "vanished while receiving rows").await;
+    world::verdict(&outbox, &mut [other], "vanished while receiving rows").await.assert_exact();
     drop(vanishing);
     outbox.drop().await;
 }
 
-/// It reaches Kafka, and not Postgres: what it publishes meanwhile can only be a repetition.
+/// The relay reaches Kafka but not PostgreSQL. Everything that it publishes meanwhile can only be a duplicate.
 #[tokio::test]
-async fn a_relay_cut_off_from_postgres_alone_is_overtaken_and_comes_back() {
+async fn relay_cut_off_from_postgres_alone_is_replaced_and_resumes() {
     let outbox = Outbox::create("cut_off", 6).await;
     let writers = world::under_load(&outbox).await;
     let (proxy, relay) = behind(&outbox).await;
@@ -137,23 +138,23 @@ async fn a_relay_cut_off_from_postgres_alone_is_overtaken_and_comes_back() {
     let other = world::relay(&outbox).start().await;
     for round in 0..2 {
         outbox.wait_until_publishing(&cut_off).await;
-        proxy.become_network(Network::BlackHole);
-        overtaken(&outbox, &cut_off, &format!("cut off {round}")).await;
-        proxy.become_network(Network::Open);
+        proxy.set_network(Network::BlackHole);
+        assert_replaced(&outbox, &cut_off, &format!("cut off {round}")).await;
+        proxy.set_network(Network::Open);
         let back = Instant::now();
         outbox.wait_until_publishing(&cut_off).await;
         println!("cut off {round}: publishes again after {:.2?}", back.elapsed());
         assert!(back.elapsed() < world::RESUMED_WITHIN, "{:?}", back.elapsed());
     }
     writers.stop().await;
-    let report = world::verdict(&outbox, &mut [cut_off, other], "cut off from Postgres").await;
+    let report = world::verdict(&outbox, &mut [cut_off, other], "cut off from PostgreSQL").await;
     assert!(report.duplicates <= 2 * WORKERS * BATCH_SIZE, "{report}");
     outbox.drop().await;
 }
 
-/// The relay sees its connections end, and the server does not: it waits for its own relay's old claim.
+/// The relay's connections end, but the server does not notice. The relay waits for its own old claim.
 #[tokio::test]
-async fn connections_that_ended_on_the_relays_side_only_hold_lanes_no_longer_than_takeover_timeout() {
+async fn connections_that_ended_only_on_the_relays_side_hold_lanes_no_longer_than_takeover_timeout() {
     let outbox = Outbox::create("half_open", 6).await;
     let writers = world::under_load(&outbox).await;
     let (proxy, relay) = behind(&outbox).await;
@@ -162,25 +163,25 @@ async fn connections_that_ended_on_the_relays_side_only_hold_lanes_no_longer_tha
     for round in 0..rounds {
         outbox.wait_until_publishing(&relay).await;
         proxy.half_open();
-        overtaken(&outbox, &relay, &format!("half open {round}")).await;
+        assert_replaced(&outbox, &relay, &format!("half open {round}")).await;
     }
     writers.stop().await;
-    // It is its own successor, and remembers what Kafka has acknowledged.
+    // The relay replaces itself, and knows what Kafka has acknowledged.
     world::verdict(&outbox, &mut [relay], "half open").await.assert_exact();
     outbox.drop().await;
 }
 
-/// A slow way to Postgres costs time alone.
+/// A slow connection to PostgreSQL costs only time.
 #[tokio::test]
-async fn a_slow_network_is_only_slow() {
+async fn slow_network_costs_only_time() {
     let outbox = Outbox::create("slow_network", 6).await;
     let writers = world::under_load(&outbox).await;
     let (proxy, relay) = behind(&outbox).await;
-    proxy.become_network(Network::Slow(Duration::from_millis(30)));
+    proxy.set_network(Network::Slow(Duration::from_millis(30)));
     let relay = relay.start().await;
     outbox.wait_until_settled(4_000, STALLED).await;
-    proxy.become_network(Network::Open);
+    proxy.set_network(Network::Open);
     writers.stop().await;
-    world::verdict(&outbox, &mut [relay], "30 ms more a message").await.assert_exact();
+    world::verdict(&outbox, &mut [relay], "30 ms more per message").await.assert_exact();
     outbox.drop().await;
 }

@@ -1,4 +1,5 @@
-//! A Postgres that answers, and refuses: each time the relay is not ready and says why, backs off, and goes on by itself.
+//! PostgreSQL answers but refuses. Each time, the relay is not ready and reports the reason, backs off, and resumes by
+//! itself.
 
 use outbox_relay::postgres::access::grants::relay_grants;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::world::{self, STALLED};
 
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = ";
 
-/// An outbox, and a role for its relay with the documented rights alone.
+/// An outbox, and a role for its relay that has only the documented privileges.
 struct Setup {
     outbox: Outbox,
     role: String,
@@ -47,29 +48,30 @@ impl Setup {
         self.outbox.count(&format!("{TERMINATE} '{}'", self.role)).await;
     }
 
-    /// Writes a few events, waits until the relay says that it is not ready because of this, and that it waits.
+    /// Writes a few events, then waits until the relay reports that it is not ready for this reason and that rows wait.
     async fn wait_until_not_ready(&self, relay: &RelayProcess, says: &str) {
         writers::write(&self.outbox.client, &self.keys).await;
-        wait_until(&format!("it is not ready: {says}"), STALLED, async || {
+        wait_until(&format!("the relay is not ready: {says}"), STALLED, async || {
             relay.not_ready().await.is_some_and(|why| why.contains(says))
         })
         .await;
         assert!(self.outbox.unsent().await > 0);
     }
 
-    /// It is ready again without a restart, everything flows, exactly once, and the log has said it in two lines.
+    /// Checks that the relay is ready again without a restart, that everything is published exactly once, and that the
+    /// log has two lines about the outage.
     async fn assert_resumed(self, relay: RelayProcess, what: &str, since: Instant) {
         self.assert_resumed_after(1, relay, what, since).await;
     }
 
-    /// The same after so many outages.
+    /// The same after this many outages.
     async fn assert_resumed_after(self, outages: usize, mut relay: RelayProcess, what: &str, since: Instant) {
         writers::write(&self.outbox.client, &self.keys).await;
         self.outbox.wait_until_drained(STALLED).await;
         let took = since.elapsed();
-        println!("{what}: drained {took:.2?} after it had ended");
+        println!("{what}: drained {took:.2?} after the fault had ended");
         assert!(took < world::RESUMED_WITHIN, "{took:?}");
-        wait_until("it is ready", STALLED, async || relay.not_ready().await.is_none()).await;
+        wait_until("the relay is ready", STALLED, async || relay.not_ready().await.is_none()).await;
         world::wait_for_outages(&relay, outages).await;
         assert!(relay.is_running());
         world::verdict(&self.outbox, &mut [relay], what).await.assert_exact();
@@ -80,36 +82,36 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn rights_that_are_revoked_are_waited_for() {
+async fn relay_waits_for_revoked_privileges() {
     let setup = Setup::create("revoked").await;
     let role = setup.role.clone();
     let relay = setup.relay().start().await;
     run(&setup.outbox.client, &format!("REVOKE ALL ON app.outbox FROM {role}")).await;
     setup.wait_until_not_ready(&relay, "permission denied").await;
     run(&setup.outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
-    setup.assert_resumed(relay, "rights revoked", Instant::now()).await;
+    setup.assert_resumed(relay, "privileges revoked", Instant::now()).await;
 }
 
-/// Reading works, and what Kafka has acknowledged cannot be recorded.
+/// Reading works, but acknowledged rows cannot be settled.
 #[tokio::test]
-async fn the_right_to_settle_that_is_revoked_is_waited_for_and_repeats_nothing() {
+async fn relay_waits_for_the_revoked_privilege_to_settle_and_repeats_nothing() {
     let setup = Setup::create("revoked_settle").await;
     let role = setup.role.clone();
     let relay = setup.relay().start().await;
     run(&setup.outbox.client, &format!("REVOKE UPDATE (sent_at) ON app.outbox FROM {role}")).await;
     setup.wait_until_not_ready(&relay, "permission denied").await;
     run(&setup.outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), &role)).await;
-    setup.assert_resumed(relay, "the right to settle revoked", Instant::now()).await;
+    setup.assert_resumed(relay, "privilege to settle revoked", Instant::now()).await;
 }
 
 #[tokio::test]
-async fn a_password_that_was_rotated_is_read_again() {
+async fn rotated_password_is_read_again() {
     let server = PostgresServer::start(&[]).await;
     let setup = Setup::of(Outbox::create_on(&server, "rotated", 3).await).await;
     let role = setup.role.clone();
     let hba = server.data().join("pg_hba.conf");
     let rules = std::fs::read_to_string(&hba).unwrap();
-    // In clear: the arithmetic of SCRAM takes most of a second without optimisation.
+    // In clear text, because SCRAM takes most of a second in a build without optimization.
     std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
     server.reload();
     let folder = tempfile::tempdir().unwrap();
@@ -130,7 +132,7 @@ async fn a_password_that_was_rotated_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_password_in_the_configuration_is_taken_up_by_a_reload() {
+async fn reload_applies_a_new_password_in_the_configuration() {
     let server = PostgresServer::start(&[]).await;
     let setup = Setup::of(Outbox::create_on(&server, "reloaded", 3).await).await;
     let role = setup.role.clone();
@@ -138,7 +140,7 @@ async fn a_password_in_the_configuration_is_taken_up_by_a_reload() {
     let rules = std::fs::read_to_string(&hba).unwrap();
     std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
     server.reload();
-    // The url's own password is wrong: the key comes before it.
+    // The password in the URL is wrong. The separate setting takes precedence.
     let url = setup.url("none");
     let with = |password: &str| {
         world::relay(&setup.outbox).set("postgres", "url", url.clone()).set("postgres", "password", password)
@@ -153,12 +155,12 @@ async fn a_password_in_the_configuration_is_taken_up_by_a_reload() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_free_connection_is_waited_for() {
+async fn relay_waits_for_a_server_without_a_free_connection() {
     let server = PostgresServer::start(&[("max_connections", "24")]).await;
     let setup = Setup::of(Outbox::create_on(&server, "too_many", 3).await).await;
     let role = setup.role.clone();
     let relay = setup.relay().start().await;
-    // Somebody else takes whatever is free, until nothing is the relay's any more.
+    // Another user takes every free connection until the relay has none.
     run(&setup.outbox.client, "CREATE ROLE greedy LOGIN").await;
     let mut taken: Vec<Client> = Vec::new();
     let connected = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'");
@@ -178,23 +180,23 @@ async fn a_server_without_a_free_connection_is_waited_for() {
     })
     .await;
     setup.wait_until_not_ready(&relay, "SQLSTATE 53300").await;
-    // Taken one by one, they made more than one outage.
+    // The connections were taken one by one, which caused several outages.
     let outages = relay.log().matches(world::FAILS).count();
     taken.clear();
     setup.assert_resumed_after(outages, relay, "too many connections", Instant::now()).await;
 }
 
-/// The relay says READ WRITE itself, so a default that forbids writing does not reach it, but where it asks the server
-/// first.
+/// The relay requests READ WRITE itself, so a read-only default does not affect it unless the URL asks for a writable
+/// server.
 #[tokio::test]
-async fn a_default_of_read_only_counts_only_where_the_url_asks_for_it() {
+async fn read_only_default_matters_only_if_the_url_asks_for_a_writable_server() {
     let setup = Setup::create("read_only").await;
     let role = setup.role.clone();
     let url = format!("{}?target_session_attrs=read-write", setup.url("first"));
     let asks = setup.relay().set("postgres", "url", url).start().await;
     run(&setup.outbox.client, &format!("ALTER ROLE {role} SET default_transaction_read_only = on")).await;
     setup.terminate().await;
-    wait_until("it is not ready", STALLED, async || {
+    wait_until("the relay is not ready", STALLED, async || {
         asks.not_ready().await.is_some_and(|why| why.contains("database does not allow writes"))
     })
     .await;
@@ -206,9 +208,9 @@ async fn a_default_of_read_only_counts_only_where_the_url_asks_for_it() {
     setup.assert_resumed(asks, "read-only by default", Instant::now()).await;
 }
 
-/// A primary that comes back as a standby: read-only, and there is nothing to ask of the relay but patience.
+/// A primary that restarts as a standby is read-only. The relay only has to wait.
 #[tokio::test]
-async fn a_primary_that_became_a_standby_is_waited_for_until_it_is_promoted() {
+async fn relay_waits_for_a_primary_that_became_a_standby_until_it_is_promoted() {
     let mut server = PostgresServer::start(&[]).await;
     let mut setup = Setup::of(Outbox::create_on(&server, "demoted", 3).await).await;
     let relay = setup.relay().start().await;
@@ -216,7 +218,7 @@ async fn a_primary_that_became_a_standby_is_waited_for_until_it_is_promoted() {
     server.stop(Shutdown::Fast);
     server.become_standby();
     server.start_again().await;
-    wait_until("it is not ready", STALLED, async || {
+    wait_until("the relay is not ready", STALLED, async || {
         relay.not_ready().await.is_some_and(|why| why.contains("recovery") || why.contains("read-only"))
     })
     .await;
@@ -227,9 +229,9 @@ async fn a_primary_that_became_a_standby_is_waited_for_until_it_is_promoted() {
     setup.assert_resumed(relay, "read-only standby", promoted).await;
 }
 
-/// A settlement that takes longer than the relay's own statement_timeout, 30 s, is acknowledged all the same.
+/// The rows of a settlement that takes longer than the relay's statement_timeout, 30 s, are acknowledged nevertheless.
 #[tokio::test]
-async fn a_statement_that_times_out_repeats_nothing() {
+async fn statement_timeout_repeats_nothing() {
     const SLOW: &str = "
         CREATE FUNCTION app.slow() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$;
@@ -242,9 +244,9 @@ async fn a_statement_that_times_out_repeats_nothing() {
     setup.assert_resumed(relay, "statement timed out", Instant::now()).await;
 }
 
-/// For good measure: how these tests see an outage that lasts.
+/// Checks the log of a long outage, which the other tests rely on.
 #[tokio::test]
-async fn an_outage_is_two_lines_in_the_log_however_long_it_lasts() {
+async fn outage_is_two_lines_in_the_log_however_long_it_lasts() {
     let mut server = PostgresServer::start(&[]).await;
     let outbox = Outbox::create_on(&server, "two_lines", 3).await;
     let keys = outbox.add_aggregates("order", 20).await;
@@ -252,17 +254,13 @@ async fn an_outage_is_two_lines_in_the_log_however_long_it_lasts() {
     let writers = Writers::start(
         &outbox,
         &keys,
-        writers::Load {
-            outlast_the_server: true,
-            pause: Duration::from_millis(5),
-            ..writers::Load::default()
-        },
+        writers::Load { survives_outages: true, pause: Duration::from_millis(5), ..writers::Load::default() },
     )
     .await;
     outbox.wait_until_settled(100, STALLED).await;
     let before = relay.log().lines().count();
     server.stop(Shutdown::Immediate);
-    wait_until("it is not ready", STALLED, async || relay.not_ready().await.is_some()).await;
+    wait_until("the relay is not ready", STALLED, async || relay.not_ready().await.is_some()).await;
     tokio::time::sleep(Duration::from_secs(6)).await; // the outage
     server.start_again().await;
     world::wait_for_outages(&relay, 1).await;

@@ -1,4 +1,4 @@
-//! Postgres restarts in the middle of everything, beside one relay.
+//! PostgreSQL restarts under load, with one relay.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,14 +13,14 @@ use crate::world::{self, STALLED};
 
 const RESTARTS: usize = 4;
 
-/// Before a restart: what is settled, and on the server's disk.
+/// The settled rows that were on the server's disk before a restart.
 struct Flushed {
     events: HashSet<Uuid>,
-    /// Since 1970.
+    /// The time since 1970.
     stopped: Duration,
 }
 
-/// Restarts while a batch is in flight, again and again. Returns how many duplicates there are.
+/// Restarts repeatedly while a batch is in flight. Returns the number of duplicates.
 async fn restarted(test: &str, how: Shutdown) -> usize {
     let (mut server, mut outbox, writers) = world::server_under_load(test, &[("fsync", "on")]).await;
     let mut relay = world::relay(&outbox).start().await;
@@ -40,26 +40,26 @@ async fn restarted(test: &str, how: Shutdown) -> usize {
     writers.stop().await;
     let report = world::verdict(&outbox, &mut [relay], &format!("{RESTARTS} times {how:?}")).await;
     let again = sent_again(&outbox, &flushed).await;
-    assert!(again.is_empty(), "sent again, though their settlement was flushed: {again:?}");
+    assert!(again.is_empty(), "sent again although their settlement was flushed: {again:?}");
     outbox.drop().await;
     report.duplicates
 }
 
-/// Settlements are not flushed at once, but soon.
+/// Settlements are flushed soon, but not immediately.
 async fn settled_and_flushed(outbox: &Outbox) -> HashSet<Uuid> {
     let sql = "SELECT event_id FROM app.outbox WHERE sent_at IS NOT NULL";
     let events = outbox.client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     let written = outbox.client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap();
     let written: String = written.get(0);
     let sql = format!("SELECT pg_current_wal_flush_lsn() >= '{written}'");
-    wait_until("what is settled is flushed", STALLED, async || {
+    wait_until("all settlements are flushed", STALLED, async || {
         outbox.client.query_one(&sql, &[]).await.unwrap().get(0)
     })
     .await;
     events
 }
 
-/// Events of these that were stored after the restart that they had been flushed before.
+/// The events whose settlement was flushed before a restart and that were stored again after it.
 async fn sent_again(outbox: &Outbox, flushed: &[Flushed]) -> Vec<Uuid> {
     let mut again = Vec::new();
     for record in consumer::read_all(&outbox.topics()).await {
@@ -73,23 +73,23 @@ async fn sent_again(outbox: &Outbox, flushed: &[Flushed]) -> Vec<Uuid> {
 }
 
 #[tokio::test]
-async fn a_fast_restart_of_postgres_beside_one_relay_repeats_nothing() {
+async fn fast_restart_of_postgres_with_one_relay_repeats_nothing() {
     assert_eq!(restarted("fast_restart", Shutdown::Fast).await, 0);
 }
 
 #[tokio::test]
-async fn an_immediate_restart_of_postgres_repeats_at_most_the_last_settlements() {
+async fn immediate_restart_of_postgres_repeats_at_most_the_last_settlements() {
     restarted("immediate_restart", Shutdown::Immediate).await;
 }
 
 #[tokio::test]
-async fn a_crash_of_postgres_repeats_at_most_the_last_settlements() {
+async fn crash_of_postgres_repeats_at_most_the_last_settlements() {
     restarted("crash", Shutdown::Crash).await;
 }
 
-/// The tests about failover rely on it.
+/// The failover tests rely on this.
 #[tokio::test]
-async fn a_promoted_standby_lacks_what_came_after_it_was_detached() {
+async fn promoted_standby_lacks_commits_made_after_it_was_detached() {
     let mut server = PostgresServer::start(&[]).await;
     run(&server.connect().await, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (1)").await;
     let standby = server.standby().await;

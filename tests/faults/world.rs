@@ -1,4 +1,5 @@
-//! What the tests here have in common: a load that goes on through the fault, relays with short timeouts, and the verdict.
+//! What the tests in this folder share: a load that continues during the fault, relays with short timeouts, and the
+//! verdict.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +10,35 @@ use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::wait_until;
 use crate::support::writers::{Load, Writers};
 
-/// No test waits longer for progress.
+/// The longest time that a test waits for progress.
 pub const STALLED: Duration = Duration::from_secs(40);
-/// After a fault has ended, rows have to flow again.
+/// Publishing must resume within this time after the end of a fault.
 pub const RESUMED_WITHIN: Duration = Duration::from_secs(5);
 pub const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
 pub const WORKERS: usize = 3;
 pub const BATCH_SIZE: usize = 500;
 
-/// The timeout, and what a busy machine takes to notice it: TCP looks at its own when it probes a full window, at growing
-/// intervals.
+/// The timeout plus the time that a busy machine takes to notice it. TCP checks its own timeout when it probes a full
+/// window, at growing intervals.
 const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from_secs(2));
-/// The successor has to come round, and to send what the other one had.
+/// The time until another relay has claimed the lanes and sent their rows.
 const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(RESUMED_WITHIN);
-/// How an outage of Postgres begins in the log.
+/// The first log line of a PostgreSQL outage.
 pub const FAILS: &str = "postgres unavailable, retrying; no events are lost";
 
 const KEYS: usize = 100;
 
-/// Few keys, a backlog in front of each, and writers that go on while the server is away: what is in flight has
-/// successors, which could pass it.
+/// Few keys with a backlog each, and writers that continue while the server is unavailable. Rows in flight therefore
+/// have successors that could overtake them.
 pub async fn under_load(outbox: &Outbox) -> Writers {
     let keys = outbox.add_aggregates("order", KEYS).await;
     Writers::start(outbox, &keys, Load { events: 5_000, ..Load::default() }).await.finish().await;
     let load =
-        Load { writers: 2, outlast_the_server: true, pause: Duration::from_millis(5), ..Load::default() };
+        Load { writers: 2, survives_outages: true, pause: Duration::from_millis(5), ..Load::default() };
     Writers::start(outbox, &keys, load).await
 }
 
-/// A server of the test's own with an outbox under load.
+/// A private server with an outbox under load.
 pub async fn server_under_load(test: &str, settings: &[(&str, &str)]) -> (PostgresServer, Outbox, Writers) {
     let server = PostgresServer::start(settings).await;
     let outbox = Outbox::create_on(&server, test, 6).await;
@@ -55,13 +56,13 @@ pub fn relay(outbox: &Outbox) -> Relay {
         .set("admin", "listen", "127.0.0.1:0")
 }
 
-/// A relay for tests that count duplicates while Kafka works: a broker that is slow because the machine is busy is not
-/// mistaken for one that is stuck.
+/// A relay for tests that count duplicates while Kafka works. It does not mistake a broker on a busy machine for a
+/// stuck one.
 pub fn patient_with_kafka(outbox: &Outbox) -> Relay {
     relay(outbox).set("relay", "publish_timeout", "3min")
 }
 
-/// Waits until rows are settled again, and says how long that took.
+/// Waits until rows are settled again, and returns how long that took.
 pub async fn resumed(outbox: &Outbox, what: &str, since: Instant) -> Duration {
     outbox.wait_until_settled(1, STALLED).await;
     let took = since.elapsed();
@@ -70,8 +71,8 @@ pub async fn resumed(outbox: &Outbox, what: &str, since: Instant) -> Duration {
     took
 }
 
-/// The end of every test: all that was committed is settled, the relays end in order, nothing is lost, invented or out of
-/// order, and nothing became a dead letter.
+/// The end of every test: all committed rows are settled, the relays end correctly, nothing is lost, invented or out of
+/// order, and there are no dead letters.
 pub async fn verdict(outbox: &Outbox, relays: &mut [RelayProcess], what: &str) -> Report {
     outbox.wait_until_drained(STALLED).await;
     for relay in relays {
@@ -86,7 +87,7 @@ pub async fn verdict(outbox: &Outbox, relays: &mut [RelayProcess], what: &str) -
     report
 }
 
-/// Waits until nothing but this is true of the log: an outage of Postgres began once for each time it ended, so often.
+/// Waits until the log shows exactly this many outages of PostgreSQL, all of which have ended.
 pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
     let count = |text: &str| relay.log().matches(text).count();
     wait_until(&format!("{times} outages have begun and ended in the log"), STALLED, async || {
@@ -96,15 +97,15 @@ pub async fn wait_for_outages(relay: &RelayProcess, times: usize) {
     assert_eq!(count(FAILS), times, "{}", relay.log());
 }
 
-/// Waits until this relay holds no lane, and until all that is unsent now is sent by somebody. Fails the test if either
-/// takes too long.
-pub async fn overtaken(outbox: &Outbox, relay: &RelayProcess, what: &str) {
+/// Waits until this relay holds no lane and all rows that are unsent now have been sent by any relay. Fails the test if
+/// either takes too long.
+pub async fn assert_replaced(outbox: &Outbox, relay: &RelayProcess, what: &str) {
     let begun = Instant::now();
     let held = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
                 WHERE application_name = $1 AND backend_start < $2 AND relation = 'app.outbox_lane'::regclass";
     let now = outbox.client.query_one("SELECT now()", &[]).await.unwrap();
     let now: std::time::SystemTime = now.get(0);
-    let released = wait_until("its lanes are free", STALLED, async || {
+    let released = wait_until("the lanes of the relay are free", STALLED, async || {
         outbox.client.query_one(held, &[&relay.name, &now]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;

@@ -1,4 +1,4 @@
-//! Section 1: a page for each command, and what the command line does not say of itself.
+//! Section 1: a page for each command, with the parts that the command line does not describe.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use super::MANUAL;
 
-/// What clap_mangen puts before each part that it renders; once a page is enough.
+/// clap_mangen puts this before each part that it renders, but a page needs it only once.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 const EXIT_STATUS: &[(&str, &str)] = &[
@@ -44,7 +44,7 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The page of a command line and of each of its commands, by the names of their files.
+/// The pages of a command line and of its commands, by file name.
 pub fn pages(command: Command) -> BTreeMap<String, String> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -60,7 +60,7 @@ fn add(command: &Command, pages: &mut BTreeMap<String, String>) {
     pages.insert(man.get_filename(), page(command, &man));
 }
 
-/// What stands in the foot of each page.
+/// The source in the footer of each page.
 pub fn source() -> String {
     format!("outbox-relay {}", env!("CARGO_PKG_VERSION"))
 }
@@ -103,7 +103,7 @@ fn page(command: &Command, man: &Man) -> String {
     page
 }
 
-/// The crate writes an empty date as nothing, and what stands behind it would become the date.
+/// clap_mangen omits an empty date, so that the next field would become the date.
 pub fn with_empty_date(title: &str) -> String {
     title.replacen("  ", " \"\" ", 1)
 }
@@ -119,14 +119,14 @@ pub fn section(heading: &str, text: &str) -> String {
     Roff::new().control("SH", [heading]).text([roman(text)]).to_roff()
 }
 
-/// A heading and lines that stay as they are.
+/// A heading and preformatted lines.
 pub fn verbatim(heading: &str, lines: &str) -> String {
     let mut roff = Roff::new();
     roff.control("SH", [heading]).control("nf", []).text([roman(lines)]).control("fi", []);
     roff.to_roff()
 }
 
-/// A heading, and terms with their meaning.
+/// A heading, and terms with their meanings.
 pub fn list(heading: &str, terms: &[(&str, &str)]) -> String {
     let mut roff = Roff::new();
     roff.control("SH", [heading]);

@@ -40,7 +40,7 @@ bootstrap_servers = \"kafka-1.example:9093,kafka-2.example:9093\"
 [relay]
 batch_size = 5000";
 
-/// outbox-relay.toml(5).
+/// The page outbox-relay.toml(5).
 pub fn page() -> String {
     let mut roff = Roff::new();
     roff.control("TH", ["outbox-relay.toml", "5", "", &source(), MANUAL]);
@@ -105,7 +105,7 @@ fn fallback(setting: &Setting) -> String {
 }
 
 #[test]
-fn the_example_of_the_manual_is_a_configuration() {
+fn example_in_the_manual_is_a_valid_configuration() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("config.toml"), EXAMPLE).unwrap();
     for (name, secret) in [("postgres-url", "postgres://relay@localhost/app"), ("kafka-password", "secret")] {

@@ -1,4 +1,4 @@
-//! The cycle but for its middle: claim, read, settle, confirm.
+//! The cycle except publishing: claim, read, settle, confirm.
 
 use super::configuration::{Configuration, Fault};
 use super::environment::{fault, free_lane, hold, readable};
@@ -15,7 +15,7 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
     if claim.ended && (claim.phase == Phase::Committed || session::is_quiet(state, relay)) {
         let mut next = *state;
         fail(&mut next, relay);
-        found.push((Step::FindClaimEnded(relay), next));
+        found.push((Step::NoticeClaimEnded(relay), next));
     }
     match claim.phase {
         Phase::Idle => {
@@ -47,7 +47,7 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
             }
         }
         Phase::Committed => {
-            // The answer may have been on its way when the server failed.
+            // The answer may already have been on its way when the server failed.
             let mut next = *state;
             confirm(configuration, &mut next, relay);
             found.push((Step::Confirm(relay), next));
@@ -59,15 +59,15 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
     }
 }
 
-/// The scout has put the lane up, and the worker begins a transaction, each on any backend.
+/// The scout puts the lane up, and the worker begins a transaction. Each of them may be on any backend.
 fn begin(configuration: &Configuration, state: &State, relay: usize, found: &mut Vec<(Step, State)>) {
     if !has_work(configuration, state, relay) {
         return;
     }
     for backend in 0..configuration.backends * configuration.backends {
         let mut next = *state;
-        mark::meet_as_scout(configuration, &mut next, relay, backend / configuration.backends);
-        mark::meet_as_worker(configuration, &mut next, relay, backend % configuration.backends);
+        mark::connect_scout(configuration, &mut next, relay, backend / configuration.backends);
+        mark::connect_worker(configuration, &mut next, relay, backend % configuration.backends);
         if !configuration.rules.has(Rule::ReadAfterLock) {
             read(configuration, &mut next, relay);
             next.relays[relay].claim.phase = Phase::Snapshot;
@@ -79,7 +79,7 @@ fn begin(configuration: &Configuration, state: &State, relay: usize, found: &mut
     }
 }
 
-/// Begins a claim that publishes one row of a held topic, to find out whether the topic works.
+/// Begins a claim that publishes one row of a held topic, to find out whether the topic is available again.
 fn probe(configuration: &Configuration, state: &State, relay: usize, found: &mut Vec<(Step, State)>) {
     let waiting = state.database.held.and(state.topics).iter();
     for topic in waiting.filter(|_| configuration.probes && is_lane_free(configuration, state)) {
@@ -95,8 +95,8 @@ fn probe(configuration: &Configuration, state: &State, relay: usize, found: &mut
     }
 }
 
-/// Why the scout puts the lane up: it sees a row, or the acknowledged set has one. A lane that was put up may turn out
-/// to be empty, which matters only if that raises the mark.
+/// The scout puts a lane up if it sees a row, or if the acknowledged set has one. A lane that is put up may turn out to
+/// be empty. That matters only if it raises the mark.
 fn has_work(configuration: &Configuration, state: &State, relay: usize) -> bool {
     let its = &state.relays[relay];
     !pending(configuration, state, relay).is_empty()
@@ -104,7 +104,7 @@ fn has_work(configuration: &Configuration, state: &State, relay: usize) -> bool 
         || its.marks.passed > its.marks.low
 }
 
-/// The rows that a read of this relay gets: above its mark, and not of held topics.
+/// The rows that a read of this relay returns: those above its mark, except rows of held topics.
 fn pending(configuration: &Configuration, state: &State, relay: usize) -> Set {
     let low = mark::low_for(configuration, state, relay);
     let mut rows = readable(configuration, state);
@@ -125,12 +125,12 @@ fn lock(configuration: &Configuration, state: &mut State, relay: usize, phase: P
     state.relays[relay].claim.phase = phase;
 }
 
-/// Reads the first unsent rows, and recognises those that Kafka has.
+/// Reads the first unsent rows, and recognizes those that Kafka already has.
 fn read(configuration: &Configuration, state: &mut State, relay: usize) {
     let rules = configuration.rules;
     if let Some(witness) = state.relays[relay].claim.probe {
         let rows = state.database.unsent().and(configuration.of_place(witness.into()));
-        // Without marks: it begins at the smallest id, and raises none.
+        // Without marks, the read begins at the smallest id and raises no mark.
         return take_rows(configuration, state, relay, rows, 1);
     }
     let mut rows = pending(configuration, state, relay);
@@ -147,7 +147,7 @@ fn read(configuration: &Configuration, state: &mut State, relay: usize) {
     }
 }
 
-/// Makes the first of these rows the batch.
+/// Puts the first of these rows into the batch.
 fn take_rows(configuration: &Configuration, state: &mut State, relay: usize, rows: Set, limit: usize) {
     for event in state.by_id(rows).take(limit) {
         let recognised = is_recognised(configuration, state, relay, event);
@@ -158,14 +158,14 @@ fn take_rows(configuration: &Configuration, state: &mut State, relay: usize, row
     claim.cut = claim.rows() != rows;
 }
 
-/// Kafka has acknowledged this very row, and no confirmed COMMIT has recorded it.
+/// Kafka has acknowledged this row, but no confirmed COMMIT has recorded it.
 fn is_recognised(configuration: &Configuration, state: &State, relay: usize, event: usize) -> bool {
     let acknowledged = state.relays[relay].acknowledged;
     let by_id = || acknowledged.iter().any(|known| state.ids[known] == state.ids[event]);
     acknowledged.contains(event) || (!configuration.rules.has(Rule::KnownByEvent) && by_id())
 }
 
-/// Marks what was acknowledged, holds topics that were missing, and commits.
+/// Marks the acknowledged rows, holds missing topics, and commits.
 fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
     let claim = &mut state.relays[relay].claim;
     if !configuration.rules.has(Rule::SettleAcknowledged) {
@@ -174,9 +174,9 @@ fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
         }
     }
     let acknowledged = claim.with_fate(Fate::Acknowledged);
-    let mut marked = with_ids_of(state, acknowledged);
+    let mut marked = rows_with_ids_of(state, acknowledged);
     let claim = &mut state.relays[relay].claim;
-    // The settlement goes round a row that somebody else has locked.
+    // The settlement skips a row that another transaction has locked.
     if let Some(locked) = state.locked_row.filter(|locked| marked.contains((*locked).into())) {
         marked.remove(locked.into());
         claim.locked_out = true;
@@ -190,7 +190,7 @@ fn settle(configuration: &Configuration, state: &mut State, relay: usize) {
     free_lane(state, relay);
 }
 
-/// Records the blocks of refused rows. A block hides its whole key, so every earlier row of the key has to be settled.
+/// Records the blocks of refused rows. A block hides its whole key, so every earlier row of the key must be settled.
 fn block(configuration: &Configuration, state: &mut State, relay: usize) {
     let claim = state.relays[relay].claim;
     for refused in claim.with_fate(Fate::Refused).and(state.database.unsent()).iter() {
@@ -203,8 +203,8 @@ fn block(configuration: &Configuration, state: &mut State, relay: usize) {
     }
 }
 
-/// The rows that an UPDATE by the ids of these events finds.
-fn with_ids_of(state: &State, events: Set) -> Set {
+/// The rows that an UPDATE by the ids of these events changes.
+fn rows_with_ids_of(state: &State, events: Set) -> Set {
     let mut rows = state.database.in_state(Transaction::Committed);
     for row in rows.iter() {
         if !events.iter().any(|event| state.ids[event] == state.ids[row]) {
@@ -214,7 +214,8 @@ fn with_ids_of(state: &State, events: Set) -> Set {
     rows
 }
 
-/// The COMMIT is confirmed: only now the mark rises, and the acknowledged set forgets what the claim covered.
+/// The COMMIT is confirmed. Only now does the mark rise, and the acknowledged set forgets the rows that the claim
+/// covered.
 fn confirm(configuration: &Configuration, state: &mut State, relay: usize) {
     let claim = state.relays[relay].claim;
     if claim.probe.is_some() {
@@ -232,30 +233,31 @@ fn confirm(configuration: &Configuration, state: &mut State, relay: usize) {
         }
     }
     if claim.locked_out {
-        // Which rows were locked is not known.
+        // It is unknown which rows were locked.
         keep(state, relay);
     } else if configuration.marks {
         mark::raise(configuration, state, relay, covers_to);
     }
     if !claim.cut {
-        state.relays[relay].doubtful = claim.locked_out;
+        state.relays[relay].uncertain = claim.locked_out;
     }
     end(state, relay);
 }
 
-/// Every unsent row up to this id was read, beginning at the mark.
+/// The read covered every unsent row from the mark up to this id.
 fn covers_to(state: &State, claim: &Claim) -> u8 {
     let last_read = claim.rows().iter().map(|event| state.ids[event]).max();
     if claim.cut { last_read.unwrap_or(0) } else { u8::MAX }
 }
 
-/// The settlement has failed, or may have: what Kafka has acknowledged is remembered, and the connection replaced.
+/// The settlement has failed, or its outcome is unknown. The relay keeps the acknowledged rows in memory and replaces
+/// the connection.
 fn fail(state: &mut State, relay: usize) {
     keep(state, relay);
     let its = &mut state.relays[relay];
-    its.doubtful = true;
+    its.uncertain = true;
     if its.claim.probe.is_none() {
-        its.marks.worker_met = Set::default();
+        its.marks.worker_backends = Set::default();
     }
     end(state, relay);
 }

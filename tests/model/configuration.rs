@@ -1,36 +1,36 @@
-//! What a search explores: which events are written, how many relays there are, and what may fail.
+//! What a search explores: the events that are written, the number of relays, and the possible faults.
 
 use super::events::{EVENTS, Set};
 use super::rules::Rules;
 use super::state::{RELAYS, State, TOPICS};
 use std::fmt;
 
-/// A topic, and a key of it, where an event belongs.
+/// The topic and the key of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
     pub topic: usize,
     pub key: char,
 }
 
-/// What may fail, or what somebody may do at any time.
+/// What may fail, and what an operator may do at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// A relay ends without a word, and starts again with nothing remembered.
+    /// A relay crashes, loses its memory, and starts again.
     Crash,
-    /// The server ends a relay's transaction: the relay was frozen for too long, or the connection broke.
+    /// The server ends a relay's transaction, because the relay froze for too long or the connection broke.
     ClaimEnded,
-    /// The server has committed, and the answer is lost.
+    /// The server has committed, but the answer is lost.
     CommitAnswerLost,
-    /// A produce request fails for good: lost, refused or overdue. It may still arrive later.
+    /// A produce request fails permanently: it is lost, refused or late. It may still arrive later.
     RequestFailed,
-    /// A producer that the partition does not know has its first request refused, to be tried again, while the second
-    /// one is under way.
+    /// The partition does not know the producer. It refuses the first request, which is retried, while the second one
+    /// is in flight.
     FirstRequestRefused,
-    /// The standby falls behind; whenever it is promoted, what it has not got is lost.
+    /// The standby falls behind. When it is promoted, the commits that it has not received are lost.
     StandbyBehind,
-    /// Somebody holds a topic. The hold is lifted at any later time.
+    /// A topic is held. The hold is lifted at any later time.
     TopicHeld,
-    /// An operator's transaction locks an unsent row, until any later time.
+    /// An operator's transaction locks an unsent row until any later time.
     RowLocked,
     /// An operator sets `sent_at = NULL`.
     PutBack,
@@ -46,25 +46,25 @@ impl fmt::Display for Written {
 pub struct Configuration {
     pub name: &'static str,
     pub events: &'static [Written],
-    /// Events whose transaction stays open for a while. The others insert and commit in one step.
+    /// Events whose transaction stays open for some time. The other events are inserted and committed in one step.
     pub long: Set,
-    /// Events whose transaction may be prepared, or rolled back, when it is long.
+    /// Events whose long transaction may be prepared or rolled back.
     pub may_prepare: Set,
     pub may_roll_back: Set,
     pub relays: usize,
-    /// Rows a batch.
+    /// The maximum number of rows in a batch.
     pub limit: usize,
     /// Whether low-water marks are in use.
     pub marks: bool,
-    /// Whether the list of writers can be on its way for a while.
+    /// Whether the list of writers may arrive late.
     pub late_answers: bool,
-    /// How many backends a pooler uses; 1 is no pooler.
+    /// The number of backends of a pooler. 1 means that there is no pooler.
     pub backends: usize,
-    /// Whether held topics are probed with a row of theirs before the hold is lifted.
+    /// Whether a held topic is probed with one of its rows before the hold is lifted.
     pub probes: bool,
-    /// Events that are refused before they are sent, and block their keys.
+    /// Events that are refused before they are sent and block their keys.
     pub refused: Set,
-    /// Topics that do not exist at first, and are created at any time.
+    /// Topics that do not exist at first and are created at any time.
     pub missing_topics: Set,
     pub faults: &'static [Fault],
     pub faults_max: u8,
@@ -72,7 +72,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Two rows of one key, one relay, no faults: what others are made from.
+    /// Two rows of one key, one relay, no faults. Other configurations are derived from it.
     pub const BASE: Configuration = Configuration {
         name: "base",
         events: &[A_K, A_K],
@@ -105,13 +105,13 @@ impl Configuration {
         self.faults.contains(&fault) && state.history.faults < self.faults_max
     }
 
-    /// Whether two events have to keep their order in Kafka.
+    /// Whether two events must keep their order in Kafka.
     pub fn same_place(&self, one: usize, other: usize) -> bool {
         let (one, other) = (self.events[one], self.events[other]);
         one.topic == other.topic && one.key == other.key
     }
 
-    /// The events that have to keep their order with this one, and itself.
+    /// This event, and the events that must keep their order relative to it.
     pub fn of_place(&self, event: usize) -> Set {
         let mut found = Set::default();
         (0..self.events.len())

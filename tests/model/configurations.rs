@@ -1,4 +1,4 @@
-//! The configurations that are searched. The small ones run with every `cargo test`, the large ones by `make model`.
+//! The configurations that are searched. The small ones run with every `cargo test`, the large ones with `make model`.
 
 use super::configuration::{A_K, A_L, B_K, Configuration, Fault, Written};
 use super::events::Set;
@@ -8,7 +8,7 @@ const A_M: Written = Written { topic: 0, key: 'm' };
 
 const BASE: Configuration = Configuration::BASE;
 
-/// What breaks a cycle, on either side of it.
+/// Everything that interrupts a cycle, in Kafka or in PostgreSQL.
 const CYCLE_FAULTS: &[Fault] = &[
     Fault::Crash,
     Fault::ClaimEnded,
@@ -31,7 +31,7 @@ const ALL_FAULTS: &[Fault] = &[
 
 const ALL_FAULTS_BUT_REPLAY: &[Fault] = ALL_FAULTS.split_at(1).1;
 
-/// Nothing fails: two relays, two topics, a limit that cuts reads off, a writer that stays open or rolls back.
+/// No faults: two relays, two topics, a limit that cuts reads off, and a writer that stays open or rolls back.
 pub const CALM: Configuration = Configuration {
     name: "calm",
     events: &[A_K, B_K, A_L, A_K],
@@ -42,7 +42,7 @@ pub const CALM: Configuration = Configuration {
     ..BASE
 };
 
-/// Two faults of the cycle, three rows of one key.
+/// Two faults of the cycle and three rows of one key.
 pub const CYCLE: Configuration = Configuration {
     name: "cycle",
     events: &[A_K, A_K, A_K],
@@ -63,7 +63,7 @@ pub const LATE_TOPIC: Configuration = Configuration {
     ..BASE
 };
 
-/// Marks beside a writer that stays open.
+/// Marks and a writer that stays open.
 pub const MARKS: Configuration = Configuration {
     name: "marks",
     events: &[A_L, A_K, A_L, A_K],
@@ -73,7 +73,7 @@ pub const MARKS: Configuration = Configuration {
     ..BASE
 };
 
-/// Marks beside writers that are prepared.
+/// Marks and prepared transactions.
 pub const PREPARED: Configuration = Configuration {
     name: "prepared",
     events: &[A_K, A_L, A_K],
@@ -83,7 +83,7 @@ pub const PREPARED: Configuration = Configuration {
     ..BASE
 };
 
-/// Marks while reads are cut off.
+/// Marks and reads that a limit cuts off.
 pub const CUT: Configuration = Configuration {
     name: "cut",
     events: &[A_L, A_K, A_M, A_K],
@@ -93,7 +93,7 @@ pub const CUT: Configuration = Configuration {
     ..BASE
 };
 
-/// Marks while batches fail.
+/// Marks and failed batches.
 pub const MARKS_CYCLE: Configuration = Configuration {
     name: "marks, cycle",
     events: &[A_K, A_K],
@@ -113,7 +113,7 @@ pub const HOLDS: Configuration = Configuration {
     ..BASE
 };
 
-/// Held topics that are probed with a row, by requests that may arrive late.
+/// Held topics that are probed with one row, by requests that may arrive late.
 pub const PROBES: Configuration = Configuration {
     name: "probes",
     events: &[B_K, B_K, B_K],
@@ -133,10 +133,10 @@ pub const FAILOVER: Configuration = Configuration {
     ..BASE
 };
 
-/// The same behind a pooler, whose connections outlive the failover.
+/// The same failover behind a pooler, whose connections survive it.
 pub const POOLER: Configuration = Configuration { name: "pooler", backends: 2, ..FAILOVER };
 
-/// An operator's transaction that has locked a row.
+/// An operator's transaction locks a row.
 pub const LOCKED_ROW: Configuration = Configuration {
     name: "locked row",
     events: &[A_K, A_K],
@@ -146,7 +146,7 @@ pub const LOCKED_ROW: Configuration = Configuration {
     ..BASE
 };
 
-/// An operator who has a row published again.
+/// An operator puts a row back, so that it is published again.
 pub const REPLAY: Configuration = Configuration {
     name: "replay",
     events: &[A_K, A_K],
@@ -235,7 +235,7 @@ pub const LARGE: &[Configuration] = &[
         faults: &[Fault::RequestFailed, Fault::RowLocked, Fault::ClaimEnded],
         ..BLOCKS
     },
-    // A row that is put back while its key is blocked waits, too: that is left out.
+    // Without replays: a row that is put back while its key is blocked waits too.
     Configuration {
         name: "blocks, all faults but replays",
         events: &[A_K, A_K, A_K],

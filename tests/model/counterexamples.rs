@@ -1,5 +1,6 @@
-//! Each rule is needed: without it the search finds a state that breaks an invariant. What it finds is a shortest way
-//! there, so its length is a property of the model; it is stated to notice when the model changes.
+//! Every rule is necessary. Without it, the search finds a state that breaks an invariant. The search finds a shortest
+//! path, so the length of the path is a property of the model. The tests state it, so that a change of the model is
+//! noticed.
 
 use super::configuration::Configuration;
 use super::configurations::{
@@ -10,12 +11,10 @@ use super::invariants::Invariant::{self, *};
 use super::rules::{Rule, Rules};
 use super::search::search;
 
-/// Without the rule this invariant breaks, after so many steps at least.
+/// Without the rule, this invariant breaks after at least this number of steps.
 fn breaks(rule: Rule, configuration: Configuration, broken: Invariant, steps: usize) {
     let found = search(&Configuration { rules: Rules::without(rule), ..configuration });
-    let Err(counterexample) = found else {
-        panic!("nothing breaks without {rule:?}: the model does not see it")
-    };
+    let Err(counterexample) = found else { panic!("no invariant breaks without {rule:?}") };
     println!("Without {rule:?}, {counterexample}");
     assert_eq!((counterexample.broken, counterexample.steps.len()), (broken, steps), "{counterexample}");
 }
@@ -31,32 +30,32 @@ fn a_snapshot_older_than_the_lane_lock_publishes_rows_twice() {
 }
 
 #[test]
-fn skipping_locked_rows_lets_later_ones_pass() {
+fn skipping_locked_rows_lets_later_rows_overtake() {
     breaks(Rule::WholePrefix, LOCKED_ROW, Order, 7);
 }
 
 #[test]
-fn reading_open_transactions_publishes_what_nobody_commits() {
+fn reading_open_transactions_publishes_uncommitted_rows() {
     breaks(Rule::ReadCommitted, CALM, NoPhantom, 5);
 }
 
 #[test]
-fn a_mark_that_lags_by_time_hides_a_row_that_commits_late() {
+fn a_mark_that_waits_for_a_fixed_time_hides_a_row_that_commits_late() {
     breaks(Rule::Fence, MARKS, Order, 20);
 }
 
 #[test]
-fn listing_the_writers_before_noting_the_highest_id_misses_one() {
+fn listing_the_writers_before_noting_the_highest_id_misses_a_writer() {
     breaks(Rule::HighestBeforeWriters, MARKS, Order, 23);
 }
 
 #[test]
-fn a_fence_that_goes_by_name_misses_a_transaction_that_is_prepared() {
+fn a_fence_that_compares_names_misses_a_prepared_transaction() {
     breaks(Rule::FenceCountsPrepared, PREPARED, Order, 23);
 }
 
 #[test]
-fn a_read_from_before_the_fence_passed_says_nothing_about_what_it_fences() {
+fn a_read_sent_before_the_fence_passed_must_not_raise_the_mark() {
     breaks(Rule::ReadAfterFence, MARKS, Order, 16);
 }
 
@@ -71,7 +70,7 @@ fn a_mark_above_an_open_row_hides_it() {
 }
 
 #[test]
-fn a_mark_behind_the_cut_hides_what_was_not_read() {
+fn a_mark_above_the_last_read_row_hides_unread_rows() {
     breaks(Rule::MarkUpToCut, CUT, Order, 24);
 }
 
@@ -81,22 +80,22 @@ fn a_mark_kept_over_a_failover_hides_ids_that_are_issued_again() {
 }
 
 #[test]
-fn a_mark_kept_over_a_failover_behind_a_pooler_hides_them_too() {
+fn a_mark_kept_over_a_failover_behind_a_pooler_hides_ids_that_are_issued_again() {
     breaks(Rule::ForgetOnAnotherServer, POOLER, Order, 18);
 }
 
 #[test]
-fn an_answer_to_an_older_epoch_raises_a_mark_over_ids_that_are_issued_again() {
+fn an_answer_from_an_older_epoch_raises_a_mark_above_ids_that_are_issued_again() {
     breaks(Rule::Epoch, FAILOVER, Order, 20);
 }
 
 #[test]
-fn a_mark_that_outlives_a_hold_hides_the_rows_that_were_held() {
+fn a_mark_that_outlives_a_hold_hides_the_held_rows() {
     breaks(Rule::HoldVersion, HOLDS, Order, 21);
 }
 
 #[test]
-fn a_mark_that_only_new_holds_invalidate_hides_the_rows_that_were_held() {
+fn a_mark_that_only_new_holds_invalidate_hides_the_held_rows() {
     breaks(Rule::CountRemovals, HOLDS, Order, 21);
 }
 
@@ -106,27 +105,27 @@ fn without_a_sweep_a_row_that_is_put_back_stays_below_the_mark() {
 }
 
 #[test]
-fn knowing_rows_by_id_alone_settles_one_that_was_never_sent() {
+fn recognizing_rows_by_id_alone_settles_a_row_that_was_never_sent() {
     breaks(Rule::KnownByEvent, FAILOVER, SentOnlyAfterAcknowledgement, 12);
 }
 
 #[test]
-fn an_acknowledged_set_that_keeps_what_a_claim_covered_swallows_a_replay() {
+fn an_acknowledged_set_that_keeps_covered_rows_swallows_a_replay() {
     breaks(Rule::ForgetCovered, REPLAY, SentOnlyAfterAcknowledgement, 15);
 }
 
 #[test]
-fn an_acknowledged_set_that_keeps_what_a_claim_covered_never_comes_to_rest() {
+fn an_acknowledged_set_that_keeps_covered_rows_never_becomes_empty() {
     breaks(Rule::ForgetCovered, CYCLE, Progress, 6);
 }
 
 #[test]
-fn a_settlement_outside_the_claim_may_meet_an_id_that_was_issued_again() {
+fn a_settlement_outside_the_claim_may_settle_an_id_that_was_issued_again() {
     breaks(Rule::SettleInClaim, FAILOVER, SentOnlyAfterAcknowledgement, 9);
 }
 
 #[test]
-fn settling_what_was_not_acknowledged_loses_rows() {
+fn settling_unacknowledged_rows_loses_rows() {
     breaks(Rule::SettleAcknowledged, CYCLE, SentOnlyAfterAcknowledgement, 6);
 }
 
@@ -136,17 +135,17 @@ fn a_block_recorded_while_an_earlier_row_stays_unsent_hides_that_row() {
 }
 
 #[test]
-fn taking_unknown_for_success_loses_rows() {
+fn treating_unknown_as_success_loses_rows() {
     breaks(Rule::UnknownIsNoSuccess, CYCLE, SentOnlyAfterAcknowledgement, 6);
 }
 
 #[test]
-fn a_session_that_goes_on_after_a_failure_leaves_a_gap() {
+fn a_session_that_continues_after_a_failure_leaves_a_gap() {
     breaks(Rule::CloseAtFirstFailure, CYCLE, Order, 8);
 }
 
 #[test]
-fn sending_again_on_the_same_session_lets_a_later_row_pass() {
+fn sending_again_on_the_same_session_lets_a_later_row_overtake() {
     breaks(Rule::NoResend, CYCLE, Order, 11);
 }
 
@@ -156,6 +155,6 @@ fn a_new_session_that_begins_with_two_rows_may_store_only_the_second() {
 }
 
 #[test]
-fn a_topic_that_is_created_in_mid_batch_lets_a_later_row_pass() {
+fn a_topic_that_is_created_during_a_batch_lets_a_later_row_overtake() {
     breaks(Rule::ClosedTopicStaysClosed, LATE_TOPIC, Order, 8);
 }

@@ -1,4 +1,4 @@
-//! What the relays have no hand in: writers, operators, topics, failovers and crashes.
+//! Everything outside the relays: writers, operators, topics, failovers, crashes and late requests.
 
 use super::configuration::{Configuration, Fault};
 use super::events::{Event, Set};
@@ -28,7 +28,7 @@ pub fn steps(configuration: &Configuration, state: &State, found: &mut Found) {
     }
 }
 
-/// The state after this change, which is a fault.
+/// The state after this change, which counts as a fault.
 pub fn fault(state: &State, change: impl FnOnce(&mut State)) -> State {
     let mut next = *state;
     next.history.faults += 1;
@@ -42,7 +42,8 @@ fn after(state: &State, change: impl FnOnce(&mut State)) -> State {
     next
 }
 
-/// Writers of one key take turns *before* they insert: nobody begins while an earlier one of the key has not ended.
+/// Writers of one key take turns *before* they insert. A writer begins only after all earlier writers of its key have
+/// ended.
 fn write(configuration: &Configuration, state: &State, event: Event, found: &mut Found) {
     let set = |to: Transaction| after(state, |next| next.database.transactions[event] = to);
     match state.database.transactions[event] {
@@ -117,7 +118,7 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
         });
         found.push((Step::DeadLetter(event), dead));
     }
-    let is_certain = |relay: &Relay| relay.claim.phase == Phase::Idle && !relay.doubtful;
+    let is_certain = |relay: &Relay| relay.claim.phase == Phase::Idle && !relay.uncertain;
     if configuration.may_happen(Fault::PutBack, state) && state.relays.iter().all(is_certain) {
         for event in state.database.sent.iter() {
             let put_back = fault(state, |next| {
@@ -129,7 +130,8 @@ fn operators(configuration: &Configuration, state: &State, found: &mut Found) {
     }
 }
 
-/// Holds these topics. A mark that passed no readable row passes none when fewer are readable, so nothing is counted.
+/// Holds these topics. Only the end of a hold is counted: a new hold cannot make a mark wrong, because fewer rows are
+/// readable.
 pub fn hold(configuration: &Configuration, state: &mut State, topics: Set) {
     if !topics.without(state.database.held).is_empty() {
         state.database.held = state.database.held.or(topics);
@@ -151,7 +153,8 @@ fn promote(state: &mut State) {
     let old = state.database;
     for (event, now) in database.transactions.iter_mut().enumerate() {
         let had_begun = old.transactions[event] != Transaction::NotBegun;
-        // What has begun since does not begin again, and what was open has nobody who could commit it.
+        // A transaction that began after the standby fell behind does not begin again. A transaction that was open has
+        // no owner who could commit it.
         if *now == Transaction::Open || (*now == Transaction::NotBegun && had_begun) {
             *now = Transaction::Gone;
         }
@@ -166,9 +169,9 @@ fn promote(state: &mut State) {
         if relay.claim.phase != Phase::Idle {
             relay.claim.ended = true;
         }
-        // Connections are new, and behind a pooler the backends are.
-        relay.marks.worker_met = Set::default();
-        relay.marks.scout_met = Set::default();
+        // Connections are new. Behind a pooler, the backends are new.
+        relay.marks.worker_backends = Set::default();
+        relay.marks.scout_backends = Set::default();
     }
 }
 
@@ -181,7 +184,7 @@ fn end_transaction(state: &mut State, relay: usize) {
     free_lane(state, relay);
 }
 
-/// The relay's transaction has ended, and its lock with it.
+/// The relay's transaction has ended and released its lock.
 pub fn free_lane(state: &mut State, relay: usize) {
     if state.lane_owner == Some(relay as u8) {
         state.lane_owner = None;
@@ -214,7 +217,7 @@ pub fn store(configuration: &Configuration, state: &mut State, event: Event) {
     }
 }
 
-/// The rows that a read sees: unsent, and neither of a held topic nor of a blocked key.
+/// The rows that a read sees: unsent rows, except those of held topics and blocked keys.
 pub fn readable(configuration: &Configuration, state: &State) -> Set {
     let mut rows = state.database.unsent();
     if !configuration.rules.has(Rule::ReadCommitted) {

@@ -1,10 +1,10 @@
 //! Small sets of events, and queues of them.
 
-/// At most this many events a configuration.
+/// The maximum number of events in a configuration.
 pub const EVENTS: usize = 4;
 
-/// Which event: its index in the configuration. Events of one key are numbered in the order in which their writers take
-/// turns, so by index is by commit.
+/// The index of an event in the configuration. Events of one key are numbered in the order in which their writers take
+/// turns, so the order of indices is the order of commits.
 pub type Event = usize;
 
 /// A set of events, or of topics.
@@ -12,7 +12,7 @@ pub type Event = usize;
 pub struct Set(u8);
 
 impl Set {
-    /// The set of these.
+    /// The set of these members.
     pub const fn of(members: &[usize]) -> Set {
         let (mut set, mut at) = (0, 0);
         while at < members.len() {
@@ -55,7 +55,8 @@ impl Set {
     }
 }
 
-/// Events in the order in which a producer sends them to one partition: a nibble each, the next one to arrive lowest.
+/// Events in the order in which a producer sends them to one partition. Each event takes four bits. The next event to
+/// arrive is in the lowest bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Queue(u16);
 
@@ -72,7 +73,7 @@ impl Queue {
         self.at(0)
     }
 
-    /// The event at this place, 0 being the front.
+    /// The event at this position. 0 is the front.
     pub fn at(self, place: usize) -> Option<Event> {
         match (self.0 >> (4 * place)) & 0xf {
             0 => None,

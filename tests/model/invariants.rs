@@ -1,4 +1,4 @@
-//! What must hold in every state: the promises, as far as they can be seen here.
+//! What must hold in every state: the guarantees, as far as the model can show them.
 
 use super::configuration::Configuration;
 use super::events::{Event, Set};
@@ -6,18 +6,19 @@ use super::state::{State, Transaction};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Invariant {
-    /// When nothing is left to do, every committed row that no failover has lost is in Kafka, and settled, unless it was
-    /// refused or follows a refused row of its key.
+    /// When no work is left, every committed row is in Kafka and settled. Exempt are rows that a failover has lost,
+    /// refused rows, and rows that follow a refused row of their key.
     NoLoss,
-    /// `sent_at` is set only after an acknowledgement of that very event; for one that was put back, of its replay.
+    /// `sent_at` is set only after an acknowledgement of that very event. If the event was put back, only after an
+    /// acknowledgement of its replay.
     SentOnlyAfterAcknowledgement,
-    /// First occurrences of a (topic, key) are in the order of the commits.
+    /// First occurrences of a (topic, key) are in commit order.
     Order,
-    /// Nothing is in Kafka that was never committed.
+    /// Kafka contains only committed events.
     NoPhantom,
-    /// Nothing is in Kafka twice, unless something failed.
+    /// Without a fault, Kafka contains no event twice.
     NoDuplicateWithoutFault,
-    /// From every state, steps without a fault lead to one in which nothing is left to do.
+    /// From every state, a state without remaining work can be reached without a fault.
     Progress,
 }
 
@@ -40,7 +41,7 @@ pub fn on_marked(state: &mut State, events: Set) {
     }
 }
 
-/// Nothing is left to do.
+/// Checks the state when no work is left.
 pub fn at_rest(configuration: &Configuration, state: &State) -> Option<Invariant> {
     let committed = state.database.in_state(Transaction::Committed);
     let done = state.history.published.and(state.database.sent);
@@ -55,7 +56,8 @@ fn was_committed(state: &State, event: Event) -> bool {
     state.database.transactions[event] == Transaction::Committed || state.history.lost.contains(event)
 }
 
-/// Whether an earlier event of its place is not in Kafka yet. Events that a failover has lost keep no order.
+/// Whether an earlier event of the same topic and key is not in Kafka yet. Events that a failover has lost have no
+/// order.
 fn passes_another(configuration: &Configuration, state: &State, event: Event) -> bool {
     let committed = state.database.in_state(Transaction::Committed);
     let waiting = committed.without(state.history.published).without(state.history.dead);

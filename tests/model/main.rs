@@ -1,22 +1,22 @@
-//! The protocol as a small model, searched exhaustively: every state that two relays, a few rows and some faults can
-//! reach, and in each of them the invariants.
+//! The protocol as a small model. The search visits every state that two relays, a few rows and some faults can reach,
+//! and checks the invariants in each of them.
 //!
 //! ```text
-//!   state.rs           what there is: database, lane, relays, sessions, Kafka
-//!   rules.rs           the rules of the protocol, each with a switch
-//!   step.rs            the steps, atomic, with anything in between
+//!   state.rs           the state: database, lane, relays, sessions, Kafka
+//!   rules.rs           the rules of the protocol, with a switch for each
+//!   step.rs            the atomic steps; they interleave in any order
 //!     claim.rs         lock, read, settle, confirm
-//!     session.rs       hand over, acknowledge, fail
+//!     session.rs       send, acknowledge, fail
 //!     mark.rs          H, the list of writers, the fence, the sweep
 //!     environment.rs   writers, operators, topics, failover, crashes, late requests
 //!   invariants.rs      what must hold
-//!   search.rs          breadth first; a counterexample is a shortest one
-//!   progress.rs        whether the work can always come to its end
-//!   configurations.rs  what is searched
-//!   counterexamples.rs without a rule: what breaks, and in how many steps
+//!   search.rs          the breadth-first search, which finds shortest counterexamples
+//!   progress.rs        whether the work can always be completed
+//!   configurations.rs  the configurations that are searched
+//!   counterexamples.rs the invariant that breaks without each rule, and the number of steps
 //! ```
 //!
-//! It shares no code with the relay: it says what the protocol is, and the simulator whether the code follows it.
+//! The model shares no code with the relay. It defines the protocol. The simulator tests whether the code follows it.
 
 mod claim;
 mod configuration;
@@ -40,17 +40,17 @@ use std::time::Instant;
 use step::Step;
 
 #[test]
-fn with_every_rule_nothing_breaks() {
+fn with_every_rule_no_invariant_breaks() {
     SMALL.iter().for_each(explore);
 }
 
 #[test]
 #[ignore = "takes minutes: make model"]
-fn with_every_rule_nothing_breaks_in_large_configurations() {
+fn with_every_rule_no_invariant_breaks_in_large_configurations() {
     LARGE.iter().for_each(explore);
 }
 
-/// Searches to the end, and looks that what the configuration is for has happened.
+/// Searches all states, and checks that every fault of the configuration has occurred.
 fn explore(configuration: &Configuration) {
     let begun = Instant::now();
     let found = search(configuration);
@@ -63,7 +63,7 @@ fn explore(configuration: &Configuration) {
         begun.elapsed().as_secs_f64()
     );
     for fault in configuration.faults {
-        // Priming leaves no second request that could be under way.
+        // Priming allows no second request in flight, so this fault cannot occur.
         let expected = *fault != Fault::FirstRequestRefused;
         assert_eq!(has_happened(&explored, *fault), expected, "{}: {fault:?}", configuration.name);
     }

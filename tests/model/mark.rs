@@ -1,4 +1,5 @@
-//! The low-water mark: note H, list the writers, wait until they have ended, read, settle, raise. And the sweep.
+//! The low-water mark: note H, list the writers, wait until they have ended, read, settle, raise the mark. Also the
+//! sweep.
 
 use super::configuration::Configuration;
 use super::environment::readable;
@@ -11,14 +12,14 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
     sweep(configuration, state, relay, found);
 }
 
-/// From where a read of this relay begins.
+/// The id above which a read of this relay begins.
 pub fn low_for(configuration: &Configuration, state: &State, relay: usize) -> u8 {
     let marks = &state.relays[relay].marks;
     let is_valid = marks.removals == state.database.removals;
     if is_valid || !configuration.rules.has(Rule::HoldVersion) { marks.low } else { 0 }
 }
 
-/// The read has been sent and answered: takes in what it says beside the rows.
+/// The read has been answered. Records everything in the answer except the rows.
 pub fn on_read(configuration: &Configuration, state: &mut State, relay: usize) {
     let version = state.database.removals;
     let rows = state.relays[relay].claim.rows();
@@ -56,28 +57,32 @@ pub fn raise(configuration: &Configuration, state: &mut State, relay: usize, cov
 }
 
 /// The worker's transaction runs on this backend.
-pub fn meet_as_worker(configuration: &Configuration, state: &mut State, relay: usize, backend: usize) {
-    if configuration.marks && !state.relays[relay].marks.worker_met.contains(backend) {
+pub fn connect_worker(configuration: &Configuration, state: &mut State, relay: usize, backend: usize) {
+    if configuration.marks && !state.relays[relay].marks.worker_backends.contains(backend) {
         forget(configuration, state, relay);
-        state.relays[relay].marks.worker_met.insert(backend);
+        state.relays[relay].marks.worker_backends.insert(backend);
     }
 }
 
-/// The scout's question is answered by this backend.
-pub fn meet_as_scout(configuration: &Configuration, state: &mut State, relay: usize, backend: usize) {
-    if configuration.marks && !state.relays[relay].marks.scout_met.contains(backend) {
+/// This backend answers the scout's query.
+pub fn connect_scout(configuration: &Configuration, state: &mut State, relay: usize, backend: usize) {
+    if configuration.marks && !state.relays[relay].marks.scout_backends.contains(backend) {
         forget(configuration, state, relay);
-        state.relays[relay].marks.scout_met.insert(backend);
+        state.relays[relay].marks.scout_backends.insert(backend);
     }
 }
 
-/// The server may have lost commits, and then issues their ids again.
+/// The server may have lost commits. It would then issue their ids again.
 fn forget(configuration: &Configuration, state: &mut State, relay: usize) {
     if !configuration.rules.has(Rule::ForgetOnAnotherServer) {
         return;
     }
     let old = state.relays[relay].marks;
-    let mut marks = Marks { worker_met: old.worker_met, scout_met: old.scout_met, ..Marks::default() };
+    let mut marks = Marks {
+        worker_backends: old.worker_backends,
+        scout_backends: old.scout_backends,
+        ..Marks::default()
+    };
     if configuration.rules.has(Rule::Epoch) {
         let claim = &mut state.relays[relay].claim;
         claim.outdated = claim.phase == Phase::Publishing || claim.phase == Phase::Committed;
@@ -112,7 +117,7 @@ fn fence(configuration: &Configuration, state: &State, relay: usize, found: &mut
         Fence::Noted { high } => {
             for backend in 0..configuration.backends {
                 let mut next = *state;
-                meet_as_scout(configuration, &mut next, relay, backend);
+                connect_scout(configuration, &mut next, relay, backend);
                 list(configuration, &mut next, relay, high);
                 found.push((Step::ListWriters(relay), next));
             }
@@ -120,19 +125,19 @@ fn fence(configuration: &Configuration, state: &State, relay: usize, found: &mut
         Fence::Answered { high, writers } => {
             let mut next = *state;
             begin(&mut next.relays[relay].marks, high, writers);
-            found.push((Step::TakeAnswer(relay), next));
+            found.push((Step::ReceiveWriters(relay), next));
         }
         Fence::Pending { high, writers } => {
             let mut next = *state;
-            look(configuration, &mut next, relay, high, writers);
+            poll_writers(configuration, &mut next, relay, high, writers);
             if next != *state {
-                found.push((Step::LookAtWriters(relay), next));
+                found.push((Step::PollWriters(relay), next));
             }
         }
     }
 }
 
-/// The server lists the writers. Whatever has made the marks be forgotten since H was noted makes the answer void.
+/// The server lists the writers. If the marks were discarded since H was noted, the answer is ignored.
 fn list(configuration: &Configuration, state: &mut State, relay: usize, high: u8) {
     let writers =
         if configuration.rules.has(Rule::Fence) { state.database.writers() } else { Writers::default() };
@@ -152,9 +157,9 @@ fn begin(marks: &mut Marks, high: u8, writers: Writers) {
     pass_if_clear(marks);
 }
 
-/// Asks which writers of the list have not ended. A transaction that is prepared appears under another name: while a
-/// session of the list is left, every prepared one counts as one of the list.
-fn look(configuration: &Configuration, state: &mut State, relay: usize, high: u8, writers: Writers) {
+/// Asks which writers of the list have not ended. A prepared transaction appears under another name. While a session of
+/// the list remains, every prepared transaction counts as a member of the list.
+fn poll_writers(configuration: &Configuration, state: &mut State, relay: usize, high: u8, writers: Writers) {
     let now = state.database.writers();
     let mut left = Writers {
         sessions: writers.sessions.and(now.sessions),
@@ -177,7 +182,7 @@ fn pass_if_clear(marks: &mut Marks) {
     }
 }
 
-/// Looks below the mark for rows that somebody has put back.
+/// Searches below the mark for rows that were put back.
 fn sweep(configuration: &Configuration, state: &State, relay: usize, found: &mut Vec<(Step, State)>) {
     if !configuration.rules.has(Rule::Sweep) {
         return;

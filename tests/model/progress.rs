@@ -1,4 +1,4 @@
-//! Whether the work can come to its end from everywhere, if nothing more fails.
+//! Whether the work can be completed from every state if nothing else fails.
 
 /// The steps that need no fault and no luck, by state.
 #[derive(Default)]
@@ -9,17 +9,18 @@ pub struct Onward {
 }
 
 impl Onward {
-    /// A step leads from one state to another.
+    /// Records a step from one state to another.
     pub fn leads(&mut self, from: usize, to: usize) {
         self.steps.push((from as u32, to as u32));
     }
 
-    /// In this state nothing is left to do.
+    /// Records that no work is left in this state.
     pub fn at_rest(&mut self, state: usize) {
         self.at_rest.push(state as u32);
     }
 
-    /// The first of so many states from which no steps lead to one at rest. Walks all steps backwards from those.
+    /// The first of these states from which no path leads to a state at rest. Follows all steps backwards from the
+    /// states at rest.
     pub fn first_without_rest(mut self, states: usize) -> Option<usize> {
         self.steps.sort_unstable_by_key(|(_, to)| *to);
         let mut reaches_rest = vec![false; states];

@@ -1,78 +1,80 @@
-//! The rules of the protocol, each with a switch. ARCHITECTURE.md, "Invariants", says why each of them is there.
+//! The rules of the protocol. Each has a switch. ARCHITECTURE.md, "Invariants", explains the reasons.
 
 /// A rule that can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rule {
-    // The claim.
-    /// A lane is with one transaction at a time. Off: whoever asks gets it.
+    // Claim.
+    /// A lane belongs to one transaction at a time. Off: every transaction gets it.
     LaneLock,
-    /// The read is bound after the lane lock has returned. Off: lock and read share a snapshot from before the lock.
+    /// The read's snapshot is taken after the lane lock has returned. Off: lock and read share a snapshot from before
+    /// the lock.
     ReadAfterLock,
-    /// A claim is a contiguous prefix of the unsent rows. Off: rows that somebody else has locked are skipped.
+    /// A claim is a contiguous prefix of the unsent rows. Off: it skips rows that another transaction has locked.
     WholePrefix,
-    /// A read sees what is committed. Off: it sees open transactions too.
+    /// A read sees only committed rows. Off: it also sees rows of open transactions.
     ReadCommitted,
 
-    // The low-water mark.
-    /// H counts only once every writer of the list has ended. Off: it counts a little later, whoever still writes.
+    // Low-water mark.
+    /// H counts only after every writer of the list has ended. Off: it counts a little later, even if writers remain.
     Fence,
     /// H is noted before the writers are listed. Off: after it.
     HighestBeforeWriters,
-    /// The fence takes a prepared transaction for the session of the list that it may have been. Off: it goes by name.
+    /// The fence treats a prepared transaction as the listed session that it may have been. Off: it compares names.
     FenceCountsPrepared,
-    /// A mark rises to the fence that had passed when its read was sent. Off: when its COMMIT is confirmed.
+    /// A mark rises to the fence that had passed when its read was sent. Off: to the fence that has passed when its
+    /// COMMIT is confirmed.
     ReadAfterFence,
-    /// A mark rises when the COMMIT is confirmed. Off: when the rows were read.
+    /// A mark rises when the COMMIT is confirmed. Off: when the rows have been read.
     MarkAfterCommit,
-    /// A mark stays below the first row that stays open. Off: it goes by what was read.
+    /// A mark stays below the first row that stays open. Off: it covers all rows that were read.
     MarkBelowOpenRow,
-    /// A mark goes no further than the last row read if a limit cut the read off. Off: it rises to the fence.
+    /// If a limit cut the read off, a mark stops at the last row read. Off: it rises to the fence.
     MarkUpToCut,
-    /// Marks, H and the fence are forgotten when another server may answer. Off: they are kept.
+    /// Marks, H and the fence are discarded when another server may answer. Off: they are kept.
     ForgetOnAnotherServer,
-    /// An answer to a question of an older epoch says nothing. Off: it is taken in.
+    /// An answer from an older epoch is ignored. Off: it is used.
     Epoch,
-    /// A mark is valid until a hold ends. Off: for ever.
+    /// A mark is valid until a hold ends. Off: forever.
     HoldVersion,
-    /// The holds that end are counted for it. Off: those that begin.
+    /// Marks are invalidated when holds end. Off: when holds begin.
     CountRemovals,
-    /// A sweep from the smallest id finds what people put back. Off: nobody looks below a mark.
+    /// A sweep from the smallest id finds rows that were put back. Off: no read goes below a mark.
     Sweep,
 
-    // The acknowledged set.
-    /// It knows a row by id and event_id. Off: by id.
+    // Acknowledged set.
+    /// It identifies a row by id and event_id. Off: by id.
     KnownByEvent,
-    /// An entry goes when a confirmed claim covers it. Off: when it is read again.
+    /// An entry is removed when a confirmed claim covers it. Off: when it is read again.
     ForgetCovered,
 
-    // The settlement.
-    /// A settlement is in the claim's own transaction. Off: in another one if that has ended.
+    // Settlement.
+    /// A settlement is part of the claim's own transaction. Off: it uses another transaction if that one has ended.
     SettleInClaim,
-    /// Only acknowledged rows are settled. Off: whatever was read.
+    /// Only acknowledged rows are settled. Off: all rows that were read.
     SettleAcknowledged,
-    /// A refused row blocks its key only if no earlier row of the key stays unsent. Off: in any case.
+    /// A refused row blocks its key only if no earlier row of the key stays unsent. Off: always.
     BlockBehindNoUnsentRow,
 
-    // The session.
-    /// An outcome that is unknown is no success. Off: it is taken for one.
+    // Session.
+    /// An unknown outcome is not a success. Off: it counts as one.
     UnknownIsNoSuccess,
-    /// The first failure closes the session. Off: it goes on behind the row that failed.
+    /// The first failure closes the session. Off: it continues after the failed row.
     CloseAtFirstFailure,
-    /// What failed is sent again by a new session. Off: by the same one.
+    /// Failed rows are sent again by a new session. Off: by the same session.
     NoResend,
-    /// A new session begins each partition with one row alone. Off: with as many as there are.
+    /// A new session first sends one row alone to each partition. Off: it sends as many as there are.
     Priming,
-    /// A topic that is missing stays closed to the end of the batch. Off: it is looked up for each row.
+    /// A missing topic stays closed until the end of the batch. Off: it is looked up for each row.
     ClosedTopicStaysClosed,
 }
 
-/// The rules that are on.
+/// The rules that are switched on.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules(u32);
 
 impl Rules {
-    /// The protocol as it is.
+    /// The complete protocol.
     pub const ALL: Rules = Rules(u32::MAX);
 
     /// All rules but one.

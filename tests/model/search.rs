@@ -1,4 +1,4 @@
-//! Breadth-first search through every state that a configuration can reach.
+//! A breadth-first search of every state that a configuration can reach.
 
 use super::configuration::{Configuration, Written};
 use super::invariants::{self, Invariant};
@@ -9,17 +9,17 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A complete search that found nothing.
+/// The result of a complete search that found no broken invariant.
 #[derive(Clone, Debug)]
 pub struct Explored {
     pub states: usize,
-    /// The longest of the shortest ways to a state.
+    /// The length of the longest shortest path to a state.
     pub depth: usize,
-    /// The steps that were taken anywhere.
+    /// Every step that was taken at least once.
     pub taken: HashSet<Step>,
 }
 
-/// A shortest way to a state that breaks an invariant.
+/// A shortest path to a state that breaks an invariant.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
     pub events: &'static [Written],
@@ -27,7 +27,7 @@ pub struct Counterexample {
     pub steps: Vec<Step>,
 }
 
-/// Explores everything, or up to the first state that breaks an invariant.
+/// Searches all states, or stops at the first state that breaks an invariant.
 pub fn search(configuration: &Configuration) -> Result<Explored, Counterexample> {
     let mut seen = Seen::new(configuration);
     let mut onward = Onward::default();
@@ -67,12 +67,13 @@ pub fn search(configuration: &Configuration) -> Result<Explored, Counterexample>
     }
 }
 
-/// The states found, in the order of their distance, and from where each of them was.
+/// The states that were found, in the order of their distance, and the predecessor of each.
 struct Seen<'a> {
     configuration: &'a Configuration,
     states: Vec<State>,
     parents: Vec<u32>,
-    /// Open addressing: indices of `states`, plus 1. A `HashMap` would keep every state twice.
+    /// A hash table with open addressing. It contains indices of `states`, plus 1. A `HashMap` would store every state
+    /// twice.
     slots: Vec<u32>,
 }
 
@@ -97,7 +98,7 @@ impl Seen<'_> {
         (self.states.len() - 1, true)
     }
 
-    /// Where the state is, or belongs.
+    /// The slot of the state, or the free slot where it belongs.
     fn slot(&self, state: &State) -> usize {
         let mask = self.slots.len() - 1;
         let mut slot = hash(state) as usize & mask;
@@ -123,8 +124,8 @@ impl Seen<'_> {
         Counterexample { events: self.configuration.events, broken, steps: self.way_to(index) }
     }
 
-    /// The steps from the initial state. States are kept in canonical form, in which relays may have changed places, so
-    /// the way is walked again from the start: there each relay keeps its number.
+    /// The steps from the initial state. States are stored in canonical form, in which relays may have changed places.
+    /// The path is therefore walked again from the start, where each relay keeps its number.
     fn way_to(&self, index: usize) -> Vec<Step> {
         let mut way = vec![index];
         while let Some(at) = way.last().filter(|at| **at != 0) {
@@ -136,7 +137,7 @@ impl Seen<'_> {
             let target = self.states[*at];
             let mut all = successors(self.configuration, &state).into_iter();
             let found = all.find(|(_, next)| next.canonical(self.configuration.relays) == target);
-            let (step, next) = found.expect("a way that was found before");
+            let (step, next) = found.expect("a path that was found before");
             steps.push(step);
             state = next;
         }
@@ -150,7 +151,7 @@ fn hash(state: &State) -> u64 {
     hasher.finish()
 }
 
-/// A fast hash, for keys that nobody chooses to do harm.
+/// A fast hash that is not safe against chosen keys.
 #[derive(Default)]
 struct Multiplying(u64);
 
@@ -172,7 +173,7 @@ impl Hasher for Multiplying {
     }
 
     fn finish(&self) -> u64 {
-        // The product's high bits depend on every input bit, its low bits do not.
+        // The product's high bits depend on every input bit. Its low bits do not.
         self.0 ^ (self.0 >> 32)
     }
 }

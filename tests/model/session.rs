@@ -1,7 +1,7 @@
-//! Publishing: rows are handed to the session, Kafka stores and acknowledges them, and requests fail.
+//! Publishing: rows are sent, Kafka stores and acknowledges them, and requests fail.
 //!
-//! That Kafka stores a row and that its acknowledgement is heard is one step. A row that is stored and not heard of is
-//! one that arrives late: to the relay there is no difference.
+//! Storing a row and receiving its acknowledgement is one step. A row that is stored without an acknowledgement is the
+//! same to the relay as a row that arrives late.
 
 use super::configuration::{Configuration, Fault};
 use super::environment::{fault, store};
@@ -16,7 +16,7 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
         return;
     }
     for topic in 0..TOPICS {
-        hand_over(configuration, state, relay, topic, found);
+        send(configuration, state, relay, topic, found);
         let queue = its.session.queues[topic];
         let Some(event) = queue.front() else { continue };
         let mut next = *state;
@@ -34,13 +34,13 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
     }
 }
 
-/// Nothing that was handed over is still to be heard of.
+/// No outcome is outstanding.
 pub fn is_quiet(state: &State, relay: usize) -> bool {
     state.relays[relay].session.queues.iter().all(|queue| queue.is_empty())
 }
 
-/// Hands over the next row of this topic.
-fn hand_over(
+/// Sends the next row of this topic.
+fn send(
     configuration: &Configuration,
     state: &State,
     relay: usize,
@@ -67,28 +67,28 @@ fn hand_over(
         its.session.open.insert(topic);
         its.session.queues[topic].push(event);
         its.claim.fates[event] = Fate::InFlight;
-        found.push((Step::HandOver(relay, event), next));
+        found.push((Step::Send(relay, event), next));
     }
 }
 
-/// The event can never be sent. The later ones of its key in this batch wait.
+/// The event can never be sent. Later events of its key in this batch wait.
 fn refuse(configuration: &Configuration, state: &mut State, relay: usize, event: Event) {
     let fates = &mut state.relays[relay].claim.fates;
     fates[event] = Fate::Refused;
     for later in configuration.of_place(event).iter().filter(|other| *other > event) {
         if fates[later] == Fate::Open {
-            fates[later] = Fate::Left;
+            fates[later] = Fate::Unsent;
         }
     }
 }
 
-/// The topic is not there: none of its rows is handed over in this batch, even if it is created a moment later.
+/// The topic is missing. None of its rows in this batch is sent, even if the topic is created a moment later.
 fn miss_topic(configuration: &Configuration, state: &mut State, relay: usize, event: Event, waiting: Set) {
     let its = &mut state.relays[relay];
     its.session.closed.insert(configuration.events[event].topic);
     let left =
         if configuration.rules.has(Rule::ClosedTopicStaysClosed) { waiting } else { Set::of(&[event]) };
-    left.iter().for_each(|event| its.claim.fates[event] = Fate::Left);
+    left.iter().for_each(|event| its.claim.fates[event] = Fate::Unsent);
 }
 
 fn acknowledge(configuration: &Configuration, state: &mut State, relay: usize, topic: usize) {
@@ -100,8 +100,8 @@ fn acknowledge(configuration: &Configuration, state: &mut State, relay: usize, t
     store(configuration, state, event);
 }
 
-/// The first request under way fails, and nobody knows whether it will be stored. What is behind it on the way is
-/// stored after it or not at all, since the partition knows the producer and takes no gap.
+/// The first request in flight fails, and it is unknown whether it will be stored. The requests behind it are stored
+/// after it or not at all, because the partition knows the producer and accepts no gap.
 fn fail(configuration: &Configuration, state: &mut State, relay: usize, topic: usize) {
     let rules = configuration.rules;
     let its = &mut state.relays[relay];
@@ -112,7 +112,7 @@ fn fail(configuration: &Configuration, state: &mut State, relay: usize, topic: u
         its.session.queues[topic] = queue;
     } else if !rules.has(Rule::CloseAtFirstFailure) {
         its.session.queues[topic] = queue;
-        its.claim.fates[event] = Fate::Left;
+        its.claim.fates[event] = Fate::Unsent;
         let mut alone = Queue::default();
         alone.push(event);
         state.abandon_queue(alone);
@@ -124,15 +124,15 @@ fn fail(configuration: &Configuration, state: &mut State, relay: usize, topic: u
     }
 }
 
-/// The second request is stored at whatever sequence number it has. The retry of the first one is answered as if it
-/// were a repetition: a success without an offset, which counts as unknown.
+/// The second request is stored whatever its sequence number is. The retry of the first request is answered like a
+/// duplicate: a success without an offset, which counts as unknown.
 fn refuse_first(configuration: &Configuration, state: &mut State, relay: usize, topic: usize) {
     let its = &mut state.relays[relay];
     let mut queue = std::mem::take(&mut its.session.queues[topic]);
     let (Some(first), Some(second)) = (queue.pop(), queue.pop()) else { return };
     its.session.known.insert(topic);
     its.session.queues[topic] = queue;
-    its.claim.fates[first] = Fate::Left;
+    its.claim.fates[first] = Fate::Unsent;
     its.claim.fates[second] = Fate::Acknowledged;
     state.history.acknowledged.insert(second);
     store(configuration, state, second);
@@ -142,12 +142,12 @@ fn refuse_first(configuration: &Configuration, state: &mut State, relay: usize, 
     }
 }
 
-/// The session takes nothing more, and what it has under way is unknown.
+/// The session accepts no more rows, and the outcome of rows in flight is unknown.
 fn close(state: &mut State, relay: usize) {
     state.abandon(relay);
     let its = &mut state.relays[relay];
     its.session = Session { failed: true, ..its.session };
     for event in its.claim.with_fate(Fate::InFlight).iter() {
-        its.claim.fates[event] = Fate::Left;
+        its.claim.fates[event] = Fate::Unsent;
     }
 }

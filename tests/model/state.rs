@@ -1,65 +1,66 @@
-//! A state of the modelled world: one lane, one partition a topic, up to two relays.
+//! A state of the modeled world: one lane, one partition per topic, up to two relays.
 //!
-//! Small and comparable, for millions of them are kept. What a state has no more use for is reset, so that two
-//! histories that lead to the same future lead to the same state.
+//! States are small and comparable, because millions of them are kept. Values that are no longer needed are reset, so
+//! that histories with the same future lead to the same state.
 
 use super::events::{EVENTS, Event, Queue, Set};
 use super::invariants::Invariant;
 
 pub const RELAYS: usize = 2;
 pub const TOPICS: usize = 2;
-/// How many queues of abandoned sessions there may be: one a topic for each of three faults.
+/// The maximum number of queues of abandoned sessions: one per topic for each of three faults.
 const ABANDONED: usize = 6;
 
-/// Everything.
+/// The whole state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     pub database: Database,
-    /// What the standby has, once it has fallen behind.
+    /// The database of the standby, once it has fallen behind.
     pub standby: Option<Database>,
     /// The relay whose open transaction holds the lane's lock.
     pub lane_owner: Option<u8>,
     /// The row that an operator's open transaction has locked.
     pub locked_row: Option<u8>,
-    /// The id of each event that has drawn one. It outlives the row: relays remember ids.
+    /// The id of each event that has drawn one. It is kept after the row is gone, because relays remember ids.
     pub ids: [u8; EVENTS],
     pub relays: [Relay; RELAYS],
     /// The topics that exist.
     pub topics: Set,
-    /// What sessions that were given up may still get stored, a queue for each partition, in order. Events that Kafka
-    /// has already are left out: to store them again changes nothing that is looked at.
+    /// Rows of abandoned sessions that may still be stored: one queue per partition, in order. Rows that Kafka already
+    /// has are left out, because storing them again changes nothing that the model checks.
     pub abandoned: [Queue; ABANDONED],
     pub history: History,
 }
 
-/// What the invariants need to know of the past. No step depends on it, but that faults are counted.
+/// The facts about the past that the invariants need. No step depends on them, except for the number of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct History {
     /// Events that Kafka has stored.
     pub published: Set,
-    /// Events of which an acknowledgement came in; an event that an operator puts back needs another one.
+    /// Events for which an acknowledgement has arrived. An event that an operator puts back needs another one.
     pub acknowledged: Set,
     /// Events whose commit a failover has lost.
     pub lost: Set,
-    /// Events that an operator has moved to the dead letters. Later ones may pass them, even if a failover loses the move.
+    /// Events that an operator has moved to the dead letters. Later events may overtake them, even if a failover loses
+    /// the move.
     pub dead: Set,
     /// How many faults have happened.
     pub faults: u8,
-    /// The invariant that the last step broke.
+    /// The invariant that the last step has broken.
     pub broken: Option<Invariant>,
 }
 
-/// What a failover puts back: the tables, the sequence, and the transactions.
+/// What a failover reverts: the tables, the sequence and the transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Database {
     pub transactions: [Transaction; EVENTS],
     /// Rows with `sent_at`.
     pub sent: Set,
-    /// How many ids the sequence has handed out.
+    /// The number of ids that the sequence has issued.
     pub last_id: u8,
-    /// Rows that were refused and block their keys.
+    /// Refused rows that block their keys.
     pub blocked: Set,
-    /// Topics that are held, and how often a hold or a block has ended.
+    /// Held topics, and the number of holds and blocks that have ended.
     pub held: Set,
     pub removals: u8,
 }
@@ -69,7 +70,7 @@ pub struct Database {
 pub enum Transaction {
     #[default]
     NotBegun,
-    /// It has drawn its id and holds RowExclusiveLock.
+    /// It has drawn its id and holds a RowExclusiveLock.
     Open,
     Prepared,
     Committed,
@@ -85,20 +86,20 @@ pub struct Relay {
     pub marks: Marks,
     /// Acknowledged events whose settlement is not confirmed.
     pub acknowledged: Set,
-    /// A claim has failed since one was last confirmed that covered the lane to its end. Until there is one, an
-    /// operator's replay may be taken for a repetition.
-    pub doubtful: bool,
+    /// A claim has failed since the last confirmed claim that covered the whole lane. Until the next such claim, an
+    /// operator's replay may be mistaken for a duplicate.
+    pub uncertain: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     #[default]
     Idle,
-    /// Without [`super::rules::Rule::ReadAfterLock`]: the snapshot is taken, the lane not yet locked.
+    /// Without [`super::rules::Rule::ReadAfterLock`]: the snapshot is taken, but the lane is not locked yet.
     Snapshot,
     Locked,
     Publishing,
-    /// The server has committed; the relay has not heard of it.
+    /// The server has committed, but the relay does not know it yet.
     Committed,
 }
 
@@ -106,75 +107,75 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
     pub phase: Phase,
-    /// The server has ended the transaction; the relay learns it from its next statement.
+    /// The server has ended the transaction. The relay learns this from its next statement.
     pub ended: bool,
-    /// It probes a held topic with the first unsent row of this event's key.
+    /// The claim probes a held topic with the first unsent row of this event's key.
     pub probe: Option<u8>,
     pub fates: [Fate; EVENTS],
     /// A limit cut the read off.
     pub cut: bool,
-    /// What the read started with: the fence that had passed, and how many holds it saw ended.
+    /// The values when the read was sent: the fence that had passed, and the number of holds that had ended.
     pub fenced: u8,
     pub removals: u8,
-    /// The marks have been forgotten, or the lane's was reset, since the read was sent: it raises nothing.
+    /// The marks were discarded, or the mark of the lane was reset, after the read was sent. The claim raises no mark.
     pub outdated: bool,
-    /// Some acknowledged row could not be marked, since somebody else has locked it.
+    /// An acknowledged row could not be marked, because another transaction has locked it.
     pub locked_out: bool,
 }
 
-/// What became of an event in a batch.
+/// The fate of an event in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fate {
     #[default]
     Unread,
-    /// To be handed over.
+    /// To be sent.
     Open,
     InFlight,
     Acknowledged,
-    /// It stays unsent: its topic is closed, it failed, or it follows a refused row of its key.
-    Left,
-    /// Refused for good before it was sent.
+    /// Stays unsent: its topic is closed, it failed, or it follows a refused row of its key.
+    Unsent,
+    /// Refused permanently before it was sent.
     Refused,
 }
 
 /// One idempotent producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
-    /// It has failed: nothing more is handed over, and the next batch gets a new one.
+    /// It has failed. No more rows are sent, and the next batch gets a new session.
     pub failed: bool,
-    /// Handed over and not acknowledged, for each topic.
+    /// Rows in flight, for each topic.
     pub queues: [Queue; TOPICS],
-    /// Topics that were found when they were looked up.
+    /// Topics whose lookup succeeded.
     pub open: Set,
     /// Topics that were missing in this batch.
     pub closed: Set,
-    /// Topics whose partition knows the producer, since it has stored a row of it.
+    /// Topics whose partition knows the producer, because it has stored one of its rows.
     pub known: Set,
 }
 
-/// The low-water mark of the lane, with what it rests on.
+/// The low-water mark of the lane, and the facts that it is based on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Marks {
     pub low: u8,
-    /// How many holds had ended when `low` was raised: it is valid until the next one ends.
+    /// The number of holds that had ended when `low` was raised. The mark is valid until the next hold ends.
     pub removals: u8,
     pub highest_seen: u8,
     /// No id up to this one can still be committed.
     pub passed: u8,
     pub fence: Fence,
-    /// The backends that the worker's and the scout's connections have met.
-    pub worker_met: Set,
-    pub scout_met: Set,
+    /// The backends that the worker's and the scout's connections have used.
+    pub worker_backends: Set,
+    pub scout_backends: Set,
 }
 
-/// Where the fence under way stands.
+/// The progress of the fence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fence {
     #[default]
     None,
     /// H is noted.
     Noted { high: u8 },
-    /// The server has listed the writers, and the answer is on its way.
+    /// The server has listed the writers, and the answer is in transit.
     Answered { high: u8, writers: Writers },
     /// Without [`super::rules::Rule::HighestBeforeWriters`]: the list came first.
     Listed { writers: Writers },
@@ -182,7 +183,7 @@ pub enum Fence {
     Pending { high: u8, writers: Writers },
 }
 
-/// Holders of RowExclusiveLock on the outbox, by the two names that a transaction can have.
+/// The holders of a RowExclusiveLock on the outbox, by the two names that a transaction can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writers {
     pub sessions: Set,
@@ -205,7 +206,7 @@ impl Database {
         found
     }
 
-    /// Who may still commit a row.
+    /// The transactions that may still commit a row.
     pub fn writers(&self) -> Writers {
         Writers { sessions: self.in_state(Transaction::Open), prepared: self.in_state(Transaction::Prepared) }
     }
@@ -239,14 +240,14 @@ impl Claim {
         found
     }
 
-    /// The events that were read and stay unsent.
+    /// The events that were read and stay open.
     pub fn open_rows(&self) -> Set {
         self.rows().without(self.with_fate(Fate::Acknowledged))
     }
 }
 
 impl State {
-    /// These events by id.
+    /// These events, sorted by id.
     pub fn by_id(&self, events: Set) -> impl Iterator<Item = Event> + use<> {
         let mut ordered = [0; EVENTS];
         let mut len = 0;
@@ -262,7 +263,7 @@ impl State {
         ordered.into_iter().take(len)
     }
 
-    /// A session is given up: what it has under way may be stored later, or never.
+    /// A session is abandoned. Its rows in flight may be stored later, or never.
     pub fn abandon(&mut self, relay: usize) {
         let session = std::mem::take(&mut self.relays[relay].session);
         for queue in session.queues {
@@ -278,7 +279,7 @@ impl State {
         }
     }
 
-    /// The same state with its interchangeable parts in one order: the relays are alike, and so are abandoned queues.
+    /// The same state with its interchangeable parts in a fixed order. Relays and abandoned queues are interchangeable.
     pub fn canonical(mut self, relays: usize) -> State {
         self.abandoned.sort_unstable_by(|one, other| other.cmp(one));
         if relays < RELAYS {

@@ -6,7 +6,7 @@ use super::state::State;
 use super::{claim, environment, mark, session};
 use std::fmt;
 
-/// One step, as a trace shows it. Relays count from 0, events from 0.
+/// One step, as a trace shows it. Relays and events count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     // environment.rs
@@ -29,29 +29,29 @@ pub enum Step {
     Read(usize),
     Settle(usize),
     Confirm(usize),
-    FindClaimEnded(usize),
+    NoticeClaimEnded(usize),
     // session.rs
-    HandOver(usize, Event),
+    Send(usize, Event),
     MissTopic(usize, Event),
     Refuse(usize, Event),
     Acknowledge(usize, Event),
     // mark.rs
     NoteHighest(usize),
     ListWriters(usize),
-    TakeAnswer(usize),
-    LookAtWriters(usize),
+    ReceiveWriters(usize),
+    PollWriters(usize),
     Sweep(usize),
 }
 
 impl Step {
-    /// Whether the world may come to rest without it: faults need not happen, late requests need not arrive, and an
-    /// operator needs to promote nothing and to resolve no blocked key.
+    /// Whether the world may come to rest without this step: faults need not occur, late requests need not arrive, and
+    /// an operator need not promote a standby or resolve a blocked key.
     pub fn is_optional(self) -> bool {
         matches!(self, Step::Fault(..) | Step::ArriveLate(_) | Step::Promote | Step::DeadLetter(_))
     }
 }
 
-/// The steps that a state allows, each with the state that it leads to.
+/// The steps that a state allows, each with the resulting state.
 pub fn successors(configuration: &Configuration, state: &State) -> Vec<(Step, State)> {
     let mut found = Vec::with_capacity(24);
     environment::steps(configuration, state, &mut found);
@@ -81,7 +81,7 @@ impl fmt::Display for Step {
                 write!(f, "an operator moves event {event}, which blocks its key, to the dead letters")
             }
             Step::Promote => write!(f, "the standby is promoted"),
-            Step::ArriveLate(event) => write!(f, "event {event} of a session that was given up is stored"),
+            Step::ArriveLate(event) => write!(f, "event {event} of an abandoned session is stored"),
             Step::Fault(fault, None) => write!(f, "FAULT {fault:?}"),
             Step::Fault(fault, Some(at)) => write!(f, "FAULT {fault:?} {at}"),
             Step::TakeSnapshot(relay) => write!(f, "relay {relay} takes its snapshot"),
@@ -91,20 +91,24 @@ impl fmt::Display for Step {
             }
             Step::Read(relay) => write!(f, "relay {relay} reads the unsent rows"),
             Step::Settle(relay) => write!(f, "relay {relay} settles, and the server commits"),
-            Step::Confirm(relay) => write!(f, "relay {relay} hears that its COMMIT is confirmed"),
-            Step::FindClaimEnded(relay) => write!(f, "relay {relay} finds its transaction ended"),
-            Step::HandOver(relay, event) => write!(f, "relay {relay} hands event {event} to its session"),
-            Step::MissTopic(relay, event) => write!(f, "relay {relay} finds no topic for event {event}"),
+            Step::Confirm(relay) => write!(f, "relay {relay} receives the confirmation of its COMMIT"),
+            Step::NoticeClaimEnded(relay) => {
+                write!(f, "relay {relay} notices that its transaction has ended")
+            }
+            Step::Send(relay, event) => write!(f, "relay {relay} sends event {event}"),
+            Step::MissTopic(relay, event) => {
+                write!(f, "relay {relay} finds that the topic of event {event} is missing")
+            }
             Step::Refuse(relay, event) => {
-                write!(f, "relay {relay} finds that event {event} can never be sent")
+                write!(f, "relay {relay} refuses event {event} permanently")
             }
             Step::Acknowledge(relay, event) => {
                 write!(f, "Kafka stores event {event} of relay {relay} and acknowledges it")
             }
             Step::NoteHighest(relay) => write!(f, "relay {relay} notes H"),
-            Step::ListWriters(relay) => write!(f, "relay {relay} has the writers listed"),
-            Step::TakeAnswer(relay) => write!(f, "relay {relay} takes in the list of writers"),
-            Step::LookAtWriters(relay) => write!(f, "relay {relay} looks which writers of its list are left"),
+            Step::ListWriters(relay) => write!(f, "relay {relay} lists the writers"),
+            Step::ReceiveWriters(relay) => write!(f, "relay {relay} receives the list of writers"),
+            Step::PollWriters(relay) => write!(f, "relay {relay} checks which listed writers remain"),
             Step::Sweep(relay) => write!(f, "relay {relay} sweeps and resets its mark"),
         }
     }

@@ -1,4 +1,4 @@
-//! `docs/metrics.md` shows the catalogue. `make docs` writes it.
+//! `docs/metrics.md` contains the catalogue of metrics. `make docs` writes it.
 
 use super::{ROOT, read};
 use outbox_relay::admin::metrics::{CATALOGUE, Kind, Metric, Question};
@@ -38,17 +38,17 @@ fn table(question: Question) -> String {
 }
 
 #[test]
-fn the_page_shows_the_catalogue() {
+fn page_shows_the_catalogue() {
     let page = read(PAGE);
-    let (before, rest) = page.split_once(BEGIN).expect("the page has the marker");
-    let (_, after) = rest.split_once(END).expect("the page has the end marker");
+    let (before, rest) = page.split_once(BEGIN).expect("no start marker");
+    let (_, after) = rest.split_once(END).expect("no end marker");
     let wanted = format!("{before}{BEGIN}{}{END}{after}", render());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(format!("{ROOT}/{PAGE}"), &wanted).unwrap();
         return;
     }
     let differs = page.lines().zip(wanted.lines()).find(|(is, should)| is != should);
-    assert!(page == wanted, "{PAGE} is not what the catalogue says; run `make docs`: {differs:#?}");
+    assert!(page == wanted, "{PAGE} is out of date; run `make docs`: {differs:#?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every metric that the dashboard, the rules and the pages name exists.
+//! Every metric in the dashboard, the rules and the pages exists.
 
 use super::{DASHBOARD, RULES, RUNBOOK, read};
 use outbox_relay::admin::metrics::{CATALOGUE, Metric};
@@ -17,11 +17,11 @@ fn metrics(text: &str) -> BTreeSet<String> {
 fn assert_they_exist(path: &str, named: &BTreeSet<String>) {
     let samples: BTreeSet<String> = CATALOGUE.iter().flat_map(Metric::samples).collect();
     let unknown: Vec<_> = named.difference(&samples).collect();
-    assert!(unknown.is_empty(), "{path} names metrics that no relay shows: {unknown:?}");
-    assert!(!named.is_empty(), "{path} names none");
+    assert!(unknown.is_empty(), "{path} contains unknown metrics: {unknown:?}");
+    assert!(!named.is_empty(), "{path} contains no metrics");
 }
 
-/// The queries of the dashboard, of its panels and of its variables.
+/// The queries of the dashboard, of its panels and variables.
 pub fn queries() -> Vec<String> {
     fn collect(value: &Value, into: &mut Vec<String>) {
         match value {
@@ -40,7 +40,7 @@ pub fn queries() -> Vec<String> {
     queries
 }
 
-/// A query of the dashboard as Grafana would send it, of a server that scrapes five times a second.
+/// A query of the dashboard as Grafana would send it, for a server that scrapes five times per second.
 pub fn with_variables(query: &str) -> String {
     query.replace("$job", "outbox-relay").replace("$instance", ".*").replace("$__rate_interval", "5s")
 }
@@ -65,12 +65,12 @@ fn every_metric_of_the_pages_exists() {
 }
 
 #[test]
-fn the_dashboard_can_be_imported_anywhere() {
+fn dashboard_can_be_imported_anywhere() {
     let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_i64().unwrap()), "{title}: an id twice");
+        assert!(ids.insert(panel["id"].as_i64().unwrap()), "{title}: duplicate id");
         if panel["type"] == "row" {
             continue;
         }

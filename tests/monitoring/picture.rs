@@ -1,5 +1,6 @@
-//! `docs/images/dashboard.svg`: the panels of the dashboard, drawn from what a real Prometheus scraped of two real relays.
-//! Made by hand, since it takes two minutes: `cargo test --test integration -- --ignored the_dashboard_is_drawn`.
+//! Draws `docs/images/dashboard.svg`: the panels of the dashboard with data that a real Prometheus scraped from two
+//! real relays. It takes two minutes, so you run it manually: `cargo test --test integration -- --ignored
+//! dashboard_is_drawn`.
 
 use super::names::with_variables;
 use super::prometheus::Prometheus;
@@ -19,7 +20,7 @@ const ROW: f64 = 26.0;
 const LEGENDS_MAX: usize = 4;
 const COLOURS: [&str; 6] = ["#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9"];
 
-/// What happens, second by second: a trickle, a flood, Kafka away, a missing topic, events that Kafka refuses.
+/// The load, second by second: a trickle, a flood, a Kafka outage, a missing topic, and events that Kafka refuses.
 async fn load(outbox: &mut Outbox, kafka: &mut Proxy) {
     let mut next = 0;
     let begun = tokio::time::Instant::now();
@@ -33,7 +34,7 @@ async fn load(outbox: &mut Outbox, kafka: &mut Proxy) {
         next += rows;
         match second {
             50 => kafka.close().await,
-            65 => kafka.let_through().await,
+            65 => kafka.resume().await,
             80 => rows::insert(outbox, "invoice", 10, 0..100, Filling::Nothing).await,
             90 => rows::insert(outbox, "a b", 10, 0..20, Filling::Nothing).await,
             105 => outbox.create_topic("invoice", 3).await,
@@ -48,8 +49,8 @@ fn now() -> f64 {
 }
 
 #[tokio::test]
-#[ignore = "it takes two minutes and draws a picture for the docs"]
-async fn the_dashboard_is_drawn() {
+#[ignore = "takes two minutes and writes an image for the docs"]
+async fn dashboard_is_drawn() {
     let mut outbox = Outbox::create("orders", 3).await;
     outbox.create_topic("payment", 3).await;
     let mut kafka = Proxy::open().await;
@@ -91,7 +92,7 @@ fn grid(panel: &Value, name: &str) -> f64 {
 struct Picture {
     prometheus: Prometheus,
     between: Range<f64>,
-    /// What stands for the names that belong to this run alone.
+    /// Replacements for names that are specific to this run.
     shown: Vec<(String, String)>,
     svg: String,
 }
@@ -201,7 +202,7 @@ impl Picture {
     }
 }
 
-/// A value as a person reads it.
+/// A value with its unit.
 fn with_unit(value: f64, unit: &str) -> String {
     let scale = |value: f64, steps: &[(f64, &str)]| {
         let (factor, end) = steps.iter().find(|(factor, _)| value >= *factor).unwrap_or(&(1.0, ""));

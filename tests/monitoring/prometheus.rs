@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes a relay: the server of Debian's package.
+//! A real Prometheus that scrapes a relay: the server from Debian's package.
 
 use super::script;
 use crate::support::wait::wait_until;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Dropping it ends the server.
+/// Dropping it stops the server.
 pub struct Prometheus {
     process: Child,
     address: String,
@@ -21,7 +21,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes these addresses five times a second, as the job `outbox-relay`.
+    /// Scrapes these addresses five times per second, as the job `outbox-relay`.
     pub async fn start(relays: &[String]) -> Prometheus {
         let program = script(&["prometheus"]);
         let folder = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// What this query gives now: the values of its series. Fails the test if Prometheus does not understand it.
+    /// The current values of the series of this query. Fails the test if Prometheus rejects the query.
     pub async fn query(&self, query: &str) -> Vec<f64> {
         let answer = self.try_query(query).await.unwrap();
         assert_eq!(answer["status"], "success", "{query}: {answer}");
@@ -57,7 +57,7 @@ impl Prometheus {
         result.iter().map(value).collect()
     }
 
-    /// The series that this query gave every two seconds between two moments, in seconds since 1970.
+    /// The series of this query at intervals of two seconds between two times, in seconds since 1970.
     pub async fn series(&self, query: &str, start: f64, end: f64) -> Vec<Value> {
         let rest = format!("query_range?query={}&start={start}&end={end}&step=2", form(query));
         let answer = self.get(&rest).await.unwrap();

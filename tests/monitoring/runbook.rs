@@ -1,4 +1,4 @@
-//! Every alert has its page in the runbook, every page its alert, and every command there can be run.
+//! Every alert has a section in the runbook, every section has an alert, and every command in it is valid.
 
 use super::{RULES, RUNBOOK, read};
 use crate::support::command::{Ended, binary};
@@ -14,7 +14,7 @@ pub fn alerts() -> BTreeMap<String, String> {
     alerts.collect()
 }
 
-/// The sections of the runbook by their titles.
+/// The sections of the runbook, by title.
 fn sections() -> BTreeMap<String, String> {
     let page = read(RUNBOOK);
     let sections = page.split("\n## ").skip(1).map(|section| {
@@ -25,12 +25,12 @@ fn sections() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_alert_has_its_section_and_every_section_its_alert() {
+fn every_alert_has_a_section_and_every_section_has_an_alert() {
     let (alerts, sections) = (alerts(), sections());
     assert_eq!(alerts.keys().collect::<Vec<_>>(), sections.keys().collect::<Vec<_>>());
     for (name, rule) in &alerts {
         let url = format!("runbook_url: docs/runbook.md#{}\n", name.to_lowercase());
-        assert!(rule.contains(&url), "{name} does not lead to its section");
+        assert!(rule.contains(&url), "{name} does not link to its section");
         for part in ["severity: ", "summary: ", "description: "] {
             assert_eq!(rule.matches(part).count(), 1, "{name}: {part}");
         }
@@ -53,16 +53,15 @@ fn every_section_has_a_symptom_three_checks_with_commands_and_a_fix() {
             "```sh\n",
             "**Fix.** ",
         ] {
-            let found = rest
-                .find(part)
-                .unwrap_or_else(|| panic!("{title}: {part:?} is missing, or not in its place"));
+            let found =
+                rest.find(part).unwrap_or_else(|| panic!("{title}: {part:?} is missing or out of place"));
             rest = &rest[found + part.len()..];
         }
         assert_eq!(text.matches("```sh\n").count(), 3, "{title}");
     }
 }
 
-/// Commands of the relay: lines of code, and code in a sentence.
+/// The commands of the relay, in code blocks and inline code.
 fn commands(page: &str) -> Vec<Vec<String>> {
     let lines = page.lines().map(str::trim);
     let spans = page.split("```").step_by(2).flat_map(|text| text.split('`').skip(1).step_by(2));
@@ -73,7 +72,7 @@ fn commands(page: &str) -> Vec<Vec<String>> {
 #[test]
 fn every_command_of_the_runbook_and_its_options_exist() {
     let commands = commands(&read(RUNBOOK));
-    assert!(commands.len() > 20, "they are found: {commands:?}");
+    assert!(commands.len() > 20, "too few commands: {commands:?}");
     let mut seen = BTreeMap::new();
     for command in commands {
         let is_word = |word: &&String| {

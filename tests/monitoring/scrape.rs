@@ -1,4 +1,5 @@
-//! A relay on real servers, scraped: what is in the catalogue is there, counts right, and answers the dashboard.
+//! A scrape of a relay on real servers. It contains every metric of the catalogue with correct values, and answers
+//! every query of the dashboard.
 
 use super::names::{queries, with_variables};
 use super::prometheus::Prometheus;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The values of the samples of this name, whatever their labels.
+/// The values of the samples of this name, with any labels.
 fn values(text: &str, name: &str) -> Vec<f64> {
     let samples = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
@@ -30,15 +31,15 @@ async fn scrape(relay: &RelayProcess) -> String {
     text
 }
 
-/// A topic that takes only requests of so many bytes: a producer that makes larger ones is replaced.
+/// A topic with a limit on the request size. A producer that sends larger requests is replaced.
 async fn replace_producer(outbox: &mut Outbox, kind: &str, request_bytes: usize) {
     outbox.create_topic_with(kind, 1, &[("max.message.bytes", &request_bytes.to_string())]).await;
     rows::insert(outbox, kind, 1, 0..1, Filling::Nothing).await;
     outbox.wait_until_sent(kind, WITHIN).await;
 }
 
-/// A relay that has met all that the metrics with labels tell of: a topic that is missing, an event that no topic can
-/// take, a producer that had to be replaced, and 1,000 events that flow.
+/// A relay that has values for all metrics with labels: a missing topic, an event that no topic accepts, a replaced
+/// producer, and 1,000 published events.
 async fn busy(test: &str) -> (Outbox, RelayProcess) {
     let mut outbox = Outbox::create(test, 3).await;
     let relay = outbox.relay().set("admin", "listen", "127.0.0.1:0");
@@ -57,10 +58,10 @@ async fn busy(test: &str) -> (Outbox, RelayProcess) {
 }
 
 #[tokio::test]
-async fn every_metric_of_the_catalogue_is_in_a_scrape_and_counts() {
+async fn every_metric_of_the_catalogue_is_in_a_scrape_with_correct_values() {
     let (outbox, relay) = busy("scrape").await;
     let mut text = String::new();
-    wait_until("every metric is there", WITHIN, async || {
+    wait_until("every metric is present", WITHIN, async || {
         text = scrape(&relay).await;
         let is_there =
             |metric: &Metric| metric.samples().iter().all(|sample| !values(&text, sample).is_empty());
@@ -89,7 +90,7 @@ async fn every_metric_of_the_catalogue_is_in_a_scrape_and_counts() {
     ] {
         assert!(values(&text, positive)[0] > 0.0, "{positive}: {text}");
     }
-    // The rows were inserted a moment ago, by the clock that wrote their created_at.
+    // The rows were inserted a moment ago, according to the clock that set their created_at.
     let late = values(&text, "outbox_relay_latency_seconds_sum")[0]
         / values(&text, "outbox_relay_latency_seconds_count")[0];
     assert!(late < 10.0, "{late} s: {text}");
@@ -98,18 +99,18 @@ async fn every_metric_of_the_catalogue_is_in_a_scrape_and_counts() {
 }
 
 #[tokio::test]
-async fn prometheus_takes_a_scrape_and_every_panel_of_the_dashboard_has_an_answer() {
+async fn prometheus_accepts_a_scrape_and_every_panel_of_the_dashboard_has_data() {
     let (outbox, relay) = busy("dashboard").await;
     let prometheus = Prometheus::start(&[relay.address()]).await;
-    wait_until("Prometheus takes what the relay shows", WITHIN, async || {
+    wait_until("Prometheus has scraped the relay", WITHIN, async || {
         prometheus.query("up{job=\"outbox-relay\"} == 1").await == [1.0]
     })
     .await;
     let mut next = 1_000;
     for query in queries().iter().filter(|query| !query.starts_with("label_values(")) {
         let query = with_variables(query);
-        wait_until(&format!("an answer to {query}"), WITHIN, async || {
-            // Rates are of rows that flow.
+        wait_until(&format!("{query} has a result"), WITHIN, async || {
+            // Rates need rows that are being published.
             rows::insert(&outbox, "order", 100, next..next + 10, Filling::Nothing).await;
             next += 10;
             !prometheus.query(&query).await.is_empty()
@@ -122,12 +123,12 @@ async fn prometheus_takes_a_scrape_and_every_panel_of_the_dashboard_has_an_answe
 }
 
 #[tokio::test]
-async fn the_counters_of_the_kafka_client_go_on_when_a_producer_is_replaced() {
+async fn counters_of_the_kafka_client_continue_when_a_producer_is_replaced() {
     const NAME: &str = "outbox_relay_kafka_requests_total";
     let (mut outbox, relay) = busy("client_counters").await;
     let (mut before, mut replaced) = (0.0, 0.0);
     for round in 1..=5 {
-        // Each producer counts from its own beginning.
+        // Each producer starts its counters at zero.
         replace_producer(&mut outbox, &format!("small-{round}"), 20_000 - 1_000 * round).await;
         wait_until(&format!("more than {before} requests in round {round}"), WITHIN, async || {
             let text = scrape(&relay).await;
@@ -138,7 +139,7 @@ async fn the_counters_of_the_kafka_client_go_on_when_a_producer_is_replaced() {
         })
         .await;
     }
-    println!("{before} requests over {replaced} producers that were replaced");
+    println!("{before} requests, {replaced} producers replaced");
     assert!(replaced >= 6.0, "{replaced}");
     drop(relay);
     outbox.drop().await;

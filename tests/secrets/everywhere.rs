@@ -1,6 +1,6 @@
-//! Secrets in every place where they may be given, and contents in every row that something happens to, are searched for
-//! in all that the program says: its logs at level trace, what each command prints, metrics, health, the status for
-//! systemd, its arguments, and its errors.
+//! Secrets are given in every possible way, and every kind of failure happens to marked rows. Then the tests search for
+//! them in everything that the program outputs: logs at level trace, the output of each command, metrics, health, the
+//! systemd status, arguments and errors.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::support::postgres_server::PostgresServer;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::wait::wait_until;
 
-/// Keys are no secrets, and lists for operators show them; logs, metrics and health do not.
+/// Keys are not secret and may appear in lists for operators, but not in logs, metrics and health.
 const KEY: &str = "key-9kEyMARK";
 
-/// How a secret is given.
+/// The way in which a secret is given.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Url,
@@ -27,7 +27,7 @@ enum Way {
     Environment,
 }
 
-/// A server that asks for passwords, an outbox on it, and a folder of credentials.
+/// A server that requires passwords, an outbox on it, and a folder of credentials.
 struct World {
     _server: PostgresServer,
     outbox: Outbox,
@@ -42,14 +42,14 @@ impl World {
         for role in outbox.roles.names() {
             run(&outbox.client, &format!("ALTER ROLE {role} PASSWORD '{PASSWORD}'")).await;
         }
-        // In clear: the arithmetic of SCRAM takes most of a second without optimisation.
+        // In clear text, because SCRAM takes most of a second in a build without optimization.
         let hba = server.data().join("pg_hba.conf");
         let rules = std::fs::read_to_string(&hba).unwrap();
         let asked = "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 password\n";
         std::fs::write(&hba, format!("{asked}{rules}")).unwrap();
         server.reload();
         let refused = outbox.database.url_of(outbox.roles.relay());
-        wait_until("passwords are asked for", WITHIN, async || {
+        wait_until("the server asks for passwords", WITHIN, async || {
             tokio_postgres::connect(&refused, tokio_postgres::NoTls).await.is_err()
         })
         .await;
@@ -59,7 +59,7 @@ impl World {
         Self { _server: server, outbox, credentials }
     }
 
-    /// With the secrets given in this way, for this role.
+    /// A relay for this role whose secrets are given in this way.
     fn relay(&self, way: Way, role: &str) -> Relay {
         let url = self.outbox.database.url_of(role);
         let relay = self.outbox.relay().set("postgres", "url", url.clone()).set("log", "level", "trace");
@@ -83,7 +83,7 @@ impl World {
         run(&self.outbox.client, &format!("INSERT INTO app.outbox ({columns}) VALUES ({values})")).await;
     }
 
-    /// A good row, three that are refused by the relay, the client and the broker, and one that is held.
+    /// Inserts a valid row, three rows that are refused by the relay, the client and the broker, and one that is held.
     async fn plant(&self) {
         let marked = r#"'{"content": "payload-7Q4zMARK"}'"#;
         self.insert("order", r#"'{"trace": "header-7Q4zMARK"}'"#, marked).await;
@@ -96,8 +96,8 @@ impl World {
     }
 }
 
-/// Looks at everything that a running relay shows.
-async fn assert_says_nothing(relay: &RelayProcess, way: Way) {
+/// Checks everything that a running relay exposes.
+async fn assert_relay_leaks_nothing(relay: &RelayProcess, way: Way) {
     let process = Path::new("/proc").join(relay.pid().as_raw_nonzero().to_string());
     let arguments = std::fs::read(process.join("cmdline")).unwrap();
     let mut said = vec![
@@ -109,7 +109,7 @@ async fn assert_says_nothing(relay: &RelayProcess, way: Way) {
         ("/livez", relay.get("/livez").await.unwrap().1),
     ];
     if !matches!(way, Way::Environment) {
-        // Who gives a secret by environment has it there, as docs/configuration.md says.
+        // A secret in the environment is visible there, as docs/configuration.md states.
         let environment = std::fs::read(process.join("environ")).unwrap();
         said.push(("its environment", String::from_utf8_lossy(&environment).into_owned()));
     }
@@ -119,7 +119,7 @@ async fn assert_says_nothing(relay: &RelayProcess, way: Way) {
     }
 }
 
-fn heard(socket: &UnixDatagram) -> String {
+fn received(socket: &UnixDatagram) -> String {
     let (mut all, mut datagram) = (String::new(), [0; 8_192]);
     while let Ok(length) = socket.recv(&mut datagram) {
         all += &String::from_utf8_lossy(&datagram[..length]);
@@ -128,7 +128,7 @@ fn heard(socket: &UnixDatagram) -> String {
     all
 }
 
-/// A relay to which everything happens that can happen to a row.
+/// A relay on which every kind of failure occurs.
 async fn relay_through_everything(world: &World, way: Way, format: &str) {
     let outbox = &world.outbox;
     let folder = tempfile::tempdir().unwrap();
@@ -144,23 +144,23 @@ async fn relay_through_everything(world: &World, way: Way, format: &str) {
         .start()
         .await;
     world.plant().await;
-    wait_until("three dead letters and a hold", WITHIN, async || {
+    wait_until("there are three dead letters and a hold", WITHIN, async || {
         outbox.dead_letters().await == before + 3 && !outbox.holds().await.is_empty()
     })
     .await;
-    // DETAIL shows the row.
+    // DETAIL contains the row.
     let constraint = "ALTER TABLE app.outbox ADD CONSTRAINT forbidden CHECK (sent_at IS NULL) NOT VALID";
     run(&outbox.client, constraint).await;
     world.insert("order", "NULL", r#"'"payload-7Q4zMARK"'"#).await;
     relay.wait_for_log("violates check constraint").await;
-    assert_says_nothing(&relay, way).await;
+    assert_relay_leaks_nothing(&relay, way).await;
     run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT forbidden").await;
-    wait_until("it is settled", WITHIN, async || outbox.unsent_of("order").await == 0).await;
+    wait_until("the row is settled", WITHIN, async || outbox.unsent_of("order").await == 0).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     assert_no_mark("the log", &relay.log());
-    let heard = heard(&socket);
-    assert!(heard.contains("READY=1"), "{heard}");
-    assert_no_mark("the status for systemd", &heard);
+    let received = received(&socket);
+    assert!(received.contains("READY=1"), "{received}");
+    assert_no_mark("the status for systemd", &received);
     run(
         &outbox.client,
         "DELETE FROM app.outbox WHERE aggregate_type = 'missing'; DELETE FROM app.outbox_hold",
@@ -168,7 +168,7 @@ async fn relay_through_everything(world: &World, way: Way, format: &str) {
     .await;
 }
 
-/// Commands that succeed, each with what it may show.
+/// Commands that succeed, and whether their output may contain keys.
 const COMMANDS: [(&[&str], bool); 11] = [
     (&["status"], true),
     (&["status", "--json"], true),
@@ -184,29 +184,29 @@ const COMMANDS: [(&[&str], bool); 11] = [
 ];
 
 #[track_caller]
-fn assert_ended_says_nothing(ended: &Ended, may_show_keys: bool) {
-    assert_no_mark("printed", &ended.stdout);
-    assert_no_mark("said", &ended.stderr);
+fn assert_output_leaks_nothing(ended: &Ended, may_show_keys: bool) {
+    assert_no_mark("stdout", &ended.stdout);
+    assert_no_mark("stderr", &ended.stderr);
     let shows_key = ended.stdout.contains(KEY) || ended.stderr.contains(KEY);
     assert!(may_show_keys || !shows_key, "{ended}");
 }
 
-fn assert_commands_say_nothing(world: &World, way: Way) {
+fn assert_commands_leak_nothing(world: &World, way: Way) {
     let (relay_role, on_call) = (world.outbox.roles.relay().to_owned(), world.outbox.roles.on_call());
     let command = |role: &str, args: &[&str]| world.relay(way, role).command(args);
     for (args, may_show_keys) in COMMANDS {
         let role = if args[0] == "check-config" { &relay_role } else { &on_call };
         let ended = command(role, args);
         ended.succeeds();
-        assert_ended_says_nothing(&ended, may_show_keys);
+        assert_output_leaks_nothing(&ended, may_show_keys);
     }
-    // The SQL that is printed is text of ours.
+    // The printed SQL is fixed text.
     for args in [&["migrate", "--print"][..], &["migrate", "--print-roles"]] {
         let ended = command(&on_call, args);
         assert!(ended.succeeds().contains("GRANT") || ended.stdout.contains("CREATE TABLE"));
-        assert_ended_says_nothing(&ended, false);
+        assert_output_leaks_nothing(&ended, false);
     }
-    // Refused, with a reason.
+    // Commands that fail with a reason.
     for (args, code, reason) in [
         (&["dead-letters", "show", "4711"][..], 1, "no dead letter 4711"),
         (&["dead-letters", "requeue"], 2, "--all"),
@@ -215,11 +215,11 @@ fn assert_commands_say_nothing(world: &World, way: Way) {
     ] {
         let ended = command(&on_call, args);
         ended.fails(code, &[reason]);
-        assert_ended_says_nothing(&ended, false);
+        assert_output_leaks_nothing(&ended, false);
     }
 }
 
-/// Whoever asks for one event by its number sees what it holds.
+/// `dead-letters show` prints the content of one event on request.
 async fn assert_show_shows(world: &World) {
     let with_header = "SELECT max(id) FROM app.outbox_dead_letter WHERE reason = 'invalid-headers'";
     let id = world.outbox.count(with_header).await.to_string();
@@ -228,12 +228,12 @@ async fn assert_show_shows(world: &World) {
         shown.succeeds().contains("payload-7Q4zMARK") && shown.stdout.contains("header-7Q4zMARK"),
         "{shown}"
     );
-    assert_no_mark("printed beside it", &shown.stderr);
+    assert_no_mark("stderr", &shown.stderr);
     assert!(!shown.stdout.contains(PASSWORD), "{shown}");
 }
 
 #[tokio::test]
-async fn nothing_that_the_program_says_holds_a_secret_or_a_content() {
+async fn output_of_the_program_contains_no_secret_and_no_content() {
     let world = World::create().await;
     let outbox = &world.outbox;
     for (way, format) in [(Way::Url, "text"), (Way::File, "json"), (Way::Environment, "text")] {
@@ -252,14 +252,14 @@ async fn nothing_that_the_program_says_holds_a_secret_or_a_content() {
                    ALTER TABLE app.outbox_dead_letter ADD CONSTRAINT refused CHECK (false) NOT VALID";
     run(&outbox.client, refused).await;
     for way in [Way::Url, Way::File, Way::Environment] {
-        assert_commands_say_nothing(&world, way);
+        assert_commands_leak_nothing(&world, way);
     }
     assert_show_shows(&world).await;
     world.outbox.drop().await;
 }
 
 #[tokio::test]
-async fn a_password_that_is_wrong_is_not_in_the_error() {
+async fn wrong_password_is_not_in_the_error() {
     let world = World::create().await;
     let role = world.outbox.roles.relay().to_owned();
     run(&world.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'another one'")).await;
@@ -267,9 +267,9 @@ async fn a_password_that_is_wrong_is_not_in_the_error() {
         for args in [&["status"][..], &["check-config", "--connect"], &["run", "--once"], &["migrate"]] {
             let ended = world.relay(way, &role).command(args);
             ended.fails(69, &["password authentication failed"]);
-            assert_ended_says_nothing(&ended, false);
+            assert_output_leaks_nothing(&ended, false);
         }
-        // The daemon waits, and says why.
+        // The relay waits and logs the reason.
         let sasl = world
             .relay(way, &role)
             .set("admin", "listen", "127.0.0.1:0")
@@ -279,14 +279,14 @@ async fn a_password_that_is_wrong_is_not_in_the_error() {
             .set_kafka_property("sasl.password", KAFKA_PASSWORD);
         let mut waiting = sasl.spawn(&["run"]);
         waiting.wait_for_log("password authentication failed").await;
-        assert_says_nothing(&waiting, way).await;
+        assert_relay_leaks_nothing(&waiting, way).await;
         assert!(waiting.stop().await.success(), "{}", waiting.log());
     }
     world.outbox.drop().await;
 }
 
 #[test]
-fn a_broken_file_shows_no_secret_whichever_command_reads_it() {
+fn invalid_file_is_reported_without_secrets_by_every_command() {
     let kafka = "[kafka]\nbootstrap_servers = 'k:9092'\n";
     for text in [
         format!("[postgres]\nurl = 'postgres://u:{PASSWORD}@h:port/d'\n{kafka}"),
@@ -315,16 +315,16 @@ fn a_broken_file_shows_no_secret_whichever_command_reads_it() {
         for args in [&["check-config"][..], &["run"]] {
             let ended = Ended::of(crate::support::command::binary(args).arg("--config").arg(&path));
             assert_eq!(ended.code, 78, "{text}\n{ended}");
-            assert_ended_says_nothing(&ended, false);
+            assert_output_leaks_nothing(&ended, false);
         }
     }
 }
 
 #[test]
-fn a_configuration_hides_every_secret_from_debug() {
+fn debug_output_of_the_configuration_hides_every_secret() {
     use outbox_relay::config::properties::SECRETS;
     use outbox_relay::kafka::properties::check;
-    // This build of librdkafka has not all of them.
+    // This build of librdkafka does not support all of them.
     let properties: Vec<&str> = SECRETS.iter().copied().filter(|name| check(name, "x").is_ok()).collect();
     assert!(properties.len() >= 4, "{properties:?}");
     let mut variables = vec![

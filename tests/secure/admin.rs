@@ -1,4 +1,4 @@
-//! What a client of the admin endpoint can do to a relay: read, and nothing else.
+//! A client of the admin endpoint can only read from a relay.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::support::relay::RelayProcess;
 use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(30);
-/// A client that does not finish its request is cut off after 5 s; no connection lasts longer than 10 s.
+/// A client that does not finish its request is disconnected after 5 s. No connection lasts longer than 10 s.
 const CUT_OFF: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(15);
 const CONNECTIONS_MAX: usize = 16;
 
@@ -21,7 +21,7 @@ async fn connect(relay: &RelayProcess) -> TcpStream {
     TcpStream::connect(address.split('/').next().unwrap()).await.unwrap()
 }
 
-/// All that comes until the relay closes the connection. Being cut off is an end, too.
+/// Everything that arrives until the relay closes or resets the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = async {
@@ -30,13 +30,13 @@ async fn rest(stream: &mut TcpStream) -> String {
             answer.extend_from_slice(&buffer[..count]);
         }
     };
-    timeout(WITHIN, read).await.expect("the relay closes the connection");
+    timeout(WITHIN, read).await.expect("the relay did not close the connection");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 async fn ask(relay: &RelayProcess, request: &str) -> String {
     let mut stream = connect(relay).await;
-    // The relay may have heard enough before all of it is sent.
+    // The relay may close the connection before the whole request is sent.
     let _ = stream.write_all(request.as_bytes()).await;
     rest(&mut stream).await
 }
@@ -46,7 +46,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[tokio::test]
-async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_connections() {
+async fn admin_endpoint_is_read_only_and_limits_headers_time_and_connections() {
     let outbox = Outbox::create("admin", 1).await;
     let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
     let ready = async || status(&ask(&relay, "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await) == "200";
@@ -72,12 +72,12 @@ async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_con
     let begun = Instant::now();
     let dribbled = dribble(connect(&relay).await).await;
     println!(
-        "a client that sends a byte now and then is cut off after {:.1?}, {dribbled} bytes",
+        "a client that sends single bytes is disconnected after {:.1?}, {dribbled} bytes",
         begun.elapsed()
     );
     assert!(CUT_OFF.contains(&begun.elapsed()), "{:?}", begun.elapsed());
 
-    // With all connections taken, the next client waits until one of them is cut off.
+    // When all connections are in use, the next client waits until one of them is disconnected.
     let begun = Instant::now();
     let mut silent = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
@@ -95,15 +95,15 @@ async fn the_admin_endpoint_answers_only_reading_and_bounds_headers_time_and_con
     outbox.drop().await;
 }
 
-/// Sends a header byte by byte, for as long as the relay listens; returns how many bytes it took.
+/// Sends a header byte by byte while the relay accepts it. Returns the number of bytes.
 async fn dribble(mut stream: TcpStream) -> usize {
     let mut sent = 0;
     for byte in b"GET /livez HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'x')) {
         let mut buffer = [0; 256];
-        // The pause between two bytes is also the wait for an end.
+        // The pause between two bytes is also the time to wait for the end of the connection.
         match timeout(Duration::from_millis(200), stream.read(&mut buffer)).await {
             Ok(Ok(0) | Err(_)) => break,
-            Ok(Ok(_)) => continue, // an answer, before the end
+            Ok(Ok(_)) => continue, // a response, before the end of the connection
             Err(_) => {}
         }
         if stream.write_all(&[*byte]).await.is_err() {

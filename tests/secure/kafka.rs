@@ -1,4 +1,4 @@
-//! A Kafka with a listener for each way to log in.
+//! A Kafka cluster with one listener for each way to log in.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::support::token_endpoint::{AUDIENCE, CLIENT, TokenEndpoint};
 pub const USER: &str = "relay";
 pub const PASSWORD: &str = "an old password";
 pub const CLIENT_SECRET: &str = "an old secret";
-/// What brokers give a connection that logged in with a token, before it has to log in again.
+/// How long a login with a token lasts before the broker requires another one.
 const LOGIN_LASTS_MS: u32 = 20_000;
 
-/// The broker, an outbox whose relays use it, and the files of its clients. The tests themselves use a listener that asks
-/// for nothing.
+/// The broker, an outbox whose relays use it, and the files of its clients. The tests themselves use a listener without
+/// authentication.
 pub struct Secured {
     pub kafka: KafkaServer,
     pub outbox: Outbox,
     pub files: Files,
-    /// Signs for the broker, for clients and for the token endpoint.
+    /// Signs the certificates of the broker, of the clients and of the token endpoint.
     pub authority: Identity,
     pub endpoint: TokenEndpoint,
 }
 
 impl Secured {
-    /// With these listeners of those below.
+    /// Starts a broker with these listeners.
     pub async fn start(test: &str, listeners: &[&str], token_lifetime: Duration) -> Self {
         let authority = authority("the authority");
         let files = Files::new();
@@ -44,14 +44,14 @@ impl Secured {
         let mut outbox = Outbox::on(&kafka.cluster(), test).await;
         outbox.create_topic("order", 3).await;
         let secured = Self { kafka, outbox, files, authority, endpoint };
-        secured.hand_out(&secured.authority);
+        secured.give_to_clients(&secured.authority);
         secured.files.put("password", PASSWORD);
         secured.files.put("client-secret", CLIENT_SECRET);
         secured
     }
 
-    /// Gives clients this authority to trust, and a certificate of it.
-    pub fn hand_out(&self, authority: &Identity) {
+    /// Gives the clients this authority to trust, and a certificate signed by it.
+    pub fn give_to_clients(&self, authority: &Identity) {
         self.files.put("ca.pem", authority.cert_pem());
         let client = authority.client(USER);
         self.files.put("client.pem", client.cert_pem());
@@ -62,7 +62,7 @@ impl Secured {
         self.files.path(name).to_str().unwrap().to_owned()
     }
 
-    /// A relay that comes to this listener with TLS, and has these properties beside.
+    /// A relay that connects to this listener with TLS and has these additional properties.
     pub fn relay(&self, listener: &str, properties: &[(&str, &str)]) -> Relay {
         self.relay_of(&self.outbox, listener, properties)
     }
@@ -78,14 +78,14 @@ impl Secured {
         properties.iter().fold(relay, |relay, (name, value)| relay.set_kafka_property(name, value))
     }
 
-    /// With a client certificate.
+    /// A relay that logs in with a client certificate.
     pub fn by_certificate(&self, outbox: &Outbox) -> Relay {
         self.relay_of(outbox, "MUTUAL", &[])
             .set_kafka_property("ssl.certificate.location", &self.file("client.pem"))
             .set_kafka_property("ssl.key.location", &self.file("client.key"))
     }
 
-    /// With user and password.
+    /// A relay that logs in with a user and a password.
     pub fn by_password(&self, mechanism: &str) -> Relay {
         self.relay(
             "SASL",
@@ -94,7 +94,7 @@ impl Secured {
         .set_kafka_property("sasl.password_file", &self.file("password"))
     }
 
-    /// With tokens.
+    /// A relay that logs in with tokens.
     pub fn by_token(&self) -> Relay {
         let set = |relay: Relay, key: &str, value: &str| relay.set_inner("kafka", "oauth", key, value);
         let relay = self.relay("OAUTH", &[("security.protocol", "sasl_ssl")]);
@@ -105,7 +105,7 @@ impl Secured {
         set(relay, "ca_location", &self.file("ca.pem"))
     }
 
-    /// A row is relayed.
+    /// Checks that a row is relayed.
     pub async fn assert_works(&self, what: &str, relay: Relay) {
         let sql =
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
@@ -117,7 +117,7 @@ impl Secured {
     }
 }
 
-/// What `check-config --connect` says of this relay.
+/// The result of `check-config --connect` for this relay.
 pub async fn checked(relay: Relay) -> Ended {
     tokio::task::spawn_blocking(move || relay.command(&["check-config", "--connect"])).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! Every way to log in to Kafka works, and every mistake says what is wrong and what to do.
+//! Every way to log in to Kafka works. For every mistake, the error message states the cause and the fix.
 
 use futures_util::future::join_all;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::support::token_endpoint::{Answers, TokenEndpoint};
 
 const ALL: &[&str] = &["TLS", "MUTUAL", "OTHERHOST", "EXPIRED", "SASL", "OAUTH"];
 const LIFETIME: Duration = Duration::from_secs(300);
-/// Needs another configuration, or another file; or a server that answers.
-const MEND: i32 = 78;
+/// The configuration or a file must be fixed.
+const CONFIG_ERROR: i32 = 78;
 const UNAVAILABLE: i32 = 69;
 
-/// One mistake, the exit code of `check-config --connect`, and what it has to say.
+/// A mistake, the exit code of `check-config --connect`, and the expected texts in its output.
 type Mistake = (&'static str, Relay, i32, &'static [&'static str]);
 
 #[tokio::test]
-async fn every_way_to_log_in_to_kafka_works_and_each_mistake_says_what_is_wrong_and_what_to_do() {
+async fn every_way_to_log_in_to_kafka_works_and_each_mistake_reports_the_cause_and_the_fix() {
     let secured = Secured::start("logins", ALL, LIFETIME).await;
     secured.assert_works("TLS", secured.relay("TLS", &[])).await;
     secured.assert_works("mutual TLS", secured.by_certificate(&secured.outbox)).await;
@@ -32,7 +32,7 @@ async fn every_way_to_log_in_to_kafka_works_and_each_mistake_says_what_is_wrong_
     let broken = Broken::start(&secured).await;
     let mistakes =
         [tls_mistakes(&secured), password_mistakes(&secured), token_mistakes(&secured, &broken)].concat();
-    join_all(mistakes.into_iter().map(assert_said)).await;
+    join_all(mistakes.into_iter().map(assert_reported)).await;
     secured.outbox.drop_database().await;
 }
 
@@ -40,7 +40,7 @@ fn mistake(what: &'static str, relay: Relay, code: i32, said: &'static [&'static
     (what, relay, code, said)
 }
 
-async fn assert_said((what, relay, code, said): Mistake) {
+async fn assert_reported((what, relay, code, said): Mistake) {
     let ended = checked(relay).await;
     println!("{what}: exit {}\n  {}", ended.code, ended.stdout.trim().replace('\n', "\n  "));
     ended.fails(code, said);
@@ -51,7 +51,7 @@ async fn assert_said((what, relay, code, said): Mistake) {
 }
 
 fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
-    let other = authority("somebody else");
+    let other = authority("another authority");
     let other_ca = secured.files.put("other.pem", other.cert_pem());
     let stranger = other.client("relay");
     let stranger = (
@@ -63,9 +63,9 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
         secured.relay("TLS", &[]).set("kafka", "bootstrap_servers", secured.kafka.cluster().bootstrap);
     vec![
         mistake(
-            "a wrong authority",
+            "wrong authority",
             secured.relay("TLS", &[("ssl.ca.location", &other_ca)]),
-            MEND,
+            CONFIG_ERROR,
             &[
                 "(tls)",
                 "unable to get local issuer certificate",
@@ -74,40 +74,35 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
             ],
         ),
         mistake(
-            "a wrong host name",
+            "wrong host name",
             secured.relay("OTHERHOST", &[]),
-            MEND,
+            CONFIG_ERROR,
             &["(tls)", "hostname mismatch", "connect with a name that is in the certificate"],
         ),
         mistake(
-            "an expired certificate",
+            "expired certificate",
             secured.relay("EXPIRED", &[]),
-            MEND,
+            CONFIG_ERROR,
             &["(tls)", "certificate has expired", "renew the server certificate"],
         ),
         mistake(
-            "a missing client certificate",
+            "missing client certificate",
             secured.relay("MUTUAL", &[]),
-            MEND,
+            CONFIG_ERROR,
             &["(tls)", "configure a client certificate", "check ssl.*"],
         ),
         mistake(
-            "a client certificate of a stranger",
+            "client certificate of an unknown authority",
             secured.relay(
                 "MUTUAL",
                 &[("ssl.certificate.location", &stranger.0), ("ssl.key.location", &stranger.1)],
             ),
-            MEND,
+            CONFIG_ERROR,
             &["(tls)", "certificate", "check ssl.*"],
         ),
+        mistake("no TLS", plain, UNAVAILABLE, &["(brokers-down)", "security.protocol in [kafka.properties]"]),
         mistake(
-            "without TLS",
-            plain,
-            UNAVAILABLE,
-            &["(brokers-down)", "security.protocol in [kafka.properties]"],
-        ),
-        mistake(
-            "TLS to a port without",
+            "TLS to a port without TLS",
             to_plain,
             UNAVAILABLE,
             &["(brokers-down)", "PLAINTEXT broker listener"],
@@ -128,13 +123,13 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
     let not_offered = secured.by_password("SCRAM-SHA-512");
     let not_offered = not_offered.set("kafka", "bootstrap_servers", secured.kafka.listener("OAUTH"));
     vec![
-        mistake("a wrong password, PLAIN", wrong("PLAIN"), MEND, says),
-        mistake("a wrong password, SCRAM-SHA-256", wrong("SCRAM-SHA-256"), MEND, says),
-        mistake("a wrong password, SCRAM-SHA-512", wrong("SCRAM-SHA-512"), MEND, says),
+        mistake("wrong password, PLAIN", wrong("PLAIN"), CONFIG_ERROR, says),
+        mistake("wrong password, SCRAM-SHA-256", wrong("SCRAM-SHA-256"), CONFIG_ERROR, says),
+        mistake("wrong password, SCRAM-SHA-512", wrong("SCRAM-SHA-512"), CONFIG_ERROR, says),
         mistake(
-            "a mechanism that is not offered",
+            "unsupported mechanism",
             not_offered,
-            MEND,
+            CONFIG_ERROR,
             &["(authentication)", "OAUTHBEARER", "check security.protocol, sasl.*"],
         ),
     ]
@@ -156,7 +151,7 @@ impl Broken {
             endpoint.change(|state| state.answers = answers);
             endpoint
         };
-        let foreign = authority("somebody else").server(&["localhost"]);
+        let foreign = authority("another authority").server(&["localhost"]);
         Self {
             forging: start(Answers::ForgedTokens).await,
             failing: start(Answers::Error).await,
@@ -169,13 +164,13 @@ impl Broken {
 fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
     let at = |url: String| secured.by_token().set_inner("kafka", "oauth", "token_url", url);
     let wrong = secured.files.put("wrong-secret", "a wrong secret");
-    let nobody = "https://localhost:1/token".to_owned();
+    let unreachable = "https://localhost:1/token".to_owned();
     let elsewhere = at(secured.endpoint.url().replace("/oauth2/token", "/token"));
     vec![
         mistake(
-            "a wrong client secret",
+            "wrong client secret",
             secured.by_token().set_inner("kafka", "oauth", "client_secret_file", wrong),
-            MEND,
+            CONFIG_ERROR,
             &[
                 "(token)",
                 "401 Unauthorized, invalid_client. Check client_id and the client secret",
@@ -183,34 +178,34 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             ],
         ),
         mistake(
-            "no token endpoint",
-            at(nobody),
-            MEND,
+            "unreachable token endpoint",
+            at(unreachable),
+            CONFIG_ERROR,
             &["(token)", "it is unreachable", "Connection refused"],
         ),
-        mistake("another path", elsewhere, MEND, &["(token)", "400 Bad Request, invalid_request"]),
+        mistake("wrong path", elsewhere, CONFIG_ERROR, &["(token)", "400 Bad Request, invalid_request"]),
         mistake(
-            "an endpoint that fails",
+            "endpoint that fails",
             at(broken.failing.url()),
-            MEND,
+            CONFIG_ERROR,
             &["(token)", "500 Internal Server Error"],
         ),
         mistake(
-            "an endpoint that is silent",
+            "endpoint that does not answer",
             at(broken.silent.url()),
-            MEND,
+            CONFIG_ERROR,
             &["(token)", "no response within 10s"],
         ),
         mistake(
-            "an endpoint with a certificate of a stranger",
+            "endpoint with a certificate of an unknown authority",
             at(broken.foreign.url()),
-            MEND,
+            CONFIG_ERROR,
             &["(token)", "unable to get local issuer certificate", "[kafka.oauth] ca_location"],
         ),
         mistake(
-            "a token that somebody else has signed",
+            "token with a wrong signature",
             at(broken.forging.url()),
-            MEND,
+            CONFIG_ERROR,
             &["(authentication)", "or [kafka.oauth]"],
         ),
     ]

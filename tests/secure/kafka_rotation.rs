@@ -1,4 +1,4 @@
-//! Certificates and passwords of Kafka, rotated under running relays.
+//! Rotation of Kafka's certificates and passwords under running relays.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::support::relay::Relay;
 
 const WITHIN: Duration = Duration::from_secs(40);
 
-/// One relay logs in with a password, one with a certificate. The broker restarts with another authority, another
-/// certificate and another password, and the relays' files follow one by one.
+/// One relay logs in with a password, the other one with a certificate. The broker restarts with another authority,
+/// another certificate and another password. The relays' files are replaced one by one afterwards.
 #[tokio::test]
-async fn certificates_and_passwords_of_kafka_are_rotated_under_running_relays() {
+async fn kafka_certificates_and_passwords_are_rotated_under_running_relays() {
     let mut secured = Secured::start("rotated", &["SASL", "MUTUAL"], WITHIN).await;
     let mut other = Outbox::on(&secured.kafka.cluster(), "rotated_too").await;
     other.create_topic("order", 3).await;
@@ -30,7 +30,7 @@ async fn certificates_and_passwords_of_kafka_are_rotated_under_running_relays() 
     let password = "SCRAM-SHA-512=[password=a new password]";
     let user = ["--alter", "--add-config", password, "--entity-type", "users", "--entity-name", "relay"];
     secured.kafka.run_tool("kafka.admin.ConfigCommand", &user).await;
-    secured.outbox.wait_until_settled(200, WITHIN).await; // connections stay as they are
+    secured.outbox.wait_until_settled(200, WITHIN).await; // existing connections stay open
     let next = authority("the next authority");
     secured.files.put("broker.pem", next.server(&["localhost"]).store_pem());
     secured.files.put("clients.pem", next.cert_pem());
@@ -43,10 +43,10 @@ async fn certificates_and_passwords_of_kafka_are_rotated_under_running_relays() 
     not_ready(&by_password, "(authentication)").await;
     not_ready(&by_certificate, "(tls)").await;
     secured.files.put("password", "a new password\n");
-    secured.hand_out(&next);
+    secured.give_to_clients(&next);
     for outbox in [&secured.outbox, &other] {
         let resumed = outbox.wait_until_resumed(WITHIN).await;
-        println!("rows are settled again {resumed:.2?} after the last file was replaced");
+        println!("rows are settled again {resumed:.2?} after the last file had been replaced");
         outbox.wait_until_settled(200, WITHIN).await;
     }
     let [one, two] = writers;

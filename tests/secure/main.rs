@@ -1,5 +1,5 @@
-//! Logging in, on real servers with TLS and authentication on: what works, what each mistake looks like, and what a relay
-//! does while certificates and passwords are rotated under it.
+//! Logging in to real servers with TLS and authentication: what works, how each mistake is reported, and what a relay
+//! does while certificates and passwords are rotated.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 

@@ -1,5 +1,5 @@
-//! Tokens that end while a relay runs, and an identity provider that fails meanwhile; and what the commands that look at a
-//! cluster see of it with a token.
+//! Tokens that expire while a relay runs, and an identity provider that fails at the same time. Also the output of the
+//! commands that inspect a cluster with a token.
 
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -14,30 +14,30 @@ use crate::support::token_endpoint::Answers;
 use crate::support::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(40);
-/// Brokers make connections log in again before it ends, and end those that do not.
+/// Brokers require connections to log in again before this time has passed, and close those that do not.
 const LIFETIME: Duration = Duration::from_secs(25);
 
-/// One broker for all of it, since each takes long to start.
+/// One test for all steps, because a broker takes long to start.
 #[tokio::test]
-async fn tokens_are_renewed_under_a_running_relay_and_an_outage_of_the_provider_costs_only_time() {
+async fn tokens_are_renewed_under_a_running_relay_and_a_provider_outage_costs_only_time() {
     let secured = Secured::start("tokens", &["OAUTH"], LIFETIME).await;
     let relay = secured.by_token().set("admin", "listen", "127.0.0.1:0").start().await;
     let outbox = &secured.outbox;
     let writers = under_load(outbox).await;
     outbox.wait_until_settled(200, WITHIN).await;
-    // The connections log in again, and the token is renewed: nobody notices.
+    // The connections log in again with a renewed token, without any visible effect.
     let begun = Instant::now();
-    wait_until("a second token is given", WITHIN, async || secured.endpoint.given() >= 2).await;
+    wait_until("a second token is issued", WITHIN, async || secured.endpoint.given() >= 2).await;
     println!("{} tokens of {LIFETIME:?} within {:.1?}", secured.endpoint.given(), begun.elapsed());
     outbox.wait_until_settled(200, WITHIN).await;
     assert_eq!(relay.not_ready().await, None);
     assert!(!relay.log().contains("kafka unavailable"), "{}", relay.log());
 
-    // The provider fails: the old token is used while it is good, then the relay waits.
+    // The provider fails. The relay uses the old token until it expires, and then waits.
     secured.endpoint.change(|state| state.answers = Answers::Error);
     not_ready(&relay, "500 Internal Server Error (token)").await;
     assert_eq!(relay.log().matches("kafka unavailable").count(), 1, "{}", relay.log());
-    // It works again, and takes another secret: the relay's file follows later.
+    // The provider works again, but with another secret. The relay's file is replaced later.
     secured.endpoint.change(|state| {
         state.answers = Answers::Tokens;
         state.secret = "a new secret".to_owned();
@@ -65,7 +65,7 @@ async fn examined(relay: Relay) -> (i32, Vec<[String; 3]>) {
 }
 
 #[tokio::test]
-async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_see_with_one() {
+async fn check_config_and_doctor_log_in_with_a_token_and_report_what_they_cannot_inspect() {
     let secured = Secured::start("token_doctor", &["OAUTH"], Duration::from_secs(300)).await;
     let insert = |kind: &str| {
         format!(
@@ -82,7 +82,7 @@ async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_se
         "{ended}"
     );
 
-    // The topic's replicas are seen, its settings are not.
+    // The metadata of the topic is visible, but its settings are not.
     let (exit, findings) = examined(secured.by_token()).await;
     let codes = |findings: &[[String; 3]]| -> Vec<String> {
         findings.iter().map(|[code, place, _]| format!("{code}: {place}")).collect()
@@ -105,9 +105,9 @@ async fn check_config_and_doctor_log_in_with_a_token_and_say_what_they_cannot_se
     secured.outbox.drop_database().await;
 }
 
-/// More in one request than the topic takes, and the relay cannot ask how much that is.
+/// A batch exceeds the limit of the topic, and the relay cannot query that limit.
 #[tokio::test]
-async fn with_a_token_a_topic_with_a_small_limit_costs_requests_and_no_event() {
+async fn with_a_token_a_small_topic_limit_costs_requests_but_loses_nothing() {
     const ROWS: i64 = 60;
     let mut secured = Secured::start("token_limit", &["OAUTH"], Duration::from_secs(300)).await;
     secured.outbox.create_topic_with("small", 1, &[("max.message.bytes", "4000")]).await;

@@ -1,4 +1,4 @@
-//! A PostgreSQL that lets nobody in without TLS, and what is true of it.
+//! A PostgreSQL server that requires TLS, and its clients.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,12 +22,12 @@ const PASSWORD: &str = "an old password";
 pub const BY_PASSWORD: &str = "by_password";
 /// Logs in with a certificate alone.
 pub const BY_CERTIFICATE: &str = "by_certificate";
-/// Needs both.
+/// Logs in with a password and a certificate.
 pub const BY_BOTH: &str = "by_both";
-/// Needs TLS, and nothing else.
+/// Logs in with TLS and nothing else.
 pub const BY_TRUST: &str = "by_trust";
 
-/// The tests' own superuser comes without TLS; everybody else only with it.
+/// The tests' own superuser connects without TLS. All other roles need TLS.
 const HBA: &str = "
 host    all postgres       127.0.0.1/32 trust
 hostssl all by_password    127.0.0.1/32 scram-sha-256
@@ -41,7 +41,7 @@ pub struct Secured {
     pub server: PostgresServer,
     pub outbox: Outbox,
     pub files: Files,
-    /// Signs for the server and for its clients.
+    /// Signs the certificates of the server and of its clients.
     pub authority: Identity,
 }
 
@@ -66,13 +66,14 @@ impl Secured {
         secured
     }
 
-    /// Gives the server this certificate, clients the authority of it, and one to a client. Takes effect with a reload.
+    /// Gives the server this certificate, and the clients this authority and a certificate signed by it. Takes effect
+    /// at the next reload.
     pub fn trust(&self, authority: &Identity, shown: &Identity) {
         self.show(authority, shown);
-        self.hand_out(authority);
+        self.give_to_clients(authority);
     }
 
-    /// The server's side of it.
+    /// Installs the certificates on the server.
     pub fn show(&self, clients: &Identity, shown: &Identity) {
         for (name, content) in [
             ("server.crt", shown.cert_pem()),
@@ -86,8 +87,8 @@ impl Secured {
         }
     }
 
-    /// The clients' side of it.
-    pub fn hand_out(&self, authority: &Identity) {
+    /// Gives the certificates to the clients.
+    pub fn give_to_clients(&self, authority: &Identity) {
         self.files.put("ca.pem", authority.cert_pem());
         for role in [BY_CERTIFICATE, BY_BOTH] {
             let client = authority.client(role);
@@ -96,7 +97,7 @@ impl Secured {
         }
     }
 
-    /// Returns when new connections meet the files as they are now.
+    /// Returns when new connections use the current files.
     pub async fn reload(&self) {
         let loaded = async |client: &Client| -> std::time::SystemTime {
             client.query_one("SELECT pg_conf_load_time()", &[]).await.unwrap().get(0)
@@ -109,7 +110,8 @@ impl Secured {
         .await;
     }
 
-    /// A relay that logs in as this role, verifies the server in full, and has these parameters beside.
+    /// A relay that logs in as this role, verifies the server's certificate and host name, and has these additional
+    /// parameters.
     pub fn relay(&self, role: &str, parameters: &str) -> Relay {
         let address = self.server.address();
         let port = address.rsplit(':').next().unwrap();
@@ -120,7 +122,7 @@ impl Secured {
         )
     }
 
-    /// The same at another place.
+    /// The same relay for another address.
     pub fn relay_at(&self, place: &str, role: &str, parameters: &str) -> Relay {
         let database = self.outbox.database.name();
         let ca = self.files.path("ca.pem");
@@ -144,7 +146,7 @@ impl Secured {
         relay
     }
 
-    /// A row is relayed.
+    /// Checks that a row is relayed.
     pub async fn assert_works(&self, what: &str, relay: Relay) {
         let sql =
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', '1', 'x')";
@@ -154,7 +156,7 @@ impl Secured {
         assert_eq!(self.outbox.unsent().await, 0, "{what}");
     }
 
-    /// The relay cannot log in, and says all of this.
+    /// Checks that the relay cannot log in and reports all of these texts.
     pub async fn assert_refused(&self, what: &str, relay: Relay, said: &[&str]) {
         let ended =
             tokio::task::spawn_blocking(move || relay.command(&["check-config", "--connect"])).await.unwrap();
@@ -164,13 +166,13 @@ impl Secured {
         assert!(!shown.contains(PASSWORD) && !shown.contains("a wrong password"), "{shown}");
     }
 
-    /// Ends the connections of all relays.
+    /// Closes the connections of all relays.
     async fn cut(&self) {
         let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'by_both'";
         assert!(self.outbox.count(sql).await > 0, "the relay is connected");
     }
 
-    /// Whether all connections of relays have shown a certificate of this authority.
+    /// Whether all connections of relays use a certificate of this authority.
     async fn all_show(&self, authority: &str) -> bool {
         let sql = format!(
             "SELECT coalesce(bool_and(issuer_dn = '/CN={authority}'), false)::int::bigint
@@ -180,7 +182,7 @@ impl Secured {
     }
 }
 
-/// Waits until the relay is not ready, for a reason that holds this.
+/// Waits until the relay is not ready for a reason that contains this text.
 pub async fn not_ready(relay: &RelayProcess, why: &str) {
     let mut said = None;
     wait_until(&format!("the relay is not ready: {why}"), WITHIN, async || {
@@ -191,7 +193,7 @@ pub async fn not_ready(relay: &RelayProcess, why: &str) {
     println!("not ready: {}", said.unwrap());
 }
 
-/// The end of a rotation: nothing is lost or out of order, and nothing became a dead letter.
+/// The end of a rotation: nothing is lost or out of order, and there are no dead letters.
 pub async fn verdict(outbox: &Outbox, writers: Writers, mut relay: RelayProcess) -> Report {
     writers.stop().await;
     outbox.wait_until_drained(WITHIN).await;
@@ -203,7 +205,7 @@ pub async fn verdict(outbox: &Outbox, writers: Writers, mut relay: RelayProcess)
     report
 }
 
-/// Few keys, written all the time.
+/// Few keys, written continuously.
 pub async fn under_load(outbox: &Outbox) -> Writers {
     let keys = outbox.add_aggregates("order", 20).await;
     let load = Load { writers: 1, pause: Duration::from_millis(10), ..Load::default() };
@@ -211,7 +213,7 @@ pub async fn under_load(outbox: &Outbox) -> Writers {
 }
 
 #[tokio::test]
-async fn certificates_and_passwords_of_postgres_are_rotated_under_a_running_relay() {
+async fn postgres_certificates_and_passwords_are_rotated_under_a_running_relay() {
     let secured = Secured::start("rotated").await;
     let relay = secured.relay(BY_BOTH, "&channel_binding=require").set("admin", "listen", "127.0.0.1:0");
     let relay = relay.start().await;
@@ -220,7 +222,7 @@ async fn certificates_and_passwords_of_postgres_are_rotated_under_a_running_rela
     outbox.wait_until_settled(200, WITHIN).await;
     assert!(secured.all_show("the authority").await);
 
-    // The server changes first: the relay fails until its files follow, and needs nothing else.
+    // The server changes first. The relay fails until its files are replaced, and needs no restart.
     run(&outbox.client, "ALTER ROLE by_both PASSWORD 'a new password'").await;
     outbox.wait_until_settled(200, WITHIN).await;
     let next = authority("the next authority");
@@ -228,11 +230,11 @@ async fn certificates_and_passwords_of_postgres_are_rotated_under_a_running_rela
     secured.reload().await;
     secured.cut().await;
     not_ready(&relay, "trust the authority that signed").await;
-    secured.hand_out(&next);
+    secured.give_to_clients(&next);
     not_ready(&relay, "password authentication failed").await;
     secured.files.put("password", "a new password\n");
     let resumed = outbox.wait_until_resumed(WITHIN).await;
-    println!("rows are settled again {resumed:.2?} after the last file was replaced");
+    println!("rows are settled again {resumed:.2?} after the last file had been replaced");
     outbox.wait_until_settled(200, WITHIN).await;
     assert!(secured.all_show("the next authority").await);
     verdict(outbox, writers, relay).await;

@@ -1,4 +1,4 @@
-//! What strikes from outside.
+//! Disasters: faults that strike a whole process or server.
 
 use super::kafka::broker::{Broker, PARTITIONS, Place};
 use super::plan::Disaster;
@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A process is doomed to die or freeze after up to so many polls of its tasks.
+/// A process is doomed to die or freeze after at most this many polls of its tasks.
 const STEPS_MAX: u64 = 60;
 
-/// How many times an operator tries to get the lock on the whole outbox.
+/// The number of times that an operator tries to lock the whole outbox.
 const TRUNCATE_ATTEMPTS: u32 = 5_000;
 
-/// Where it strikes.
+/// What a disaster can strike.
 pub struct Scene<'a> {
     pub world: &'a Rc<World>,
     pub server: &'a Rc<Server>,
@@ -25,7 +25,7 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// One disaster. Returns when it is over, but for freezes and cuts.
+    /// Carries out one disaster. Returns when it is over, except for freezes and cuts.
     pub async fn strike(&self, disaster: Disaster) {
         let world = self.world;
         world.note("disaster:", disaster);
@@ -61,9 +61,9 @@ impl Scene<'_> {
             }
             Disaster::KafkaAway => {
                 add(&world.count.interruptions, (world.plan.relays * world.plan.workers) as u32);
-                self.broker.set_away(true);
+                self.broker.set_unavailable(true);
                 sleep(any_time(3 * PUBLISH_TIMEOUT)).await;
-                self.broker.set_away(false);
+                self.broker.set_unavailable(false);
             }
             Disaster::LeaderChange => self.broker.block(place, any_time(Duration::from_secs(2))),
             Disaster::PartitionStuck => self.broker.block(place, any_time(3 * PUBLISH_TIMEOUT)),

@@ -1,14 +1,14 @@
-//! A simulated event: small, and copied freely.
+//! A simulated event. It is small and `Copy`.
 
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;
 use uuid::Uuid;
 
-/// The topics there may be; the template is the aggregate type itself.
+/// The possible topics. The template is the aggregate type itself.
 pub const TOPICS: [&str; 3] = ["a", "b", "c"];
-/// The keys there may be.
+/// The possible keys.
 const KEYS: [&str; 6] = ["key 0", "key 1", "key 2", "key 3", "key 4", "key 5"];
-/// What an event weighs, and one that is too large for its topic.
+/// The size of an event, and the size of an event that is too large for its topic.
 const BYTES: u16 = 100;
 const TOO_MANY_BYTES: u16 = 300;
 
@@ -22,7 +22,7 @@ pub struct SimEvent {
     pub key: u8,
     lane: u8,
     bytes: u16,
-    /// The relay is to know it by its id alone: a broken world.
+    /// The relay recognizes it by its id alone. Only in sabotaged worlds.
     by_id_alone: bool,
 }
 
@@ -32,7 +32,7 @@ impl SimEvent {
         SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone }
     }
 
-    /// The same, and too large for its topic.
+    /// The same event, but too large for its topic.
     pub fn too_large(self) -> SimEvent {
         SimEvent { bytes: TOO_MANY_BYTES, ..self }
     }
@@ -42,12 +42,12 @@ impl SimEvent {
         SimEvent { id, ..self }
     }
 
-    /// Whether it is.
+    /// Whether it is too large for its topic.
     pub fn is_too_large(&self) -> bool {
         self.bytes == TOO_MANY_BYTES
     }
 
-    /// The event that the relay handed over.
+    /// The event that the relay sent.
     pub fn seen_by_relay<E: Event>(event: &E, topic: u8) -> SimEvent {
         let key = KEYS.iter().position(|key| key.as_bytes() == event.key()).unwrap() as u8;
         let lane = event.lane().index() as u8;
@@ -87,7 +87,7 @@ impl Event for SimEvent {
     fn headers(&self) -> Option<&[u8]> {
         None
     }
-    /// Tells the models which event it is.
+    /// Tells the models the identity of the event.
     fn created_at_us(&self) -> i64 {
         self.identity.into()
     }

@@ -7,21 +7,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// A number from the environment.
+/// A number from an environment variable.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs so many schedules, or as many as `SCHEDULES` says from the seed `SEED` on, and sums up what came of them.
+/// Runs this number of schedules, or `SCHEDULES` schedules starting at the seed `SEED`, and adds up their outcomes.
 ///
 /// # Panics
 ///
-/// When a promise broke, with the seed and the history.
+/// If a promise is broken. The message contains the seed and the history.
 pub fn explore(plan: fn(u64) -> Plan, schedules: u64) -> Outcome {
     each(plan, schedules, |_, _| true)
 }
 
-/// The same, where each schedule's outcome has to fit.
+/// The same, with a check of each schedule's outcome.
 pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> bool) -> Outcome {
     let first = number("SEED").unwrap_or(1);
     let schedules = number("SCHEDULES").unwrap_or(schedules);
@@ -32,7 +32,7 @@ pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> 
         let mut verdict = run(seed, &plan, false);
         match verdict.outcome {
             Ok(outcome) if !fits(&plan, &outcome) => {
-                verdict.outcome = Err(format!("too much: {outcome:?}"));
+                verdict.outcome = Err(format!("the outcome does not match the plan: {outcome:?}"));
                 Some(verdict)
             }
             Ok(outcome) => {
@@ -43,14 +43,14 @@ pub fn each(plan: fn(u64) -> Plan, schedules: u64, fits: fn(&Plan, &Outcome) -> 
         }
     });
     if let Some((seed, verdict)) = broken {
-        tell(seed, &plan(seed), &verdict);
+        report(seed, &plan(seed), &verdict);
     }
     let sum = sum.into_inner().unwrap();
     println!("{schedules} schedules in {:.1?}: {sum:?}", begun.elapsed());
     sum
 }
 
-/// The first of these seeds, and what was found there, for which something is found.
+/// The first of these seeds for which `find` returns something, with the result.
 pub fn first_broken<T: Send>(
     first: u64,
     schedules: u64,
@@ -83,10 +83,10 @@ pub fn first_broken<T: Send>(
     broken.into_inner().unwrap()
 }
 
-/// Runs the schedule once more, to write its history down; it has to end as it did.
-fn tell(seed: u64, plan: &Plan, verdict: &Verdict) -> ! {
+/// Repeats the schedule to record its history. It must end in the same way.
+fn report(seed: u64, plan: &Plan, verdict: &Verdict) -> ! {
     let again = run(seed, plan, true);
-    assert_eq!(again.fingerprint, verdict.fingerprint, "seed {seed} does not repeat itself");
+    assert_eq!(again.fingerprint, verdict.fingerprint, "seed {seed} is not reproducible");
     let promise = verdict.outcome.as_ref().unwrap_err();
-    panic!("{promise}\n{plan:#?}\n{}\n\n{promise}\nSEED={seed} SCHEDULES=1 repeats it", again.history);
+    panic!("{promise}\n{plan:#?}\n{}\n\n{promise}\nRepeat with SEED={seed} SCHEDULES=1", again.history);
 }

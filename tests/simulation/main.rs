@@ -1,7 +1,7 @@
-//! The simulator: the relay's own code, unchanged, in a seeded world of a modelled Postgres and Kafka, on a paused
-//! clock. A failure prints the seed and the history; the same seed repeats it exactly.
+//! The simulator. It runs the relay's own code, unchanged, in a seeded world with a modeled PostgreSQL and Kafka, on a
+//! paused clock. A failure prints the seed and the history. The same seed repeats it exactly.
 //!
-//! `SEED=… SCHEDULES=… cargo test --test simulation` looks elsewhere, or longer.
+//! `SEED=… SCHEDULES=… cargo test --test simulation` runs other or more schedules.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,6 @@ mod disasters;
 mod event;
 mod explore;
 mod kafka;
-mod people;
 mod plan;
 mod postgres;
 mod process;
@@ -18,4 +17,5 @@ mod relays;
 mod run;
 mod sabotages;
 mod schedules;
+mod users;
 mod world;

@@ -1,27 +1,27 @@
-//! What a schedule is made of: drawn from its seed, so that each one mixes other faults.
+//! The plan of a schedule. It is drawn from the seed, so that each schedule mixes other faults.
 
 use std::time::Duration;
 
-/// The sizes and the faults of a schedule. Chances are in thousandths of the occasions.
+/// The sizes and the faults of a schedule. Probabilities are in thousandths per occasion.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub relays: usize,
     pub workers: usize,
     pub writers: usize,
-    /// Transactions a writer.
+    /// Transactions per writer.
     pub transactions: u64,
-    /// The writers spread them over about so long.
+    /// The approximate time over which the writers spread their transactions.
     pub writing: Duration,
     pub topics: usize,
     pub keys: u64,
     pub lanes: u64,
     pub batch_rows: usize,
     pub batch_bytes: usize,
-    /// Settled rows are deleted instead of marked.
+    /// Whether settled rows are deleted instead of marked.
     pub deletes_sent: bool,
-    /// A pooler stands between relays and Postgres and gives each transaction another backend.
+    /// Whether a pooler between the relays and PostgreSQL gives each transaction another backend.
     pub pooler: bool,
-    /// Sent rows are reaped after this.
+    /// The age at which sent rows are reaped.
     pub retention: Option<Duration>,
 
     pub rolls_back: u32,
@@ -31,83 +31,84 @@ pub struct Plan {
     pub poison: u32,
     /// Events that are refused before they are sent.
     pub unsendable: u32,
-    /// Events whose rows Postgres cannot read; half of them cannot be moved to the dead letters either.
+    /// Events whose rows PostgreSQL cannot read. Half of them cannot be moved to the dead letters either.
     pub unreadable: u32,
-    /// A read fails for a reason that is none of its rows'.
+    /// A read fails for a reason that is not the fault of its rows.
     pub read_errors: u32,
-    /// Reads and looks over more lanes than this run into the statement timeout; 0: none does.
+    /// Statements over more lanes than this exceed the statement timeout. 0 means that none does.
     pub lanes_in_time: usize,
-    /// Somebody keeps the version of the holds locked for a while, so many times.
+    /// How often another session locks the version of the holds for some time.
     pub hold_locks: u32,
-    /// A row that is refused for good blocks its key, and is no dead letter.
+    /// Whether a permanently refused row blocks its key instead of becoming a dead letter.
     pub blocks_keys: bool,
     pub rejections_before_hold: u32,
 
-    /// An answer of Postgres takes long, and comes whatever happens to the server meanwhile.
+    /// An answer of PostgreSQL takes long. It arrives whatever happens to the server in the meantime.
     pub answer_slow: u32,
-    /// A statement fails, and the connection with it, before or after it has run.
+    /// A statement and its connection fail, before or after the statement has run.
     pub postgres_breaks: u32,
-    /// COMMIT has run and its answer is lost.
+    /// A COMMIT has run, but its answer is lost.
     pub commit_answer_lost: u32,
     /// A produce request is refused with a retriable error.
     pub request_refused: u32,
-    /// A produce request is stored and its answer is lost.
+    /// A produce request is stored, but its answer is lost.
     pub request_answer_lost: u32,
-    /// A request is refused although nothing is wrong with it, for good: the producer cannot go on.
+    /// A valid request is refused permanently, so the producer cannot continue.
     pub session_fatal: u32,
-    /// Somebody locks rows for a while; put-backs, holds by hand, requeues and pauses, so many each.
+    /// The number of times that rows are locked by another session, put back, held by an operator, requeued or paused.
     pub row_locks: u32,
     pub put_backs: u32,
     pub holds_by_hand: u32,
     pub requeues: u32,
     pub pauses: u32,
-    /// How many disasters strike, and which kinds of them.
+    /// The number of disasters, and their possible kinds.
     pub disasters: u32,
     pub kinds: &'static [Disaster],
 
-    /// The rule that the world breaks, if it breaks one.
+    /// The rule that the world breaks, if any.
     pub sabotage: Option<Sabotage>,
 }
 
-/// What strikes from outside.
+/// A fault that strikes a whole process or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Disaster {
     Kill,
     HostLost,
-    /// SIGTERM: it finishes what is in flight.
+    /// SIGTERM: the relay finishes its rows in flight.
     Stop,
-    /// SIGHUP: other limits hold from now on.
+    /// SIGHUP: other limits apply from now on.
     Reload,
     FreezeShort,
     FreezeLong,
     CutFromPostgres,
     CutFromKafka,
-    /// Connections break, nothing is lost.
+    /// Connections break, but no commit is lost.
     PostgresRestarts,
-    /// A backend crashed: settlements that were not flushed are lost, and the postmaster stays the same.
+    /// A backend crashes. Settlements that were not flushed are lost, but the postmaster is the same.
     PostgresCrashes,
-    /// A standby takes over that lacks the last commits.
+    /// A standby is promoted that lacks the last commits.
     FailsOver,
-    /// The outbox is truncated when all is sent, and ids begin again.
+    /// The outbox is truncated when all events are sent, and ids start again at 1.
     IdsRestart,
     KafkaAway,
-    /// A partition has no leader for a while.
+    /// A partition has no leader for some time.
     LeaderChange,
-    /// A partition takes nothing for long, while others go on.
+    /// A partition accepts nothing for a long time, while others continue.
     PartitionStuck,
-    /// One relay, and no other, cannot reach the leader of a partition for long. Not among ALL, whose schedules stay as they are.
+    /// Only one relay cannot reach the leader of a partition for a long time. Not in ALL, so that existing schedules do
+    /// not change.
     CutFromLeader,
     TopicDeleted,
-    /// It goes and comes several times within moments.
+    /// It is deleted and created several times within moments.
     TopicFlickers,
     TopicDenied,
-    /// A topic refuses whatever comes. Not among ALL, since innocent events become dead letters by it.
+    /// A topic refuses every record. Not in ALL, because valid events become dead letters.
     TopicRejects,
 }
 
 use Disaster as D;
 
-/// Faults of every kind.
+/// All kinds of faults.
 const ALL: &[Disaster] = &[
     D::Kill,
     D::HostLost,
@@ -129,79 +130,79 @@ const ALL: &[Disaster] = &[
     D::TopicDenied,
 ];
 
-/// A world that breaks one rule which the relay relies on, or stands for a relay that breaks it: the simulator must
-/// see it.
+/// A world that breaks one rule on which the relay relies, or that behaves like a relay which breaks it. The simulator
+/// must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// Lanes are given to whoever asks.
+    /// A lane is given to every transaction that requests it.
     NoLaneLock,
     /// The rows are read in the snapshot in which the lanes were locked.
     SnapshotOlderThanLock,
-    /// Rows that somebody else has locked are skipped, and those behind them read.
+    /// Rows that another transaction has locked are skipped, and the rows after them are read.
     RowsSkipLocked,
-    /// The fence passes after a while, whoever still writes.
+    /// The fence passes after some time, even if writers remain.
     MarkLagsByTime,
     /// The fence does not count prepared transactions.
     PreparedUnfenced,
     /// Marks rise when the fence completes.
     MarkRaisedByFence,
-    /// Marks rise when the rows are read, before their settlement is committed.
+    /// Marks rise when the rows are read, before the settlement is committed.
     MarkRaisedBeforeCommit,
-    /// Marks stay when the server may have lost commits.
+    /// Marks are kept when the server may have lost commits.
     MarkKeptOverFailover,
-    /// Marks stay when a hold begins or ends.
+    /// Marks are kept when a hold begins or ends.
     MarkKeptOverHold,
-    /// Marks stay when a hold ends, and are invalid when one begins.
+    /// Marks are kept when a hold ends and invalidated when a hold begins.
     MarkKeptOverRemoval,
-    /// Marks stay when ids begin again.
+    /// Marks are kept when ids start again at 1.
     MarkKeptOverTruncate,
-    /// The acknowledged set goes by the holds that have ended, as marks do, and not by those that have begun.
+    /// The acknowledged set counts only holds that have ended, as marks do, and not holds that have begun.
     AdditionsUncounted,
-    /// The read goes by the pauses of a second ago, as a relay that remembers them would.
-    PausesRemembered,
+    /// The read uses pauses that are up to a second old, as a relay that caches them would.
+    PausesCached,
     /// A held topic is probed although it is paused.
     ProbedThoughPaused,
     /// An acknowledgement of a probe that comes late is not settled while its row is paused.
     SettledLateUnlessPaused,
-    /// Rows are reported as stored when they are handed over.
+    /// Rows are reported as stored when they are sent.
     SettledBeforeAcknowledged,
-    /// The acknowledged set knows a row by its id alone.
-    KnownByIdAlone,
-    /// A row whose fate is unknown counts as stored.
+    /// The acknowledged set recognizes a row by its id alone.
+    RecognizedByIdAlone,
+    /// A row whose outcome is unknown counts as stored.
     UnknownIsSuccess,
     /// A success without an offset counts as stored.
     NoOffsetIsSuccess,
-    /// What timed out is sent again by the same producer, behind what it has sent since.
+    /// Rows that timed out are sent again by the same producer, after the rows that it has sent since.
     ResentOnSameProducer,
-    /// Rows go on being handed over while the queue is purged.
+    /// Rows are still accepted while the queue is purged.
     EnqueuedWhilePurged,
-    /// A topic that is missing fails its rows one by one, and the same session goes on once it exists.
+    /// A missing topic fails its rows one by one, and the same session continues once the topic exists.
     TopicCreatedMidBatch,
-    /// A new session begins with several rows.
+    /// A new session starts with several rows.
     NotPrimed,
-    /// A producer goes on after a record was refused for good.
+    /// A producer continues after a record was refused permanently.
     GapsAfterRefusal,
-    /// A row is found guilty with its batch.
-    GuiltyByBatch,
-    /// A row that is refused before it is sent blocks its key although an earlier row of the key stays unsent.
+    /// A row is rejected because its batch was refused.
+    RejectedWithBatch,
+    /// A row that is refused before it is sent blocks its key, although an earlier row of the key stays unsent.
     BlockedBehindOpenRow,
-    /// A relay that was frozen records its settlement although its claim has ended.
+    /// A relay that was frozen records its settlement, although its claim has ended.
     SettledAfterTakeover,
-    /// A relay does not see that another one publishes to a topic that it has held.
+    /// A relay does not notice that another one publishes to a topic that it has held.
     ReleasesUnnoticed,
-    /// A topic that one relay probes is probed by the others as well.
+    /// Several relays probe the same topic at once.
     LeaseIgnored,
-    /// The reaper deletes by age, sent or not.
+    /// The reaper deletes rows by age, even unsent ones.
     ReapsUnsent,
-    /// A row that cannot be read is left out, and those behind it are read.
+    /// An unreadable row is skipped, and the rows after it are read.
     UnreadableSkipped,
-    /// A row counts as unreadable without having been read alone.
+    /// A row counts as unreadable although it was not read alone.
     UnreadableUnproven,
-    /// The reaper does not look again at a row that was put back meanwhile.
+    /// The reaper does not recheck a row that was put back in the meantime.
     ReapsPutBack,
 }
 
-/// Nothing fails.
+/// No faults.
 pub const CALM: Plan = Plan {
     relays: 2,
     workers: 2,
@@ -244,7 +245,7 @@ pub const CALM: Plan = Plan {
 };
 
 impl Plan {
-    /// Sizes and ways of working differ, and nothing fails.
+    /// Various sizes and settings, without faults.
     pub fn calm(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5eed);
         Plan {
@@ -266,14 +267,14 @@ impl Plan {
         }
     }
 
-    /// Two busy keys in one lane and large batches: much may go wrong between two rows.
+    /// Two busy keys in one lane and large batches, so that faults often strike between two rows.
     pub fn busy(seed: u64) -> Plan {
         let writing = Duration::from_secs(2);
         let traffic = Plan { writers: 3, transactions: 5, writing, ..Plan::calm(seed) };
         Plan { topics: 1, keys: 2, lanes: 1, batch_rows: 8, batch_bytes: 900, blocks_keys: false, ..traffic }
     }
 
-    /// Any of the faults, each in about half of the schedules: some faults hide others.
+    /// Any of the faults. Each occurs in about half of the schedules, because some faults hide others.
     pub fn storm(seed: u64) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x5707);
         let random_width = 8 << random.usize(0..3); // a sweep covers 8 lanes
@@ -302,16 +303,16 @@ impl Plan {
         }
     }
 
-    /// Nothing keeps a relay that lives from being heard by Postgres.
-    pub fn is_always_heard(&self) -> bool {
-        let unheard = [D::Kill, D::HostLost, D::FreezeShort, D::FreezeLong, D::CutFromPostgres];
+    /// Whether every running relay can always reach PostgreSQL.
+    pub fn always_reaches_postgres(&self) -> bool {
+        let silent = [D::Kill, D::HostLost, D::FreezeShort, D::FreezeLong, D::CutFromPostgres];
         let broken = [D::PostgresRestarts, D::PostgresCrashes, D::FailsOver];
-        let silences = |kind: &Disaster| unheard.contains(kind) || broken.contains(kind);
+        let silences = |kind: &Disaster| silent.contains(kind) || broken.contains(kind);
         let strikes = self.disasters > 0 && self.kinds.iter().any(silences);
         self.postgres_breaks == 0 && self.commit_answer_lost == 0 && !strikes
     }
 
-    /// The same with this rule broken.
+    /// The same plan with this rule broken.
     pub fn breaking(self, rule: Sabotage) -> Plan {
         Plan { sabotage: Some(rule), ..self }
     }

@@ -1,4 +1,4 @@
-//! A relay as a process: it can be killed or frozen before any poll of any of its tasks, that is at every await.
+//! A relay as a process. It can be killed or frozen before any poll of any of its tasks, that is, at every await.
 
 use super::event::SimEvent;
 use super::kafka::broker::Place;
@@ -12,25 +12,26 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// After a freeze the next short one waits until Postgres has heard of it again: two short ones must not make a long one.
-const HEARD_AGAIN: Duration = Duration::from_millis(1_500);
+/// After a short freeze, the next one waits until the relay has sent a statement to PostgreSQL again. Two short freezes
+/// must not become a long one.
+const CONTACT_AGAIN: Duration = Duration::from_millis(1_500);
 
 /// One life of one relay.
 pub struct Process {
     pub world: Rc<World>,
-    /// Which relay.
+    /// The number of the relay.
     pub number: usize,
     dead: Cell<bool>,
-    /// Wakes the one who buries it.
+    /// Wakes the task that waits for its end.
     pub died: Notify,
     frozen_until: Cell<Instant>,
-    /// It was frozen before.
+    /// Whether it has been frozen before.
     was_frozen: Cell<bool>,
     postgres_cut_until: Cell<Instant>,
     kafka_cut_until: Cell<Instant>,
     leader_cut: Cell<Option<(Place, Instant)>>,
     doom: Cell<Option<(u64, Doom)>>,
-    /// Events that its producers refused before they were sent, for a broken relay that blocks their keys too early.
+    /// Events that its producers refused before they were sent. For a defective relay that blocks their keys too early.
     pub refused: RefCell<Vec<SimEvent>>,
 }
 
@@ -39,14 +40,14 @@ pub struct Process {
 pub enum Doom {
     /// `kill -9`: the sockets close.
     Killed,
-    /// The host is gone: nobody closes the sockets.
+    /// The host is lost, so nothing closes the sockets.
     HostLost,
     /// SIGSTOP and SIGCONT.
     Frozen(Duration),
 }
 
 impl Process {
-    /// A relay that runs.
+    /// A running relay.
     pub fn new(world: &Rc<World>, number: usize) -> Rc<Process> {
         let now = Instant::now();
         Rc::new(Process {
@@ -64,54 +65,54 @@ impl Process {
         })
     }
 
-    /// This happens after so many more steps.
+    /// Lets this happen after the given number of steps.
     pub fn doom(&self, steps: u64, doom: Doom) {
         self.doom.set(Some((steps, doom)));
     }
 
-    /// It cannot reach Postgres for a while, and does not hear of it either.
+    /// Cuts the relay off from PostgreSQL for some time, in both directions.
     pub fn cut_postgres(&self, time: Duration) {
-        self.world.note("relay cannot reach Postgres", (self.number, time));
+        self.world.note("relay cannot reach PostgreSQL", (self.number, time));
         add(&self.world.count.interruptions, 1);
         self.postgres_cut_until.set(Instant::now() + time);
     }
 
-    /// Postgres does not hear of it: it cannot reach it, it is frozen, or its host is gone.
+    /// Whether PostgreSQL receives nothing from it, because it is cut off or frozen or its host is lost.
     pub fn is_silent(&self) -> bool {
         let now = Instant::now();
         self.postgres_cut_until.get() > now || self.frozen_until.get() > now
     }
 
-    /// It cannot reach Postgres now.
+    /// Whether it is cut off from PostgreSQL now.
     pub fn has_lost_postgres(&self) -> bool {
         self.postgres_cut_until.get() > Instant::now()
     }
 
-    /// It cannot reach Kafka for a while.
+    /// Cuts the relay off from Kafka for some time.
     pub fn cut_kafka(&self, time: Duration) {
         self.world.note("relay cannot reach Kafka", (self.number, time));
         add(&self.world.count.interruptions, 1);
         self.kafka_cut_until.set(Instant::now() + time);
     }
 
-    /// It cannot reach the leader of this partition for a while, though it reaches all others.
+    /// Cuts the relay off from the leader of one partition for some time.
     pub fn cut_leader(&self, place: Place, time: Duration) {
         self.world.note("relay cannot reach a leader", (self.number, place, time));
         add(&self.world.count.interruptions, 1);
         self.leader_cut.set(Some((place, Instant::now() + time)));
     }
 
-    /// It cannot reach the leader of this partition now.
+    /// Whether it is cut off from the leader of this partition now.
     pub fn has_lost_leader(&self, place: Place) -> bool {
         self.leader_cut.get().is_some_and(|(cut, until)| cut == place && until > Instant::now())
     }
 
-    /// It cannot reach Kafka now.
+    /// Whether it is cut off from Kafka now.
     pub fn has_lost_kafka(&self) -> bool {
         self.kafka_cut_until.get() > Instant::now()
     }
 
-    /// Waits as long as it is frozen. What belongs to the process and is no task of the relay calls it.
+    /// Waits while the process is frozen. Called by code that belongs to the process but is not a task of the relay.
     pub async fn thawed(&self) {
         while self.frozen_until.get() > Instant::now() && !self.dead.get() {
             sleep_until(self.frozen_until.get()).await;
@@ -129,7 +130,7 @@ impl Process {
             return self.doom.set(Some((steps - 1, doom)));
         }
         let frozen_again = self.was_frozen.get() && matches!(doom, Doom::Frozen(time) if time <= TAKEOVER);
-        if frozen_again && self.frozen_until.get() + HEARD_AGAIN > Instant::now() {
+        if frozen_again && self.frozen_until.get() + CONTACT_AGAIN > Instant::now() {
             return;
         }
         self.doom.set(None);
@@ -152,7 +153,7 @@ impl Process {
     }
 }
 
-/// A task that stands still while its process is frozen, and for good once it is dead.
+/// A task that stops while its process is frozen, and permanently once the process is dead.
 pub struct Task<F> {
     process: Rc<Process>,
     task: Pin<Box<F>>,

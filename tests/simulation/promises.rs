@@ -1,4 +1,5 @@
-//! The judge: knows what was written and what Kafka has, and sees a promise break at the moment it does.
+//! The judge of the promises. It knows what was written and what Kafka has stored, and detects a broken promise
+//! immediately.
 
 use super::event::SimEvent;
 use super::plan::{Disaster, Plan};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What the relay owes to its users.
+/// The promises of the relay to its users.
 pub struct Promises {
     world: Rc<World>,
     state: RefCell<State>,
@@ -20,40 +21,41 @@ struct State {
     events: Vec<Known>,
     /// Identities in the order of their commits, for each topic and key.
     orders: BTreeMap<(u8, u8), Vec<u32>>,
-    /// Counts pauses and reads, in the order in which they happen.
+    /// Counts pauses and reads in the order in which they happen.
     moment: u64,
-    /// What is paused, and since which moment.
+    /// The scopes that are paused, and the moment when each pause began.
     pauses: Vec<(Scope, u64)>,
-    /// When a relay, by its number, has last read an event.
+    /// The moment at which a relay, by its number, last read an event.
     reads: HashMap<(usize, u32), u64>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// Its commit stands.
+    /// It is committed.
     committed: bool,
     /// It was committed, and a failover lost it.
     lost: bool,
     /// Kafka can never store it.
-    guilty: bool,
+    is_bad: bool,
     /// It is refused before it is sent.
     unsendable: bool,
-    /// Postgres cannot read its row.
+    /// How PostgreSQL's copy of its row is damaged.
     damage: Damage,
     dead: bool,
-    /// It was a dead letter once, and those behind it may be on their way. A failover may have lost that.
+    /// It has been a dead letter, so later events of its key may be in flight. A failover may have lost the dead
+    /// letter.
     died: bool,
-    /// How many times Kafka has it.
+    /// The number of times that Kafka has stored it.
     stored: u32,
-    /// A relay was told so.
+    /// A relay has received an acknowledgement.
     acknowledged: bool,
-    /// A broker has refused it when it came alone.
+    /// A broker has refused it when it was sent alone.
     refused_alone: bool,
-    /// How many times Kafka has to have it in the end.
+    /// The number of times that Kafka must have stored it in the end.
     due: u32,
 }
 
-/// What is wrong with a row in Postgres.
+/// The damage of a row in PostgreSQL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Damage {
     #[default]
@@ -64,19 +66,19 @@ pub enum Damage {
     Unmovable,
 }
 
-/// What came of a schedule.
+/// The outcome of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub written: usize,
     pub duplicates: usize,
     pub dead: usize,
-    /// Events that a failover lost after they were committed.
+    /// Events that were committed and then lost by a failover.
     pub lost_by_failover: usize,
     pub interruptions: usize,
     pub settlements_lost: usize,
-    /// How many times a topic was held since it was silent.
+    /// The number of times that a topic was held because it was silent.
     pub stuck: usize,
-    /// From the last fault until everything was settled.
+    /// The time from the last fault until everything was settled.
     pub settled_after: Duration,
 }
 
@@ -85,20 +87,20 @@ impl Promises {
         Rc::new(Promises { world: Rc::clone(world), state: RefCell::default() })
     }
 
-    /// The identity of a new event. Guilty is one that Kafka can never store, or that is not even sent.
+    /// The identity of a new event. A bad event can never be stored by Kafka, or is refused before it is sent.
     pub fn identity(&self, poisoned: bool, unsendable: bool) -> u32 {
         let mut state = self.state.borrow_mut();
-        state.events.push(Known { guilty: poisoned || unsendable, unsendable, ..Known::default() });
+        state.events.push(Known { is_bad: poisoned || unsendable, unsendable, ..Known::default() });
         state.events.len() as u32 - 1
     }
 
-    /// The row of this event is damaged.
+    /// Records that the row of this event is damaged.
     pub fn damaged(&self, identity: u32, damage: Damage) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
-        (known.damage, known.guilty) = (damage, true);
+        (known.damage, known.is_bad) = (damage, true);
     }
 
-    /// What is wrong with the row of this event.
+    /// The damage of this event's row.
     pub fn damage(&self, identity: u32) -> Damage {
         self.state.borrow().events[identity as usize].damage
     }
@@ -108,7 +110,7 @@ impl Promises {
         self.state.borrow().events[identity as usize].unsendable
     }
 
-    /// A writer has committed it. If it was committed before, this is a requeue, and its place is here now.
+    /// A writer has committed the event. If it was committed before, this is a requeue, and its position is now here.
     pub fn committed(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
@@ -118,8 +120,8 @@ impl Promises {
         order.push(event.identity);
     }
 
-    /// Postgres has lost its last commits: forgets who wrote what. What stands is committed again, and who is dead
-    /// said again.
+    /// PostgreSQL has lost its last commits. Forgets all commits and dead letters. The ones that remain are reported
+    /// again.
     pub fn failed_over(&self) {
         let mut state = self.state.borrow_mut();
         state.orders.clear();
@@ -130,7 +132,7 @@ impl Promises {
         }
     }
 
-    /// Somebody has paused this.
+    /// This scope was paused.
     pub fn paused(&self, scope: Scope) {
         let mut state = self.state.borrow_mut();
         state.moment += 1;
@@ -138,7 +140,7 @@ impl Promises {
         state.pauses.push((scope, moment));
     }
 
-    /// Somebody has resumed it.
+    /// This scope was resumed.
     pub fn resumed(&self, scope: Scope) {
         self.state.borrow_mut().pauses.retain(|(paused, _)| *paused != scope);
     }
@@ -151,13 +153,15 @@ impl Promises {
         state.reads.extend(events.iter().map(|event| ((relay, event.identity), moment)));
     }
 
-    /// A relay hands an event over to be published: what is paused only if it had been read before.
-    pub fn handed_over(&self, relay: usize, event: &SimEvent) {
+    /// A relay sends an event. A paused event may be sent only if it was read before the pause.
+    pub fn sent(&self, relay: usize, event: &SimEvent) {
         let state = self.state.borrow();
         let read = state.reads.get(&(relay, event.identity)).copied().unwrap_or(u64::MAX);
         let since = state.pauses.iter().find(|(scope, since)| scope.covers(event) && *since < read);
         if let Some((scope, _)) = since {
-            self.world.violate(|| format!("{event:?} was claimed after {scope:?} was paused, and published"));
+            self.world.violate(|| {
+                format!("{event:?} was published although {scope:?} was paused before its claim")
+            });
         }
     }
 
@@ -170,22 +174,22 @@ impl Promises {
             return;
         }
         if !known.committed {
-            return self.world.violate(|| format!("{event:?} was published, and nobody has committed it"));
+            return self.world.violate(|| format!("{event:?} was published but is not committed"));
         }
         let order = &state.orders[&(event.topic, event.key)];
         for earlier in order.iter().take_while(|identity| **identity != event.identity) {
             let known = &state.events[*earlier as usize];
-            // A guilty row may become a dead letter after those behind it were sent; if it blocks its key, they wait.
-            // One that cannot be read is alone in its batch: those behind it wait until it has moved.
-            let found_guilty = (known.guilty || known.refused_alone) && known.damage == Damage::None;
-            let passed = known.dead || known.died || (found_guilty && !self.world.plan.blocks_keys);
+            // A bad row may become a dead letter after the rows behind it were sent. If it blocks its key instead, they
+            // wait. An unreadable row is alone in its batch, and the rows behind it wait until it has been moved.
+            let is_rejected = (known.is_bad || known.refused_alone) && known.damage == Damage::None;
+            let passed = known.dead || known.died || (is_rejected && !self.world.plan.blocks_keys);
             if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
         }
     }
 
-    /// Kafka has told a relay so.
+    /// A relay has received an acknowledgement.
     pub fn acknowledged(&self, identity: u32) {
         self.state.borrow_mut().events[identity as usize].acknowledged = true;
     }
@@ -194,58 +198,58 @@ impl Promises {
     pub fn settled(&self, event: &SimEvent) {
         let known = self.state.borrow().events[event.identity as usize];
         if !known.acknowledged || known.stored == 0 {
-            self.world.violate(|| format!("{event:?} was settled, and Kafka has not acknowledged it"));
+            self.world.violate(|| format!("{event:?} was settled without an acknowledgement"));
         }
     }
 
-    /// It moved to the dead letters.
+    /// It was moved to the dead letters.
     pub fn died(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
         (known.dead, known.died) = (true, true);
         drop(state);
-        self.condemned(event);
+        self.rejected(event);
     }
 
-    /// It was found guilty.
-    pub fn condemned(&self, event: &SimEvent) {
+    /// It was rejected.
+    pub fn rejected(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
-        if !known.guilty && known.refused_alone {
-            add(&self.world.count.wronged, 1);
-            known.guilty = true;
+        if !known.is_bad && known.refused_alone {
+            add(&self.world.count.valid_rejected, 1);
+            known.is_bad = true;
         }
-        if !known.guilty {
-            self.world.violate(|| format!("{event:?} was rejected, and nothing is wrong with it"));
+        if !known.is_bad {
+            self.world.violate(|| format!("{event:?} was rejected although it is valid"));
         }
     }
 
-    /// In the end it is unsent and its key is blocked, but only by a later event. That is right only for an event that an
-    /// operator put back while its key was blocked.
+    /// In the end, it is unsent, and only a later event blocks its key. That is correct only if an operator put the
+    /// event back while its key was blocked.
     pub fn hidden(&self, event: &SimEvent) {
         if self.state.borrow().events[event.identity as usize].due <= 1 {
             self.world.violate(|| format!("{event:?} is hidden by the block of a later event"));
         }
     }
 
-    /// A broker has refused it when it came alone.
+    /// A broker has refused it when it was sent alone.
     pub fn refused_alone(&self, identity: u32) {
         self.state.borrow_mut().events[identity as usize].refused_alone = true;
     }
 
-    /// It is in the dead letters still, after a crash.
+    /// It is still a dead letter after a crash.
     pub fn stays_dead(&self, event: &SimEvent) {
         self.state.borrow_mut().events[event.identity as usize].dead = true;
     }
 
-    /// What was wrong with a dead event is mended.
-    pub fn mended(&self, identity: u32) {
+    /// A dead letter was fixed.
+    pub fn repaired(&self, identity: u32) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
-        (known.guilty, known.unsendable, known.refused_alone) = (false, false, false);
+        (known.is_bad, known.unsendable, known.refused_alone) = (false, false, false);
         (known.damage, known.died) = (Damage::None, false);
     }
 
-    /// An operator wants it to be sent again.
+    /// An operator wants the event to be sent again.
     pub fn put_back(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
@@ -253,14 +257,14 @@ impl Promises {
         add(&self.world.count.put_back, 1);
     }
 
-    /// Its row is gone.
+    /// Its row was deleted.
     pub fn reaped(&self, event: &SimEvent, unsent: bool) {
         if unsent {
             self.world.violate(|| format!("{event:?} was reaped before it was sent"));
         }
     }
 
-    /// When nothing is left to do but for those that wait.
+    /// Judges the result when only waiting rows are left.
     pub fn judge(&self, waits: impl Fn(u32) -> bool) -> Outcome {
         let state = self.state.borrow();
         let plan = &self.world.plan;
@@ -279,10 +283,11 @@ impl Promises {
             if known.committed && !known.dead && known.stored == 0 && !waits(identity as u32) {
                 self.world.violate(|| format!("event {identity} is lost"));
             }
-            // A settlement whose confirmation was lost may be taken for a row's state before it was put back.
+            // If the confirmation of a settlement was lost, the settlement may be mistaken for the state before the row
+            // was put back.
             let sent_again = known.stored == 0 || known.stored >= known.due || waits(identity as u32);
             if faultless(plan) && known.committed && !sent_again {
-                self.world.violate(|| format!("event {identity} was put back and not sent again"));
+                self.world.violate(|| format!("event {identity} was put back but not sent again"));
             }
         }
         let put_back = self.world.count.put_back.get() as usize;
@@ -291,20 +296,20 @@ impl Promises {
             + outcome.settlements_lost
             + put_back
             + lifted_in_probe;
-        let wronged = self.world.count.wronged.get();
+        let valid_rejected = self.world.count.valid_rejected.get();
         let tolerated = plan.rejections_before_hold * self.world.count.starts.get() * plan.disasters;
-        if wronged > tolerated {
-            self.world.violate(|| format!("{wronged} innocent events were rejected one by one"));
+        if valid_rejected > tolerated {
+            self.world.violate(|| format!("{valid_rejected} valid events were rejected"));
         }
-        // A relay that is cut off from one leader holds its topic, finds that others reach it, and does so no more. Each of
-        // its workers may have a batch under way when the others lift the hold.
+        // A relay that is cut off from one leader holds the topic, then finds that other relays reach it, and stops
+        // doing so. Each of its workers may have a batch in flight when the others lift the hold.
         let cuts_leaders = plan.disasters > 0 && plan.kinds == [Disaster::CutFromLeader] && plan.relays > 1;
         if cuts_leaders && outcome.stuck > plan.disasters as usize * (1 + plan.workers) {
             self.world
                 .violate(|| format!("topics were held {} times by a relay that is cut off", outcome.stuck));
         }
         if outcome.duplicates > bound {
-            self.world.violate(|| format!("{} duplicates, and only {bound} are excused", outcome.duplicates));
+            self.world.violate(|| format!("{} duplicates, at most {bound} are allowed", outcome.duplicates));
         }
         outcome
     }
@@ -316,7 +321,7 @@ fn faultless(plan: &Plan) -> bool {
 }
 
 impl Outcome {
-    /// Sums up.
+    /// Adds another outcome.
     pub fn add(&mut self, other: &Outcome) {
         self.written += other.written;
         self.duplicates += other.duplicates;

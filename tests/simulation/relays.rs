@@ -1,4 +1,4 @@
-//! The relays: each a process that is started again whenever it ends.
+//! The relays. Each is a process that is restarted whenever it ends.
 
 use super::kafka::broker::Broker;
 use super::kafka::cluster::SimCluster;
@@ -25,11 +25,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-/// So long Kafka may take for a batch.
+/// How long Kafka may take to acknowledge a batch.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 const REAPS_EVERY: Duration = Duration::from_millis(300);
 
-/// One relay, through all its lives.
+/// One relay, over all its lives.
 pub struct Slot {
     number: usize,
     world: Rc<World>,
@@ -50,18 +50,18 @@ impl Slot {
         Rc::new(Slot { number, world, server, broker, life: RefCell::new(None), stop: Notify::new() })
     }
 
-    /// The process that runs now, if one does.
+    /// The running process, if any.
     pub fn process(&self) -> Option<Rc<Process>> {
         self.life.borrow().as_ref().map(|life| Rc::clone(&life.process))
     }
 
     /// SIGTERM.
     pub fn stop(&self) {
-        self.world.note("is asked to end: relay", self.number);
+        self.world.note("receives SIGTERM: relay", self.number);
         self.stop.notify_one();
     }
 
-    /// SIGHUP, with other limits; never larger ones than the schedule's.
+    /// SIGHUP, with other limits. They never exceed those of the schedule.
     pub fn reload(&self) {
         let life = self.life.borrow();
         let Some(life) = life.as_ref() else { return };
@@ -74,27 +74,27 @@ impl Slot {
             publish_timeout: PUBLISH_TIMEOUT / some(2) as u32,
             ..life.relay.settings.limits()
         };
-        self.world.note("has other limits: relay", (self.number, limits.batch_rows, limits.batch_bytes));
+        self.world.note("has new limits: relay", (self.number, limits.batch_rows, limits.batch_bytes));
         life.relay.settings.set_limits(limits);
     }
 
-    /// What a relay keeps in memory is bounded.
+    /// Checks that the memory of a relay is bounded.
     pub fn check_memory(&self) {
         let life = self.life.borrow();
         let Some(life) = life.as_ref() else { return };
         let acknowledged = life.relay.rows.acknowledged.borrow();
         let (rows, plan) = (acknowledged.len(), &self.world.plan);
-        // A batch for each lane, and a row that each held topic was probed with. Of what was acknowledged just before a pause
-        // begins or ends, nobody knows whether it is settled or waits, until nothing waits any more.
+        // A batch for each lane, and a row for each held topic that was probed. If a row was acknowledged just before a
+        // pause began or ended, the relay does not know whether it is settled until no row waits any more.
         let batches = (1 + 2 * plan.pauses as usize) * plan.lanes as usize;
-        // A failover that loses settlements puts rows back in front of those that were acknowledged since.
+        // A failover that loses settlements puts rows back before rows that were acknowledged since.
         let put_back = self.world.count.settlements_lost.get() as usize;
         if rows > plan.batch_rows * batches + plan.topics + put_back {
-            self.world.violate(|| format!("relay {} remembers {rows} acknowledged rows", self.number));
+            self.world.violate(|| format!("relay {} keeps {rows} acknowledged rows in memory", self.number));
         }
     }
 
-    /// Runs the relay, and starts it again some time after it ended.
+    /// Runs the relay, and restarts it some time after it has ended.
     pub async fn keep_running(self: Rc<Self>) {
         loop {
             let (mut working, mut background) = self.start();
@@ -110,7 +110,7 @@ impl Slot {
         }
     }
 
-    /// Waits until the process is dead, or has stopped as it was asked to.
+    /// Waits until the process is dead or has stopped as requested.
     async fn end(&self, working: &mut JoinSet<()>) {
         let (process, relay) = {
             let life = self.life.borrow();
@@ -166,7 +166,7 @@ impl Slot {
             connection(),
         )));
         if plan.retention.is_some() {
-            // The model knows its retention itself.
+            // The model has its own retention.
             let pace = Pace {
                 interval: REAPS_EVERY,
                 retention: Duration::ZERO,
@@ -184,7 +184,7 @@ impl Slot {
     }
 }
 
-/// Waits for a task to panic, which would end the process.
+/// Waits until a task panics, which would end the process.
 async fn a_panic(tasks: &mut JoinSet<()>) -> String {
     loop {
         match tasks.join_next().await {

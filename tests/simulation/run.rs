@@ -1,29 +1,29 @@
-//! One schedule: relays, writers, operators and faults in a seeded world, then the judgement.
+//! One schedule: relays, writers, operators and faults in a seeded world, and the judgment.
 
 use super::disasters::Scene;
 use super::kafka::broker::Broker;
-use super::people::People;
 use super::plan::Plan;
 use super::postgres::server::Server;
 use super::promises::{Outcome, Promises};
 use super::relays::Slot;
+use super::users::Users;
 use super::world::World;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// So long after the last fault everything is settled: a row that was put back may have to wait for a sweep, which comes
-/// late after one during which the relay was frozen.
+/// The time after the last fault within which everything must be settled. A row that was put back may have to wait for
+/// a sweep, and the sweep may be late if the relay was frozen during the previous one.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(330);
-/// Later than this no request of a producer that was given up arrives.
+/// After this time, no more requests of abandoned producers arrive.
 const LATE: Duration = Duration::from_secs(31);
 
-/// What a schedule came to.
+/// The result of a schedule.
 pub struct Verdict {
-    /// What was counted, or which promise broke.
+    /// The outcome, or the promise that was broken.
     pub outcome: Result<Outcome, String>,
-    /// The same seed gives the same.
+    /// Equal for two runs of the same seed.
     pub fingerprint: u64,
     pub history: String,
 }
@@ -45,7 +45,7 @@ async fn schedule(world: &Rc<World>) -> Outcome {
     let promises = Promises::new(world);
     let server = Server::new(world, &promises);
     let broker = Broker::new(world, &promises);
-    // The last topic may come only later.
+    // The last topic may be created later.
     let topics = world.plan.topics as u8;
     for topic in 0..topics {
         if topic == 0 || topic + 1 < topics || world.happens(500) {
@@ -80,20 +80,20 @@ async fn until_violated(world: &World) {
     }
 }
 
-/// Writers write and faults happen; then, without faults, everything gets settled.
+/// Writers write and faults happen. Then faults stop, and everything is settled.
 async fn live(scene: &Scene<'_>) {
     let (world, plan) = (scene.world, &scene.world.plan);
-    let people = People::new(world, scene.broker, scene.server);
-    let mut acting = people.start();
+    let users = Users::new(world, scene.broker, scene.server);
+    let mut acting = users.start();
     world.set_stormy(true);
     for _ in 0..plan.disasters {
         world.pass(plan.writing.as_millis() as u64).await;
         scene.strike(plan.kinds[world.below(plan.kinds.len() as u64) as usize]).await;
     }
     while acting.join_next().await.is_some() {}
-    people.resume_all();
+    users.resume_all();
     world.set_stormy(false);
-    scene.broker.mend();
+    scene.broker.repair();
     let begun = Instant::now();
     let deadline = begun + PROGRESS_WITHIN;
     while !scene.server.is_settled() {
@@ -107,6 +107,6 @@ async fn live(scene: &Scene<'_>) {
         }
     }
     world.count.settled_after.set(begun.elapsed());
-    // Nothing more happens to what is settled.
+    // Settled rows must not change any more.
     sleep(Duration::from_secs(1)).await;
 }

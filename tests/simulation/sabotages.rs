@@ -1,5 +1,6 @@
-//! The simulator must be shown to see: each world here breaks one rule, and must be caught within so many schedules.
-//! The number is such that about five of them catch it: one in 150 would be missed by a change that only shuffles them.
+//! Tests of the simulator itself. Each world here breaks one rule, and the simulator must detect it within a number of
+//! schedules. The number is chosen so that about five of them detect it. If only one did, an unrelated change of the
+//! random numbers could hide it.
 
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
@@ -7,8 +8,8 @@ use super::run::run;
 use super::schedules::one_leader_unreachable;
 use std::time::Duration;
 
-/// Runs the schedules of a plan with this rule broken, until a promise breaks in the way that this breach brings about.
-/// In a sound world the same schedules break none.
+/// Runs the schedules of a plan with this rule broken until the expected promise is broken. The same schedules must not
+/// break any promise if the rule is followed.
 fn must_be_caught(rule: Sabotage, plan: fn(u64) -> Plan, schedules: u64, how: &str) {
     let look = |seed| {
         let broken = run(seed, &plan(seed).breaking(rule), false).outcome.err()?;
@@ -22,49 +23,49 @@ fn must_be_caught(rule: Sabotage, plan: fn(u64) -> Plan, schedules: u64, how: &s
     assert!(sound.is_none(), "a schedule breaks a promise without {rule:?}: {sound:?}");
 }
 
-/// Rows were published in another order than they were committed in.
+/// Rows were published out of commit order.
 const ORDER: &str = "was published before";
-/// Rows count as sent that Kafka does not have.
-const SETTLED: &str = "was settled, and Kafka has not acknowledged it";
-const DUPLICATES: &str = "are excused";
+/// Rows count as sent although Kafka does not have them.
+const SETTLED: &str = "was settled without an acknowledgement";
+const DUPLICATES: &str = "are allowed";
 const REAPED: &str = "was reaped before it was sent";
-const PAUSED: &str = "paused, and published";
+const PAUSED: &str = "was paused before its claim";
 const HIDDEN: &str = "is hidden by the block of a later event";
-const INNOCENT: &str = "was rejected, and nothing is wrong with it";
+const INNOCENT: &str = "was rejected although it is valid";
 
-/// Transactions that take long, beside others.
+/// Long transactions next to short ones.
 fn long_transactions(seed: u64) -> Plan {
     let traffic = Plan { transactions: 10, writing: Duration::from_secs(5), ..Plan::busy(seed) };
     Plan { relays: 1, keys: 3, long_transaction: 200, prepares: 0, rolls_back: 50, ..traffic }
 }
 
-/// Connections break, and settlements with them.
+/// Connections break and settlements fail.
 fn faults_of_postgres(seed: u64) -> Plan {
     Plan { postgres_breaks: 40, commit_answer_lost: 60, ..long_transactions(seed) }
 }
 
-/// Commits are lost, and ids issued again.
+/// Commits are lost and ids issued again.
 fn failovers(seed: u64) -> Plan {
     let kinds = &[Disaster::FailsOver];
     Plan { relays: 1, postgres_breaks: 40, commit_answer_lost: 300, disasters: 4, kinds, ..Plan::busy(seed) }
 }
 
-/// Ids begin again, several times.
+/// Ids start again at 1, several times.
 fn restarted_ids(seed: u64) -> Plan {
     Plan { disasters: 3, kinds: &[Disaster::IdsRestart], ..long_transactions(seed) }
 }
 
-/// Requests fail, are answered in vain, or find no leader.
+/// Requests fail, lose their answer, or find no leader.
 fn faults_of_kafka(seed: u64) -> Plan {
     Plan { request_refused: 300, request_answer_lost: 100, session_fatal: 50, ..Plan::busy(seed) }
 }
 
-/// Events that Kafka refuses, with all that was sent with them.
+/// Events that Kafka refuses together with all rows of the same request.
 fn bad_rows(seed: u64) -> Plan {
     Plan { poison: 100, request_refused: 200, ..Plan::busy(seed) }
 }
 
-fn topics_that_come_and_go(seed: u64) -> Plan {
+fn topics_that_are_deleted_and_created(seed: u64) -> Plan {
     let kinds = &[Disaster::TopicDeleted, Disaster::TopicFlickers];
     Plan { request_refused: 200, disasters: 5, kinds, ..Plan::busy(seed) }
 }
@@ -74,12 +75,12 @@ fn freezes(seed: u64) -> Plan {
 }
 
 #[test]
-fn a_relay_that_does_not_see_what_others_reach() {
+fn a_relay_that_does_not_notice_that_others_reach_a_topic() {
     must_be_caught(Sabotage::ReleasesUnnoticed, one_leader_unreachable, 60, "by a relay that is cut off");
 }
 
 #[test]
-fn lanes_without_a_lock() {
+fn lanes_without_lock() {
     must_be_caught(Sabotage::NoLaneLock, Plan::calm, 10, DUPLICATES);
 }
 
@@ -89,12 +90,12 @@ fn a_snapshot_older_than_the_lane_lock() {
 }
 
 #[test]
-fn skipping_rows_that_are_locked() {
+fn skipping_locked_rows() {
     must_be_caught(Sabotage::RowsSkipLocked, |seed| Plan { row_locks: 5, ..Plan::calm(seed) }, 30, ORDER);
 }
 
 #[test]
-fn a_mark_that_lags_by_time() {
+fn a_mark_that_waits_for_a_fixed_time() {
     must_be_caught(Sabotage::MarkLagsByTime, long_transactions, 20, ORDER);
 }
 
@@ -109,12 +110,12 @@ fn a_fence_without_prepared_transactions() {
 }
 
 #[test]
-fn a_mark_that_the_fence_raises() {
+fn a_mark_raised_by_the_fence() {
     must_be_caught(Sabotage::MarkRaisedByFence, faults_of_postgres, 20, ORDER);
 }
 
 #[test]
-fn a_mark_that_rises_before_the_commit() {
+fn a_mark_raised_before_the_commit() {
     must_be_caught(Sabotage::MarkRaisedBeforeCommit, faults_of_postgres, 20, ORDER);
 }
 
@@ -134,7 +135,7 @@ fn a_mark_that_outlives_a_hold() {
 }
 
 #[test]
-fn a_mark_that_outlives_the_end_of_a_hold_and_not_its_beginning() {
+fn a_mark_that_outlives_only_the_end_of_a_hold() {
     let plan = |seed| Plan { holds_by_hand: 3, ..Plan::calm(seed) };
     must_be_caught(Sabotage::MarkKeptOverRemoval, plan, 150, ORDER);
 }
@@ -161,7 +162,10 @@ fn an_acknowledged_set_that_does_not_count_new_pauses() {
         first_broken(1, 250, |seed| duplicates(seed, plan(seed).breaking(Sabotage::AdditionsUncounted)));
     let (seed, what) = caught.expect("AdditionsUncounted was not caught in 250 schedules");
     println!("AdditionsUncounted was caught by schedule {seed}: {what}");
-    assert!(first_broken(1, 250, |seed| duplicates(seed, plan(seed))).is_none(), "without it, too");
+    assert!(
+        first_broken(1, 250, |seed| duplicates(seed, plan(seed))).is_none(),
+        "duplicates without the sabotage"
+    );
 }
 
 #[test]
@@ -170,13 +174,13 @@ fn a_mark_that_outlives_a_pause() {
 }
 
 #[test]
-fn pauses_that_a_relay_remembers() {
-    must_be_caught(Sabotage::PausesRemembered, |seed| Plan { pauses: 5, ..Plan::calm(seed) }, 20, PAUSED);
+fn a_relay_that_caches_pauses() {
+    must_be_caught(Sabotage::PausesCached, |seed| Plan { pauses: 5, ..Plan::calm(seed) }, 20, PAUSED);
 }
 
 #[test]
-fn a_probe_of_what_is_paused() {
-    let plan = |seed| Plan { pauses: 6, ..topics_that_come_and_go(seed) };
+fn a_probe_of_a_paused_topic() {
+    let plan = |seed| Plan { pauses: 6, ..topics_that_are_deleted_and_created(seed) };
     must_be_caught(Sabotage::ProbedThoughPaused, plan, 100, PAUSED);
 }
 
@@ -197,18 +201,18 @@ fn settling_before_the_acknowledgement() {
 }
 
 #[test]
-fn knowing_a_row_by_its_id_alone() {
-    must_be_caught(Sabotage::KnownByIdAlone, failovers, 120, SETTLED);
+fn recognizing_a_row_by_its_id_alone() {
+    must_be_caught(Sabotage::RecognizedByIdAlone, failovers, 120, SETTLED);
 }
 
 #[test]
-fn taking_the_unknown_for_a_success() {
+fn treating_unknown_as_success() {
     must_be_caught(Sabotage::UnknownIsSuccess, bad_rows, 20, SETTLED);
 }
 
 #[test]
-fn taking_a_success_without_an_offset_for_one() {
-    let plan = |seed| Plan { keys: 5, request_refused: 400, ..topics_that_come_and_go(seed) };
+fn treating_a_success_without_an_offset_as_success() {
+    let plan = |seed| Plan { keys: 5, request_refused: 400, ..topics_that_are_deleted_and_created(seed) };
     must_be_caught(Sabotage::NoOffsetIsSuccess, plan, 200, SETTLED);
 }
 
@@ -218,13 +222,13 @@ fn sending_again_on_the_same_producer() {
 }
 
 #[test]
-fn handing_over_while_the_queue_is_purged() {
+fn sending_while_the_queue_is_purged() {
     must_be_caught(Sabotage::EnqueuedWhilePurged, faults_of_kafka, 100, ORDER);
 }
 
 #[test]
-fn a_topic_that_is_created_in_mid_batch_on_the_same_session() {
-    must_be_caught(Sabotage::TopicCreatedMidBatch, topics_that_come_and_go, 250, ORDER);
+fn a_topic_that_is_created_during_a_batch_of_the_same_session() {
+    must_be_caught(Sabotage::TopicCreatedMidBatch, topics_that_are_deleted_and_created, 250, ORDER);
 }
 
 #[test]
@@ -233,27 +237,27 @@ fn a_session_that_begins_with_several_rows() {
 }
 
 #[test]
-fn a_producer_that_leaves_gaps() {
+fn a_producer_that_leaves_gaps_after_a_refusal() {
     must_be_caught(Sabotage::GapsAfterRefusal, bad_rows, 50, ORDER);
 }
 
 #[test]
-fn a_row_that_is_guilty_with_its_batch() {
-    must_be_caught(Sabotage::GuiltyByBatch, bad_rows, 30, INNOCENT);
+fn a_row_that_is_rejected_with_its_batch() {
+    must_be_caught(Sabotage::RejectedWithBatch, bad_rows, 30, INNOCENT);
 }
 
-/// Rows that Postgres cannot read.
+/// Rows that PostgreSQL cannot read.
 fn unreadable_rows(seed: u64) -> Plan {
     Plan { unreadable: 100, ..Plan::busy(seed) }
 }
 
 #[test]
-fn leaving_out_a_row_that_cannot_be_read() {
+fn skipping_an_unreadable_row() {
     must_be_caught(Sabotage::UnreadableSkipped, unreadable_rows, 20, ORDER);
 }
 
 #[test]
-fn a_row_that_counts_as_unreadable_without_having_been_read_alone() {
+fn a_row_that_counts_as_unreadable_but_was_not_read_alone() {
     let plan = |seed| Plan { read_errors: 300, ..Plan::busy(seed) };
     must_be_caught(Sabotage::UnreadableUnproven, plan, 20, INNOCENT);
 }
@@ -289,7 +293,7 @@ fn a_reaper_without_its_condition() {
 }
 
 #[test]
-fn a_reaper_that_does_not_look_again() {
+fn a_reaper_that_does_not_recheck_rows() {
     let plan = |seed| Plan {
         retention: Some(Duration::from_millis(100)),
         put_backs: 8,

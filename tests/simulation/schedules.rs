@@ -1,4 +1,4 @@
-//! The promises, over many schedules.
+//! The promises, tested over many schedules.
 
 use super::explore::{each, explore};
 use super::plan::{CALM, Disaster, Plan};
@@ -18,14 +18,14 @@ fn without_a_fault_every_event_arrives_once_and_in_order() {
 }
 
 #[test]
-fn what_an_operator_puts_back_is_sent_again() {
+fn rows_that_an_operator_puts_back_are_sent_again() {
     let plan = |seed| Plan { put_backs: 3, ..Plan::calm(seed) };
     let outcome = explore(plan, 250);
-    assert!(outcome.duplicates > 0, "nobody put anything back");
+    assert!(outcome.duplicates > 0, "no row was put back");
 }
 
 #[test]
-fn holds_that_come_and_go_while_claims_are_open_hide_no_row() {
+fn holds_that_change_while_claims_are_open_hide_no_row() {
     let plan = |seed| Plan {
         relays: 1,
         workers: 2,
@@ -44,15 +44,15 @@ fn holds_that_come_and_go_while_claims_are_open_hide_no_row() {
 }
 
 #[test]
-fn what_is_paused_is_claimed_by_nobody_and_flows_in_order_once_it_is_resumed() {
+fn paused_rows_are_not_claimed_and_are_published_in_order_after_resume() {
     let plan = |seed| Plan { pauses: 6, request_refused: 100, answer_slow: 50, ..Plan::calm(seed) };
     let outcome = explore(plan, 500);
     assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters");
 }
 
-/// What was acknowledged and not settled before a pause is recognised after it.
+/// Rows that were acknowledged but not settled before a pause are recognized after it.
 #[test]
-fn with_one_relay_pauses_while_connections_break_cost_no_duplicate() {
+fn with_one_relay_pauses_and_broken_connections_cause_no_duplicates() {
     none_is_duplicated(|seed| Plan {
         relays: 1,
         postgres_breaks: 40,
@@ -63,14 +63,14 @@ fn with_one_relay_pauses_while_connections_break_cost_no_duplicate() {
 }
 
 #[test]
-fn pauses_among_holds_blocked_keys_and_failovers_lose_and_reorder_nothing() {
+fn pauses_with_holds_blocked_keys_and_failovers_lose_and_reorder_nothing() {
     const KINDS: &[Disaster] = &[Disaster::FailsOver, Disaster::TopicDenied, Disaster::FreezeLong];
     let plan = |seed| Plan { pauses: 6, holds_by_hand: 2, poison: 60, requeues: 2, ..strikes(seed, KINDS) };
     explore(plan, 500);
 }
 
 #[test]
-fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
+fn failovers_with_late_answers_lose_and_reorder_nothing() {
     let plan = |seed| Plan {
         workers: 2,
         lanes: 2,
@@ -83,9 +83,9 @@ fn failovers_while_answers_are_late_lose_and_reorder_nothing() {
     explore(plan, 250);
 }
 
-/// Marks, H and the fence are those of ids that are drawn again, by relays that have seen higher ones.
+/// Ids are drawn again. Marks, H and the fence come from relays that have already read higher ids.
 #[test]
-fn ids_that_begin_again_lose_and_reorder_nothing_and_cost_no_duplicate() {
+fn restarted_ids_lose_and_reorder_nothing_and_cause_no_duplicates() {
     none_is_duplicated(|seed| Plan {
         transactions: 8,
         writing: Duration::from_secs(5),
@@ -95,11 +95,11 @@ fn ids_that_begin_again_lose_and_reorder_nothing_and_cost_no_duplicate() {
 }
 
 #[test]
-fn a_claim_is_kept_while_kafka_is_waited_for() {
+fn a_claim_is_kept_alive_while_it_waits_for_kafka() {
     const KINDS: &[Disaster] =
         &[Disaster::KafkaAway, Disaster::LeaderChange, Disaster::PartitionStuck, Disaster::CutFromKafka];
     let outcome = explore(|seed| Plan { disasters: 3, kinds: KINDS, ..Plan::busy(seed) }, 250);
-    assert!(outcome.interruptions > 0, "nothing was waited for");
+    assert!(outcome.interruptions > 0, "no claim had to wait");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn with_one_relay_a_topic_that_is_denied_while_connections_break_costs_no_duplic
 }
 
 #[test]
-fn with_one_relay_rows_that_somebody_locks_cost_no_duplicate() {
+fn with_one_relay_locked_rows_cause_no_duplicates() {
     none_is_duplicated(|seed| Plan { relays: 1, row_locks: 8, ..Plan::busy(seed) });
 }
 
@@ -121,16 +121,16 @@ fn with_one_relay_rows_that_somebody_locks_cost_no_duplicate() {
 fn judging_while_kafka_fails_keeps_the_order() {
     let plan = |seed| Plan { poison: 150, session_fatal: 150, request_refused: 200, ..Plan::busy(seed) };
     let outcome = explore(plan, 500);
-    assert!(outcome.dead > 0, "nothing was judged");
+    assert!(outcome.dead > 0, "no row was judged");
 }
 
 #[test]
-fn stopping_a_relay_costs_no_duplicate() {
+fn stopping_a_relay_causes_no_duplicates() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::Stop]));
 }
 
 #[test]
-fn other_limits_in_the_middle_of_the_work_cost_no_duplicate() {
+fn changing_limits_at_runtime_causes_no_duplicates() {
     none_is_duplicated(|seed| Plan {
         disasters: 6,
         request_refused: 100,
@@ -139,7 +139,7 @@ fn other_limits_in_the_middle_of_the_work_cost_no_duplicate() {
 }
 
 #[test]
-fn with_one_relay_an_outage_of_postgres_costs_no_duplicate() {
+fn with_one_relay_a_postgres_outage_causes_no_duplicates() {
     none_is_duplicated(|seed| Plan {
         relays: 1,
         postgres_breaks: 20,
@@ -149,18 +149,18 @@ fn with_one_relay_an_outage_of_postgres_costs_no_duplicate() {
 }
 
 #[test]
-fn a_relay_that_is_frozen_for_less_than_takeover_timeout_costs_no_duplicate() {
+fn a_freeze_shorter_than_takeover_timeout_causes_no_duplicates() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::FreezeShort]));
 }
 
 #[test]
-fn a_relay_that_is_overtaken_costs_the_rows_in_flight_at_most() {
+fn a_takeover_duplicates_at_most_the_rows_in_flight() {
     let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::FreezeLong], ..Plan::calm(seed) };
     each(plan, 250, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows + 1);
 }
 
 #[test]
-fn requests_that_kafka_refuses_or_answers_in_vain_cost_no_duplicate() {
+fn refused_requests_and_lost_answers_cause_no_duplicates() {
     none_is_duplicated(|seed| Plan {
         request_refused: 100,
         request_answer_lost: 60,
@@ -169,7 +169,7 @@ fn requests_that_kafka_refuses_or_answers_in_vain_cost_no_duplicate() {
 }
 
 #[test]
-fn a_topic_that_goes_and_comes_costs_no_duplicate() {
+fn a_topic_that_is_deleted_and_created_again_causes_no_duplicates() {
     none_is_duplicated(|seed| strikes(seed, &[Disaster::TopicDeleted, Disaster::TopicFlickers]));
 }
 
@@ -182,26 +182,26 @@ fn strikes(seed: u64, kinds: &'static [Disaster]) -> Plan {
 }
 
 #[test]
-fn a_relay_that_is_killed_costs_the_rows_in_flight_at_most() {
+fn a_killed_relay_duplicates_at_most_the_rows_in_flight() {
     let plan = |seed| Plan { disasters: 1, kinds: &[Disaster::Kill, Disaster::HostLost], ..Plan::calm(seed) };
     each(plan, 250, |plan, outcome| outcome.duplicates <= plan.workers * plan.batch_rows);
 }
 
 #[test]
-fn a_crash_of_postgres_costs_the_settlements_that_it_lost() {
+fn a_postgres_crash_duplicates_at_most_the_rows_of_lost_settlements() {
     let plan =
         |seed| Plan { relays: 1, disasters: 1, kinds: &[Disaster::PostgresCrashes], ..Plan::calm(seed) };
     each(plan, 250, |_, outcome| outcome.duplicates <= outcome.settlements_lost);
 }
 
 #[test]
-fn a_bad_row_costs_no_duplicate_and_harms_only_itself() {
+fn a_bad_row_causes_no_duplicates_and_affects_only_itself() {
     let plan = |seed| Plan { poison: 100, unsendable: 30, requeues: 1, ..Plan::calm(seed) };
     let outcome = explore(plan, 500);
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
-/// A block hides its whole key, so it must not be recorded before the rows in front of it are settled.
+/// A block hides its whole key, so it must not be recorded before the rows before it are settled.
 #[test]
 fn a_refused_row_hides_no_earlier_row_of_its_key() {
     let plan = |seed| Plan {
@@ -218,14 +218,14 @@ fn a_refused_row_hides_no_earlier_row_of_its_key() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_costs_no_duplicate_and_harms_only_its_key() {
+fn an_unreadable_row_causes_no_duplicates_and_affects_only_its_key() {
     let plan = |seed| Plan { unreadable: 60, requeues: 3, ..Plan::calm(seed) };
     let outcome = explore(plan, 500);
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
 #[test]
-fn rows_that_cannot_be_read_among_faults_of_postgres_lose_and_reorder_nothing() {
+fn unreadable_rows_and_postgres_faults_lose_and_reorder_nothing() {
     let plan = |seed| Plan {
         unreadable: 100,
         poison: 50,
@@ -241,14 +241,14 @@ fn rows_that_cannot_be_read_among_faults_of_postgres_lose_and_reorder_nothing() 
 }
 
 #[test]
-fn statements_that_manage_few_lanes_in_time_still_come_to_an_end() {
+fn a_statement_timeout_that_allows_few_lanes_does_not_stop_progress() {
     let plan = |seed| Plan { lanes_in_time: 1 + seed as usize % 5, ..Plan::calm(seed) };
     let outcome = explore(plan, 250);
     assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters");
 }
 
 #[test]
-fn holds_that_cannot_be_recorded_cost_no_duplicate() {
+fn holds_that_cannot_be_recorded_cause_no_duplicates() {
     let plan = |seed| Plan {
         relays: 1,
         hold_locks: 6,
@@ -268,9 +268,9 @@ fn a_topic_that_rejects_everything_is_held_after_a_few_rows() {
     assert!(outcome.duplicates == 0 && outcome.dead > 0, "{outcome:?}");
 }
 
-/// The probe's row is in flight without the lock of its lane when its leader takes long to answer.
+/// The probe's row is in flight without the lock of its lane if the leader takes long to answer.
 #[test]
-fn a_hold_that_is_deleted_while_its_probe_waits_costs_no_duplicate() {
+fn a_hold_that_is_deleted_during_its_probe_causes_no_duplicates() {
     none_is_duplicated(|seed| Plan {
         relays: 1,
         writers: 3,
@@ -282,13 +282,13 @@ fn a_hold_that_is_deleted_while_its_probe_waits_costs_no_duplicate() {
 }
 
 #[test]
-fn a_relay_cut_off_from_one_leader_leaves_its_topic_to_the_others() {
+fn a_relay_cut_off_from_one_leader_leaves_the_topic_to_other_relays() {
     let outcome = explore(one_leader_unreachable, 100);
-    assert!(outcome.stuck > 0, "nothing was held: {outcome:?}");
+    assert!(outcome.stuck > 0, "no topic was held: {outcome:?}");
     assert_eq!(outcome.dead, 0);
 }
 
-/// Two relays, of which one loses a leader while writers go on.
+/// Two relays. One of them loses a leader while writers continue.
 pub fn one_leader_unreachable(seed: u64) -> Plan {
     Plan {
         relays: 2,
@@ -306,9 +306,9 @@ pub fn one_leader_unreachable(seed: u64) -> Plan {
     }
 }
 
-/// What a failure prints is what happened: the same seed gives the same, with or without a history.
+/// The output of a failure describes what happened: the same seed gives the same run, with or without a history.
 #[test]
-fn a_seed_repeats_itself() {
+fn a_seed_repeats_its_run() {
     for seed in 1..=200 {
         let plan = Plan::storm(seed);
         let (first, second) = (run(seed, &plan, false), run(seed, &plan, true));
@@ -316,5 +316,5 @@ fn a_seed_repeats_itself() {
         assert_eq!(first.outcome, second.outcome, "seed {seed}");
     }
     let other = run(1, &CALM, false).fingerprint;
-    assert_ne!(run(2, &CALM, false).fingerprint, other, "the fingerprint sees nothing");
+    assert_ne!(run(2, &CALM, false).fingerprint, other, "the fingerprint ignores the events");
 }

@@ -1,7 +1,7 @@
-//! The seeded world: chance, time and what happened, shared by the models of Postgres and Kafka.
+//! The seeded world: chance, time and history, shared by the models of PostgreSQL and Kafka.
 //!
-//! Everything that happens is hashed, so that two runs of a seed can be compared. It becomes text only in a run whose
-//! history somebody wants to read.
+//! Everything that happens is hashed, so that two runs of a seed can be compared. It becomes text only in a run that
+//! records its history.
 
 use super::plan::{Plan, Sabotage};
 use std::cell::{Cell, RefCell};
@@ -12,44 +12,44 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// Chance, time and what happened.
+/// Chance, time and history.
 pub struct World {
-    /// What this schedule is made of.
+    /// The plan of this schedule.
     pub plan: Plan,
     random: RefCell<fastrand::Rng>,
-    /// Faults happen now. Off before the first and after the last.
+    /// Whether faults may happen. False before the first and after the last fault.
     stormy: Cell<bool>,
     hasher: RefCell<DefaultHasher>,
     history: Option<RefCell<Vec<String>>>,
     violation: RefCell<Option<String>>,
-    /// Wakes whoever waits for rows to be settled, or for a promise to break.
+    /// Wakes tasks that wait until rows are settled or a promise is broken.
     pub progress: Notify,
-    kafka_away: Cell<bool>,
+    kafka_outage: Cell<bool>,
     claims_while_away: Cell<u32>,
-    /// What was counted on the way.
+    /// Counters for the outcome.
     pub count: Counters,
     begun: Instant,
 }
 
-/// What may cost duplicates, and how often it happened.
+/// What may cause duplicates, and how often it happened.
 #[derive(Default)]
 pub struct Counters {
-    /// A session, a claim or a relay ended before its time: up to a relay's rows in flight each.
+    /// Sessions, claims and relays that ended early. Each may duplicate up to a relay's rows in flight.
     pub interruptions: Cell<u32>,
-    /// Settlements of rows that a crash or a failover of Postgres lost.
+    /// Settlements that a crash or a failover of PostgreSQL lost.
     pub settlements_lost: Cell<u32>,
     /// Holds that an operator deleted while one of several relays probed the topic.
     pub lifted_in_probe: Cell<u32>,
     /// Rows that an operator put back.
     pub put_back: Cell<u32>,
-    /// From the last fault until everything was settled.
+    /// The time from the last fault until everything was settled.
     pub settled_after: Cell<Duration>,
-    /// How many times a relay was started.
+    /// The number of times that a relay was started.
     pub starts: Cell<u32>,
-    /// How many times a topic was held since it was silent.
+    /// The number of times that a topic was held because it was silent.
     pub stuck: Cell<u32>,
-    /// Innocent rows that were found guilty, since their topic refused whatever came.
-    pub wronged: Cell<u32>,
+    /// Valid rows that were rejected because their topic refused every record.
+    pub valid_rejected: Cell<u32>,
 }
 
 /// Adds to a counter.
@@ -68,7 +68,7 @@ impl World {
             history: with_history.then(RefCell::default),
             violation: RefCell::default(),
             progress: Notify::new(),
-            kafka_away: Cell::new(false),
+            kafka_outage: Cell::new(false),
             claims_while_away: Cell::new(0),
             count: Counters::default(),
             begun: Instant::now(),
@@ -80,17 +80,17 @@ impl World {
         self.random.borrow_mut().u64(..bound)
     }
 
-    /// True so many times in a thousand.
+    /// True with this probability, in thousandths.
     pub fn happens(&self, thousandths: u32) -> bool {
         thousandths > 0 && self.below(1_000) < u64::from(thousandths)
     }
 
-    /// A fault: true so many times in a thousand while faults happen.
+    /// A fault: true with this probability, in thousandths, while faults may happen.
     pub fn fails(&self, thousandths: u32) -> bool {
         self.stormy.get() && self.happens(thousandths)
     }
 
-    /// Whether faults happen from now on.
+    /// Sets whether faults may happen.
     pub fn set_stormy(&self, stormy: bool) {
         self.note(if stormy { "faults may happen" } else { "the last fault is over" }, stormy);
         self.stormy.set(stormy);
@@ -101,22 +101,22 @@ impl World {
         self.plan.sabotage == Some(rule)
     }
 
-    /// A random source of its own, for a part of the relay.
+    /// A separate random source for a part of the relay.
     pub fn fork(&self) -> fastrand::Rng {
         self.random.borrow_mut().fork()
     }
 
-    /// Lets up to so many milliseconds pass.
+    /// Lets up to this many milliseconds pass.
     pub async fn pass(&self, milliseconds: u64) {
         sleep(self.up_to(milliseconds)).await;
     }
 
-    /// Up to so many milliseconds.
+    /// A random duration of up to this many milliseconds.
     pub fn up_to(&self, milliseconds: u64) -> Duration {
         Duration::from_millis(self.below(milliseconds + 1))
     }
 
-    /// Something happened.
+    /// Records an event.
     pub fn note(&self, what: &'static str, details: impl Hash + Debug) {
         let at = self.begun.elapsed().as_millis() as u64;
         let mut hasher = self.hasher.borrow_mut();
@@ -126,41 +126,41 @@ impl World {
         }
     }
 
-    /// A promise broke: the first one ends the schedule.
+    /// A promise was broken. The first one ends the schedule.
     pub fn violate(&self, promise: impl FnOnce() -> String) {
         let mut violation = self.violation.borrow_mut();
         if violation.is_none() {
             let promise = promise();
-            self.note("A PROMISE BREAKS", &promise);
+            self.note("A PROMISE IS BROKEN", &promise);
             *violation = Some(promise);
             self.progress.notify_waiters();
         }
     }
 
-    /// Kafka goes away or comes back.
-    pub fn kafka_is_away(&self, away: bool) {
-        self.kafka_away.set(away);
+    /// Kafka becomes unavailable or available.
+    pub fn kafka_is_unavailable(&self, away: bool) {
+        self.kafka_outage.set(away);
         self.claims_while_away.set(0);
     }
 
-    /// A claim has rows. While Kafka is away each worker finds that out once or twice, and then claims nothing.
+    /// A claim has rows. While Kafka is unavailable, each worker finds that out once or twice and then claims nothing.
     pub fn rows_are_claimed(&self) {
-        if !self.kafka_away.get() {
+        if !self.kafka_outage.get() {
             return;
         }
         add(&self.claims_while_away, 1);
         let (claims, interruptions) = (self.claims_while_away.get(), self.count.interruptions.get());
         if claims > (3 * self.plan.workers * self.plan.relays) as u32 + interruptions {
-            self.violate(|| format!("{claims} claims while Kafka is away"));
+            self.violate(|| format!("{claims} claims while Kafka is unavailable"));
         }
     }
 
-    /// The promise that broke, if one did.
+    /// The promise that was broken, if any.
     pub fn violation(&self) -> Option<String> {
         self.violation.borrow().clone()
     }
 
-    /// A hash of all that happened and of the chance that is left.
+    /// A hash of everything that happened and of the state of the random source.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = self.hasher.borrow().clone();
         self.below(u64::MAX).hash(&mut hasher);

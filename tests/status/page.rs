@@ -1,4 +1,4 @@
-//! `docs/status.md` lists the fields of `--json`: each that is there is on the page, and each on the page is there.
+//! `docs/status.md` lists exactly the fields of `--json`.
 
 use super::{World, status};
 use crate::support::database::run;
@@ -11,10 +11,10 @@ use std::time::Duration;
 const PAGE: &str = include_str!("../../docs/status.md");
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The paths of all values, `a.b` and `a[].b`, each with the type of its value.
+/// The paths of all values, as `a.b` and `a[].b`, with the type of each value.
 fn fields(value: &Value, path: &str, found: &mut BTreeMap<String, &'static str>) {
     let kind = match value {
-        // Another item of the list has to have it, or it is missing in the end.
+        // Another item of the list must have a value, or the field will be missing.
         Value::Null => return,
         Value::Bool(_) => "boolean",
         Value::Number(number) if number.is_f64() => "number",
@@ -51,7 +51,7 @@ fn documented() -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn the_page_lists_every_field_with_its_type_and_no_other() {
+async fn page_lists_exactly_the_fields_with_their_types() {
     let world = World::new("status_page").await;
     let others = world.outbox.database.connect().await;
     run(&others, "SET application_name = 'the report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
@@ -74,21 +74,21 @@ async fn the_page_lists_every_field_with_its_type_and_no_other() {
         .await;
     run(&world.outbox.client, "VACUUM app.outbox_lane").await;
     run(&world.outbox.client, "VACUUM app.outbox").await;
-    // PostgreSQL 14 tells of it only after a moment.
+    // PostgreSQL 14 reports it after a moment.
     let vacuumed = "SELECT count(last_vacuum) FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
     wait_until("the vacuum is counted", WITHIN, async || world.outbox.count(vacuumed).await == 1).await;
-    // A relay would send the row.
+    // Not a real relay, which would send the row.
     let relay_here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = relay_here.local_addr().unwrap();
     let answering = std::thread::spawn(move || {
         let (mut stream, _) = relay_here.accept().unwrap();
-        // Closed with something unread, the connection would be reset before the answer is read.
+        // If a connection is closed with unread data, it is reset before the response is read.
         let request = BufReader::new(stream.try_clone().unwrap());
         request.lines().find(|line| line.as_ref().is_ok_and(String::is_empty)).unwrap().unwrap();
         let text = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 15\r\n\r\nKafka: is away\n";
         stream.write_all(text.as_bytes()).unwrap();
     });
-    // Of other roles' transactions, only a superuser sees since when they are open.
+    // Only a superuser sees when transactions of other roles began.
     let superuser = world.outbox.relay().set("postgres", "url", world.outbox.database.url());
     let seen = status(&superuser.set("admin", "listen", address.to_string()));
     answering.join().unwrap();
@@ -98,10 +98,14 @@ async fn the_page_lists_every_field_with_its_type_and_no_other() {
         found.into_iter().map(|(path, kind)| (path, kind.to_owned())).collect();
     let documented = documented();
     for (path, kind) in &found {
-        assert_eq!(documented.get(path), Some(kind), "{path} is not on the page, or not as it is: {seen:#}");
+        assert_eq!(
+            documented.get(path),
+            Some(kind),
+            "{path} is not on the page or has another type there: {seen:#}"
+        );
     }
     for path in documented.keys() {
-        assert!(found.contains_key(path), "{path} is on the page, and not there: {seen:#}");
+        assert!(found.contains_key(path), "{path} is on the page but not in the output: {seen:#}");
     }
     drop((others, relay));
     world.drop().await;

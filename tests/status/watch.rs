@@ -1,4 +1,4 @@
-//! `--watch`: the screen again and again.
+//! `status --watch`, which redraws the screen repeatedly.
 
 use super::{EVENT, WITHIN, World};
 use crate::support::command::binary;
@@ -14,7 +14,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A command that goes on, and what it has written so far.
+/// A running command, and its output so far.
 struct Watching {
     folder: TempDir,
     process: Child,
@@ -43,12 +43,12 @@ impl Watching {
         std::fs::read_to_string(self.folder.path().join("stdout")).unwrap()
     }
 
-    /// Waits until it has written something new that holds this.
+    /// Waits until it prints new output that contains this text.
     async fn writes(&mut self, text: &str) {
         let seen = self.stdout().len();
-        wait_until(&format!("it writes {text:?}"), WITHIN, async || {
+        wait_until(&format!("the output contains {text:?}"), WITHIN, async || {
             let ended = self.process.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended: {ended:?}\n{}", self.stdout());
+            assert!(ended.is_none(), "the command ended: {ended:?}\n{}", self.stdout());
             self.stdout()[seen..].contains(text)
         })
         .await;
@@ -60,7 +60,7 @@ impl Watching {
 
     async fn ends_with(&mut self, code: i32) {
         let mut ended = None;
-        wait_until("it ends", WITHIN, async || {
+        wait_until("the command ends", WITHIN, async || {
             ended = self.process.try_wait().unwrap();
             ended.is_some()
         })
@@ -72,14 +72,14 @@ impl Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that it has already ended.
         _ = self.process.kill();
         _ = self.process.wait();
     }
 }
 
 #[tokio::test]
-async fn the_screen_survives_a_restart_of_postgres_and_ends_with_0_on_ctrl_c() {
+async fn watch_survives_a_restart_of_postgres_and_ends_with_0_on_ctrl_c() {
     let mut server = PostgresServer::start(&[]).await;
     let mut world = World::of(Outbox::create_on(&server, "watch_restart", 1).await).await;
     let mut watching = Watching::start(&world.relay, &["status", "--watch", "200ms"]);
@@ -91,19 +91,19 @@ async fn the_screen_survives_a_restart_of_postgres_and_ends_with_0_on_ctrl_c() {
     world.outbox.reconnect().await;
     world.sql(EVENT).await;
     watching.writes("unsent        1 rows, the oldest ").await;
-    assert!(!watching.stdout().contains('\x1b'), "no terminal, nothing for one");
+    assert!(!watching.stdout().contains('\x1b'), "no terminal sequences without a terminal");
     watching.interrupt();
     watching.ends_with(0).await;
     world.drop().await;
 }
 
-/// The counters of the server are cumulative: over all lines, no row is missing and none is there twice.
+/// The counters of the server are cumulative. The sum over all lines neither misses a row nor counts one twice.
 #[tokio::test]
-async fn the_rates_of_all_looks_add_up_to_what_was_inserted_and_sent() {
+async fn rates_add_up_to_the_inserted_and_sent_rows() {
     let world = World::new("watch_rates").await;
     let mut watching = Watching::start(&world.relay, &["status", "--watch", "200ms", "--json"]);
     watching.writes("\n").await;
-    // What a connection did is counted when it ends, at the latest.
+    // The activity of a connection is counted at the latest when it ends.
     let writer = world.outbox.database.connect().await;
     let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type)
                   SELECT 'order', i::text, 'X' FROM generate_series(1, 5000) AS i;
@@ -119,7 +119,7 @@ async fn the_rates_of_all_looks_add_up_to_what_was_inserted_and_sent() {
         lines.map(rows).sum::<f64>().round() as i64
     };
     let mut totals = [0; 3];
-    wait_until("all is counted", WITHIN, async || {
+    wait_until("all rows are counted", WITHIN, async || {
         let stdout = watching.stdout();
         totals = ["inserted_per_second", "sent_per_second", "deleted_per_second"]
             .map(|field| total(&stdout, field));
@@ -133,9 +133,9 @@ async fn the_rates_of_all_looks_add_up_to_what_was_inserted_and_sent() {
     world.drop().await;
 }
 
-/// `script` gives it a terminal.
+/// `script` gives the command a terminal.
 #[tokio::test]
-async fn on_a_terminal_it_is_drawn_over_the_last_one() {
+async fn on_a_terminal_each_screen_overwrites_the_last_one() {
     let world = World::new("watch_terminal").await;
     let program = env!("CARGO_BIN_EXE_outbox-relay");
     let mut watching = Watching::of(&world.relay, |config| {
@@ -147,9 +147,9 @@ async fn on_a_terminal_it_is_drawn_over_the_last_one() {
     wait_until("three screens are drawn", WITHIN, async || watching.stdout().matches("\x1b[H").count() >= 3)
         .await;
     let stdout = watching.stdout();
-    assert_eq!(stdout.matches("\x1b[2J").count(), 1, "cleared once: {stdout:?}");
+    assert_eq!(stdout.matches("\x1b[2J").count(), 1, "the screen must be cleared once: {stdout:?}");
     let screen = stdout.split("\x1b[H").nth(2).unwrap();
-    assert_eq!(screen.matches("\x1b[K").count(), 4, "of five rows one stays free: {screen:?}");
+    assert_eq!(screen.matches("\x1b[K").count(), 4, "one of five rows must stay free: {screen:?}");
     assert!(screen.ends_with("\x1b[J\x1b[?7h"), "{screen:?}");
     watching.process.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
     watching.ends_with(0).await;
@@ -157,7 +157,7 @@ async fn on_a_terminal_it_is_drawn_over_the_last_one() {
 }
 
 #[tokio::test]
-async fn an_interval_that_makes_no_sense_is_refused() {
+async fn unreasonable_interval_is_refused() {
     for interval in ["1", "0s", "2h", "soon"] {
         let ended = crate::commands::Ended::of(&mut binary(&["status", "--watch", interval]));
         ended.fails(2, &["--watch"]);

@@ -1,4 +1,4 @@
-//! Certificates of a test's own: authorities, what they sign, and what they revoke.
+//! Private certificates for a test: authorities, the certificates that they sign, and revocation lists.
 
 use openssl::asn1::{Asn1Integer, Asn1Time};
 use openssl::bn::BigNum;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 
 const DAY_SECONDS: i64 = 24 * 3_600;
 
-/// A certificate with its key.
+/// A certificate and its key.
 pub struct Identity {
     pub cert: X509,
     pub key: PKey<Private>,
 }
 
-/// An authority that nobody knows yet.
+/// A new self-signed authority.
 pub fn authority(name: &str) -> Identity {
     sign(name, &[], None, (-DAY_SECONDS, DAY_SECONDS))
 }
@@ -31,7 +31,7 @@ impl Identity {
         sign(names[0], names, Some(self), (-DAY_SECONDS, DAY_SECONDS))
     }
 
-    /// The same, expired since yesterday.
+    /// A server certificate that expired yesterday.
     pub fn expired_server(&self, names: &[&str]) -> Identity {
         sign(names[0], names, Some(self), (-2 * DAY_SECONDS, -DAY_SECONDS))
     }
@@ -56,12 +56,12 @@ impl Identity {
         self.key.private_key_to_pem_pkcs8_passphrase(Cipher::aes_256_cbc(), password.as_bytes()).unwrap()
     }
 
-    /// Key and certificate in one file, as Kafka's brokers want it.
+    /// Key and certificate in one file, the format that Kafka's brokers require.
     pub fn store_pem(&self) -> Vec<u8> {
         [self.key_pem(), self.cert_pem()].concat()
     }
 
-    /// The list of what this authority has revoked, in PEM form.
+    /// The certificate revocation list of this authority, in PEM form.
     pub fn revocation_list(&self, revoked: &[&Identity]) -> Vec<u8> {
         const ECDSA_WITH_SHA256: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
         let since = der(0x17, b"200101000000Z");
@@ -83,7 +83,7 @@ impl Identity {
     }
 }
 
-/// A folder of files that are replaced as a whole, as those who rotate certificates do it.
+/// A folder of files that are replaced atomically, as rotation tools do.
 pub struct Files(tempfile::TempDir);
 
 impl Files {
@@ -141,7 +141,7 @@ fn common_name(name: &str) -> X509Name {
     subject.build()
 }
 
-/// A value of ASN.1 as it is written down.
+/// An encoded ASN.1 value.
 fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = match content.len() {
         short @ 0..128 => vec![short as u8],

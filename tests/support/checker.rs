@@ -1,4 +1,4 @@
-//! The checker: compares what was committed with what a consumer read. It shares no code with the relay.
+//! The checker. It compares committed events with consumed records, and shares no code with the relay.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -6,40 +6,40 @@ use uuid::Uuid;
 
 use super::consumer::Record;
 
-/// An event that a writer committed, from the writers' own ledger.
+/// An event that a writer committed, from the writers' ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     pub event_id: Uuid,
     pub topic: String,
     pub key: String,
-    /// Counts the events of the key, in the order in which their writers committed.
+    /// The position of the event among the events of its key, in commit order.
     pub seq: i64,
     pub value: String,
 }
 
-/// What is wrong, and how many duplicates there are.
+/// The findings, and the number of duplicates.
 #[derive(Debug, Default)]
 pub struct Report {
     pub committed: usize,
     pub records: usize,
-    /// Committed, and not there.
+    /// Committed events without a record.
     pub lost: Vec<Committed>,
-    /// There, and never committed.
+    /// Records of events that were never committed.
     pub phantom: Vec<Record>,
-    /// There under another topic or key, or with another value, than committed.
+    /// Records whose topic, key or value differs from the committed one.
     pub altered: Vec<Record>,
-    /// Records beyond the first of an event.
+    /// Records after the first of their event.
     pub duplicates: usize,
-    /// First occurrences that come behind a later event of their key, in the same partition or in another one.
+    /// Events whose first record follows a later event of their key, in the same or in another partition.
     pub reordered: Vec<Committed>,
 }
 
 impl Report {
-    /// Compares. The records of a partition must be in the order of their offsets.
+    /// Compares events and records. The records of a partition must be in the order of their offsets.
     pub fn new(committed: &[Committed], records: &[Record]) -> Self {
         let by_id: HashMap<Uuid, &Committed> =
             committed.iter().map(|event| (event.event_id, event)).collect();
-        assert_eq!(by_id.len(), committed.len(), "the ledger names an event twice");
+        assert_eq!(by_id.len(), committed.len(), "the ledger contains an event twice");
         let mut report = Self { committed: committed.len(), records: records.len(), ..Self::default() };
         let mut seen: HashSet<Uuid> = HashSet::new();
         let mut latest: HashMap<(&str, &str), (i32, i64)> = HashMap::new();
@@ -69,7 +69,7 @@ impl Report {
         report
     }
 
-    /// Nothing lost, invented, altered or out of order. Duplicates are for the test to judge.
+    /// Asserts that nothing is lost, invented, altered or out of order. The test itself judges the duplicates.
     pub fn assert_sound(&self) -> &Self {
         let sound = self.lost.is_empty()
             && self.phantom.is_empty()
@@ -79,7 +79,7 @@ impl Report {
         self
     }
 
-    /// Each event exactly once, each key in order.
+    /// Asserts that each event is stored exactly once and each key is in order.
     pub fn assert_exact(&self) -> &Self {
         self.assert_sound();
         assert_eq!(self.duplicates, 0, "{self}");
@@ -101,7 +101,7 @@ impl fmt::Display for Report {
             self.duplicates
         )?;
         let some = 5;
-        // Values can be large.
+        // Shortened, because values can be large.
         let short = |line: String| line.chars().take(400).collect::<String>();
         self.lost
             .iter()
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_passes_events_in_order_whatever_lies_between_them() {
+    fn events_in_order_pass_whatever_lies_between_them() {
         let events = events();
         let [a1, a2, a3, b1] = &events[..] else { unreachable!() };
         Report::new(&events, &stored(&[a1, a2, a3, b1])).assert_exact();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_sees_a_lost_event() {
+    fn lost_event_is_found() {
         let events = events();
         let report = Report::new(&events, &stored(&[&events[0], &events[2], &events[3]]));
         assert_eq!(report.lost, [events[1].clone()]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_sees_an_event_that_nobody_committed() {
+    fn uncommitted_event_is_found() {
         let events = events();
         let report = Report::new(&events[..3], &stored(&events.iter().collect::<Vec<_>>()));
         assert_eq!(report.phantom.len(), 1);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_counts_duplicates_and_does_not_take_them_for_a_new_order() {
+    fn duplicates_are_counted_and_do_not_affect_the_order() {
         let events = events();
         let [a1, a2, a3, b1] = &events[..] else { unreachable!() };
         let report = Report::new(&events, &stored(&[a1, a2, a1, a2, a3, b1, b1]));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_sees_first_occurrences_out_of_order() {
+    fn first_records_out_of_order_are_found() {
         let events = events();
         let [a1, a2, a3, b1] = &events[..] else { unreachable!() };
         let report = Report::new(&events, &stored(&[a1, a3, a2, a3, b1]));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_sees_a_key_that_changes_its_partition() {
+    fn key_that_changes_its_partition_is_found() {
         let events = events();
         let mut records = stored(&events.iter().collect::<Vec<_>>());
         records[1].partition = 7;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checker_sees_another_topic_key_or_value() {
+    fn changed_topic_key_or_value_is_found() {
         let events = events();
         let mut records = stored(&events.iter().collect::<Vec<_>>());
         records[0].value = None;

@@ -1,10 +1,10 @@
-//! The real binary as a person runs it: its arguments, output and exit code.
+//! The real binary as an operator runs it: arguments, output and exit code.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The relay that cargo built with these tests. Another crate of the workspace finds it in the same target folder, where
-/// `cargo build` or the tests of the whole workspace put it.
+/// The relay binary that cargo built with these tests. Another crate of the workspace finds it in the same target
+/// folder, after `cargo build` or the tests of the whole workspace.
 pub fn relay_binary() -> PathBuf {
     if let Some(binary) = option_env!("CARGO_BIN_EXE_outbox-relay") {
         return binary.into();
@@ -15,14 +15,14 @@ pub fn relay_binary() -> PathBuf {
     binary
 }
 
-/// The binary, and nothing of this environment that would change what it does.
+/// Runs the binary, without environment variables that would affect it.
 pub fn binary(args: &[&str]) -> Command {
     let mut command = of_program(&relay_binary());
     command.args(args);
     command
 }
 
-/// The same for any program.
+/// The same for another program.
 pub fn of_program(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY"] {
@@ -31,7 +31,7 @@ pub fn of_program(program: &Path) -> Command {
     command
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ended {
     what: String,
@@ -52,14 +52,14 @@ impl Ended {
         }
     }
 
-    /// Returns what it printed.
+    /// Asserts success and returns the output.
     #[track_caller]
     pub fn succeeds(&self) -> &str {
         assert_eq!(self.code, 0, "{self}");
         &self.stdout
     }
 
-    /// It ended with this code, and said all of these.
+    /// Asserts that the command ended with this code and printed all of these texts.
     #[track_caller]
     pub fn fails(&self, code: i32, said: &[&str]) {
         assert_eq!(self.code, code, "{self}");

@@ -1,4 +1,4 @@
-//! An independent consumer: reads every partition from its beginning to its end, as it is stored.
+//! An independent consumer. It reads every partition from the beginning to the end, as it is stored.
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
@@ -11,7 +11,7 @@ use super::topics::Cluster;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// A record as Kafka stores it.
+/// A record in Kafka.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub topic: String,
@@ -29,7 +29,7 @@ impl Record {
         self.headers.iter().find(|(header, _)| header == name)?.1.as_deref()
     }
 
-    /// What consumers de-duplicate by.
+    /// The event id that consumers use for deduplication.
     pub fn event_id(&self) -> Option<Uuid> {
         std::str::from_utf8(self.header("event_id")?).ok()?.parse().ok()
     }
@@ -50,7 +50,7 @@ impl Record {
     }
 }
 
-/// Follows topics from their beginning. Reading blocks its thread.
+/// Reads topics from the beginning. Reading blocks the thread.
 pub struct Reader {
     consumer: BaseConsumer,
     /// The next offset of each partition.
@@ -58,12 +58,12 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of every partition that these topics of the shared cluster have now.
+    /// Reads every current partition of these topics on the shared cluster.
     pub fn new(topics: &[String]) -> Self {
         Self::of(&Cluster::shared(), topics)
     }
 
-    /// Of every partition that these topics have now.
+    /// Reads every current partition of these topics.
     pub fn of(cluster: &Cluster, topics: &[String]) -> Self {
         let consumer: BaseConsumer = cluster
             .client()
@@ -84,16 +84,16 @@ impl Reader {
         Self { consumer, next }
     }
 
-    /// The next record, if one comes in time.
+    /// The next record, if one arrives in time.
     pub fn next(&mut self, within: Duration) -> Option<Record> {
         let record = Record::of(&self.consumer.poll(within)?.unwrap());
         let next = self.next.get_mut(&(record.topic.clone(), record.partition)).unwrap();
-        assert_eq!(record.offset, *next, "a record without a gap before it: {record:?}");
+        assert_eq!(record.offset, *next, "there is a gap before {record:?}");
         *next += 1;
         Some(record)
     }
 
-    /// Everything up to where the partitions end at the time of the call.
+    /// Reads up to the end that the partitions have at the time of the call.
     pub fn read_to_end(&mut self) -> Vec<Record> {
         let ends: Vec<((String, i32), i64)> = self
             .next
@@ -104,18 +104,21 @@ impl Reader {
             })
             .collect();
         let mut records = Vec::new();
-        let mut heard = Instant::now();
+        let mut last_record = Instant::now();
         while ends.iter().any(|(place, end)| self.next[place] < *end) {
             if let Some(record) = self.next(Duration::from_millis(100)) {
                 records.push(record);
-                heard = Instant::now();
+                last_record = Instant::now();
             }
-            assert!(heard.elapsed() < ANSWER_WITHIN, "Kafka holds records that the consumer does not get");
+            assert!(
+                last_record.elapsed() < ANSWER_WITHIN,
+                "Kafka stores records that the consumer does not receive"
+            );
         }
         records
     }
 
-    /// Reads on until `done` says so of everything read by this call; fails the test after `within`.
+    /// Reads until `done` accepts the records that this call has read. Fails the test after `within`.
     pub fn until(
         &mut self,
         what: &str,
@@ -132,12 +135,12 @@ impl Reader {
     }
 }
 
-/// Everything that these topics of the shared cluster hold now, partition by partition in the order of the offsets.
+/// All current records of these topics on the shared cluster, partition by partition in the order of the offsets.
 pub async fn read_all(topics: &[String]) -> Vec<Record> {
     read_all_of(&Cluster::shared(), topics).await
 }
 
-/// Everything that these topics hold now, partition by partition in the order of the offsets.
+/// All current records of these topics, partition by partition in the order of the offsets.
 pub async fn read_all_of(cluster: &Cluster, topics: &[String]) -> Vec<Record> {
     let (cluster, topics) = (cluster.clone(), topics.to_vec());
     tokio::task::spawn_blocking(move || Reader::of(&cluster, &topics).read_to_end()).await.unwrap()

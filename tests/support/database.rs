@@ -1,4 +1,4 @@
-//! A database of its own for each test, on the server that `scripts/services up` started.
+//! A separate database for each test, on the server that `scripts/services up` started.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use super::roles::{Roles, url_of};
 
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// A fresh database; the test that passes drops it, the one that fails leaves it to be looked at.
+/// A new database. A test that passes drops it. A test that fails leaves it for inspection.
 #[derive(Clone)]
 pub struct Database {
     server: Config,
@@ -19,7 +19,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Creates it, or fails the test with the command that starts a server.
+    /// Creates it. Without a server, fails the test with the command that starts one.
     pub async fn create(test: &str) -> Self {
         let url = std::env::var("OUTBOX_RELAY_TEST_POSTGRES_URL").unwrap_or_else(|_| {
             panic!(
@@ -30,14 +30,14 @@ impl Database {
         Self::create_on(&url, test).await
     }
 
-    /// The same with this encoding.
+    /// A database with this encoding.
     pub async fn create_in(test: &str, encoding: &str) -> Self {
-        let url = std::env::var("OUTBOX_RELAY_TEST_POSTGRES_URL").expect("`scripts/services env` sets it");
+        let url = std::env::var("OUTBOX_RELAY_TEST_POSTGRES_URL").expect("set by `scripts/services env`");
         let options = format!("ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
         Self::create_with(&url, test, &options).await
     }
 
-    /// On a server of the test's own.
+    /// A database on a private server of the test.
     pub async fn create_on(url: &str, test: &str) -> Self {
         Self::create_with(url, test, "").await
     }
@@ -50,18 +50,18 @@ impl Database {
         Self { server, name, url }
     }
 
-    /// The same database on another server: a copy of the first one.
+    /// The same database on a standby of its server.
     pub fn on(&self, url: &str) -> Self {
         let server = Config::from_str(url).unwrap();
         Self { server, name: self.name.clone(), url: with_database(url, &self.name) }
     }
 
-    /// For programs that take a connection string.
+    /// The connection string, for programs that need one.
     pub fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// The same for another role, which needs no password.
+    /// The connection string of another role, which needs no password.
     pub fn url_of(&self, role: &str) -> String {
         url_of(role, &self.url)
     }
@@ -74,7 +74,7 @@ impl Database {
         connect(self.server.clone().dbname(&self.name)).await
     }
 
-    /// A connection, as soon as the server gives one.
+    /// A connection. Waits until the server accepts one.
     pub async fn connect_patiently(&self) -> Client {
         let begun = Instant::now();
         loop {
@@ -89,7 +89,7 @@ impl Database {
         }
     }
 
-    /// A new role that may log in and nothing else, and a connection as it.
+    /// Creates a role that may only log in, and connects as that role.
     pub async fn connect_as_new_role(&self) -> (String, Client) {
         let role = unique("role");
         let sql = format!("CREATE ROLE {role} LOGIN PASSWORD 'test'");
@@ -102,12 +102,12 @@ impl Database {
         connect(self.server.clone().dbname(&self.name).user(role).password("test")).await
     }
 
-    /// For the end of a test that passed: drops the database, and the roles that `migrate --print-roles` has made.
+    /// For the end of a passed test: drops the database and the roles that `migrate --print-roles` created.
     pub async fn drop_with_roles(self, roles: &Roles) {
         self.drop(&roles.names().each_ref().map(String::as_str)).await;
     }
 
-    /// For the end of a test that passed: drops the database and these roles.
+    /// For the end of a passed test: drops the database and these roles.
     pub async fn drop(self, roles: &[&str]) {
         for role in roles {
             let sql = format!("DROP OWNED BY {role}; DROP ROLE {role}");
@@ -130,7 +130,7 @@ async fn connect(config: &Config) -> Client {
     client
 }
 
-/// The connection string with another database: the path of a URL.
+/// The connection string with another database, which is the path of the URL.
 fn with_database(url: &str, name: &str) -> String {
     let (address, options) = url.split_once('?').map_or((url, String::new()), |(a, o)| (a, format!("?{o}")));
     let (scheme, rest) =
@@ -139,7 +139,7 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{scheme}://{authority}/{name}{options}")
 }
 
-/// A name that no other test, and no other run, uses.
+/// A name that no other test and no other run uses.
 pub fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("t{}_{}_{prefix}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

@@ -1,6 +1,8 @@
-//! A way to Kafka that a test can close, cut, hold up and make forget, and that acts on single Produce requests.
+//! A proxy for Kafka that a test can close, stall, delay and make lose data, and that can act on single Produce
+//! requests.
 //!
-//! Clients bootstrap through it, and stay with it: the broker's own address in each answer is replaced by its.
+//! Clients bootstrap through the proxy and stay connected to it, because it replaces the broker's address in each
+//! answer.
 
 use std::collections::HashSet;
 use std::io::Result;
@@ -17,39 +19,40 @@ use tokio::time::{sleep, timeout};
 use super::kafka_wire::{Produce, correlation_of_answer};
 use super::topics;
 
-/// A refusal waits so long for a second request to be under way.
+/// How long a refusal waits for a second request in flight.
 const SECOND_WITHIN: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody listens.
+    /// New connections are refused.
     Closed,
     Open,
-    /// Connections stay, and nothing passes.
-    HeldUp,
-    /// Connections stay, and what is sent is gone: requests, answers, or both.
+    /// Connections stay open, but nothing passes.
+    Stalled,
+    /// Connections stay open, but sent data is lost: requests, answers, or both.
     Loses {
         requests: bool,
         answers: bool,
     },
 }
 
-/// What becomes of a Produce request.
+/// What happens to a Produce request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Pass,
-    /// It and all behind it on its connection wait for [`Proxy::release`], even if the client goes away meanwhile.
+    /// The request, and all requests after it on its connection, wait for [`Proxy::release`], even if the client
+    /// disconnects.
     Hold,
-    /// The broker never sees it. The client gets this code, as soon as another request of it is under way if that is
-    /// soon.
+    /// The broker never receives the request. The client gets this code, after it has sent a second request if that
+    /// happens soon.
     Refuse(i16),
-    /// The broker gets it; its answer is lost together with the connection.
+    /// The broker receives the request. Its answer is lost, and the connection is closed.
     LoseAnswer,
 }
 
 type Rule = Box<dyn FnMut(&Produce) -> Action + Send>;
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Clone)]
 struct Shared {
     here: SocketAddr,
@@ -58,7 +61,7 @@ struct Shared {
     released: watch::Receiver<bool>,
     delay: watch::Receiver<Duration>,
     rule: Arc<Mutex<Option<Rule>>>,
-    /// Other brokers that answers name, and what stands in front of them.
+    /// The addresses of other brokers in answers, and the proxies in front of them.
     others: Arc<Mutex<Vec<(SocketAddr, SocketAddr)>>>,
 }
 
@@ -68,25 +71,25 @@ pub struct Proxy {
     state: watch::Sender<State>,
     release: watch::Sender<bool>,
     delay: watch::Sender<Duration>,
-    /// What the task has made of the state.
+    /// The state that the task has applied.
     reached: watch::Receiver<State>,
     task: JoinHandle<()>,
 }
 
 impl Proxy {
-    /// Before the shared broker. Nobody listens yet. Must be called on a runtime.
+    /// A closed proxy for the shared broker. Must be called on a runtime.
     pub fn closed() -> Self {
         Self::before(&topics::bootstrap())
     }
 
-    /// Before the shared broker.
+    /// An open proxy for the shared broker.
     pub async fn open() -> Self {
         let mut proxy = Self::closed();
-        proxy.let_through().await;
+        proxy.resume().await;
         proxy
     }
 
-    /// Before the broker of this address. Nobody listens yet. Must be called on a runtime.
+    /// A closed proxy for the broker at this address. Must be called on a runtime.
     pub fn before(broker: &str) -> Self {
         let placeholder = bind("127.0.0.1:0".parse().unwrap());
         let here = placeholder.local_addr().unwrap();
@@ -102,53 +105,53 @@ impl Proxy {
         Self { shared, state, release, delay, reached, task }
     }
 
-    /// Clients find the broker of another proxy through that proxy, too.
+    /// Makes clients reach the broker of another proxy through that proxy.
     pub fn names(&self, other: &Proxy) {
         self.shared.others.lock().unwrap().push((other.shared.broker, other.shared.here));
     }
 
-    /// For `bootstrap_servers`.
+    /// The address for `bootstrap_servers`.
     pub fn address(&self) -> String {
         self.shared.here.to_string()
     }
 
-    /// Listens, and passes everything on.
-    pub async fn let_through(&mut self) {
-        self.become_state(State::Open).await;
+    /// Opens the proxy and passes all data.
+    pub async fn resume(&mut self) {
+        self.set_state(State::Open).await;
     }
 
-    /// Ends every connection, and refuses new ones.
+    /// Closes every connection and refuses new ones.
     pub async fn close(&mut self) {
-        self.become_state(State::Closed).await;
+        self.set_state(State::Closed).await;
     }
 
-    /// Passes nothing on, in either direction, and ends nothing. What was held up passes later.
-    pub async fn hold_up(&mut self) {
-        self.become_state(State::HeldUp).await;
+    /// Stalls both directions without closing connections. Stalled data passes later.
+    pub async fn stall(&mut self) {
+        self.set_state(State::Stalled).await;
     }
 
-    /// Swallows requests, answers, or both, and ends nothing. A connection that lost something passes nothing more in
-    /// that direction, ever.
+    /// Loses requests, answers, or both, without closing connections. A connection that lost data never passes data in
+    /// that direction again.
     pub async fn lose(&mut self, requests: bool, answers: bool) {
-        self.become_state(State::Loses { requests, answers }).await;
+        self.set_state(State::Loses { requests, answers }).await;
     }
 
-    /// Asks this of every Produce request from now on.
+    /// Applies this rule to every Produce request from now on.
     pub fn act(&self, rule: impl FnMut(&Produce) -> Action + Send + 'static) {
         *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
-    /// Lets go of what was held, and of what would be held from now on.
+    /// Releases held requests, and holds no more.
     pub fn release(&self) {
         self.release.send_replace(true);
     }
 
-    /// Takes this long over each request from now on.
+    /// Delays each request by this time from now on.
     pub fn delay(&self, delay: Duration) {
         self.delay.send_replace(delay);
     }
 
-    async fn become_state(&mut self, state: State) {
+    async fn set_state(&mut self, state: State) {
         self.state.send_replace(state);
         self.reached.wait_for(|reached| *reached == state).await.unwrap();
     }
@@ -160,7 +163,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Holds the port without listening: who connects is refused, and nobody else gets it.
+/// Reserves the port without listening. Clients are refused, and no other process gets the port.
 fn bind(address: SocketAddr) -> TcpSocket {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -199,10 +202,10 @@ async fn accept(listener: &Option<TcpListener>) -> TcpStream {
     }
 }
 
-/// The way back to a client.
+/// The direction to a client.
 struct Client {
     stream: tokio::sync::Mutex<OwnedWriteHalf>,
-    /// The numbers of answers that end the connection instead.
+    /// The correlation ids of answers whose connection is closed instead.
     lost: Mutex<HashSet<i32>>,
 }
 
@@ -217,8 +220,8 @@ async fn forward(client: TcpStream, shared: Shared) {
     }
 }
 
-/// One request after the other. When the client has gone, the broker still gets what was sent before; its end of the
-/// connection ends the other direction.
+/// Passes one request after the other. If the client disconnects, the broker still gets what was sent before. When the
+/// broker closes its connection, the other direction ends too.
 async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, client: &Client, mut shared: Shared) {
     _ = pass_each_request(&mut from, &mut to, client, &mut shared).await;
     _ = to.shutdown().await;
@@ -239,7 +242,7 @@ async fn pass_each_request(
         let message = read(from).await?;
         let produce = Produce::parse(&message[4..]);
         if produce.is_some() {
-            // This is the second one.
+            // This is the second request.
             answer(client, refusal.take()).await?;
         }
         passable(&mut shared.state).await;
@@ -266,7 +269,7 @@ async fn pass_each_request(
     }
 }
 
-/// One answer after the other, also those that no client waits for any more.
+/// Passes one answer after the other, even if the client has disconnected.
 async fn pass_answers(mut from: OwnedReadHalf, client: &Client, mut shared: Shared) -> Result<()> {
     loop {
         let mut message = read(&mut from).await?;
@@ -295,10 +298,10 @@ async fn answer(client: &Client, message: Option<Vec<u8>>) -> Result<()> {
     }
 }
 
-/// Waits while everything is held up.
+/// Waits while the proxy is stalled.
 async fn passable(state: &mut watch::Receiver<State>) {
-    // An error means that the test is over.
-    _ = state.wait_for(|state| *state != State::HeldUp).await;
+    // An error means that the test has ended.
+    _ = state.wait_for(|state| *state != State::Stalled).await;
 }
 
 async fn swallow(from: &mut OwnedReadHalf) -> Result<()> {
@@ -307,7 +310,7 @@ async fn swallow(from: &mut OwnedReadHalf) -> Result<()> {
     }
 }
 
-/// A message with its length.
+/// Reads a message including its length.
 async fn read(from: &mut OwnedReadHalf) -> Result<Vec<u8>> {
     let length = from.read_u32().await?;
     let mut message = length.to_be_bytes().to_vec();
@@ -316,7 +319,7 @@ async fn read(from: &mut OwnedReadHalf) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// How a broker's address stands in an answer: its host, then its port in four bytes.
+/// The encoding of a broker's address in an answer: its host, then its port in four bytes.
 fn place(address: SocketAddr) -> Vec<u8> {
     [address.ip().to_string().as_bytes(), &u32::from(address.port()).to_be_bytes()].concat()
 }

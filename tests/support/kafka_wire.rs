@@ -1,12 +1,12 @@
-//! As much of Kafka's protocol as it takes to know a Produce request, and to refuse one as a broker does.
+//! The part of Kafka's protocol that is needed to parse a Produce request and to refuse one as a broker does.
 
 const PRODUCE: i16 = 0;
-/// From this version on lengths are compact and structures have tags.
+/// From this version on, lengths are compact and structures have tags.
 const FLEXIBLE: i16 = 9;
-/// Versions whose layout is the one below.
+/// The versions that have the layout below.
 const KNOWN: std::ops::RangeInclusive<i16> = 5..=12;
 
-/// What a broker may answer.
+/// Error codes of brokers.
 pub const NOT_LEADER_OR_FOLLOWER: i16 = 6;
 pub const NOT_ENOUGH_REPLICAS: i16 = 19;
 pub const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
@@ -14,7 +14,7 @@ pub const INVALID_PRODUCER_EPOCH: i16 = 47;
 pub const INVALID_PRODUCER_ID_MAPPING: i16 = 49;
 pub const UNKNOWN_PRODUCER_ID: i16 = 59;
 
-/// A request to store records. librdkafka sends one partition's records a request, in one batch.
+/// A request to store records. librdkafka sends one request per partition, with one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Produce {
     version: i16,
@@ -22,18 +22,18 @@ pub struct Produce {
     pub topic: String,
     pub partition: i32,
     pub producer_id: i64,
-    /// The sequence number of the first record; a producer's first one in a partition is 0.
+    /// The sequence number of the first record. A producer's first record in a partition has the number 0.
     pub first_sequence: i32,
     pub records: i32,
 }
 
-/// The number that an answer repeats.
+/// The correlation id of an answer.
 pub fn correlation_of_answer(message: &[u8]) -> i32 {
     Bytes(message).i32()
 }
 
 impl Produce {
-    /// Of a request without its length; `None` if it is another one.
+    /// Parses a request without its length. Returns `None` if it is not a Produce request.
     pub fn parse(message: &[u8]) -> Option<Self> {
         let mut bytes = Bytes(message);
         if bytes.i16() != PRODUCE {
@@ -67,7 +67,7 @@ impl Produce {
         Some(Self { version, correlation, topic, partition, producer_id, first_sequence, records })
     }
 
-    /// The answer of a broker that refuses it with this code, its length included.
+    /// The answer of a broker that refuses the request with this code, including its length.
     pub fn refusal(&self, code: i16) -> Vec<u8> {
         let flexible = self.version >= FLEXIBLE;
         let one: &[u8] = if flexible { &[2] } else { &[0, 0, 0, 1] };
@@ -76,7 +76,7 @@ impl Produce {
         } else {
             (self.topic.len() as i16).to_be_bytes().to_vec()
         };
-        assert!(self.topic.len() < 127, "the length of {} takes one byte", self.topic);
+        assert!(self.topic.len() < 127, "the length of {} must fit in one byte", self.topic);
         let mut answer = self.correlation.to_be_bytes().to_vec();
         if flexible {
             answer.push(0); // no tags
@@ -87,9 +87,9 @@ impl Produce {
         answer.extend([0xff; 24]); // no offset, no time, no first offset
         answer.extend::<&[u8]>(match self.version {
             ..8 => &[],
-            // No refused records, no message.
+            // No refused records and no message.
             8 => &[0, 0, 0, 0, 0xff, 0xff],
-            // The same, and no tags of the partition and of the topic.
+            // The same, and no tags of the partition and the topic.
             _ => &[1, 0, 0, 0],
         });
         answer.extend([0; 4]); // not throttled
@@ -100,7 +100,7 @@ impl Produce {
     }
 }
 
-/// What is left of a message.
+/// The rest of a message.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -134,7 +134,8 @@ impl<'a> Bytes<'a> {
         unreachable!("the loop has no end")
     }
 
-    /// Of a string or an array; nothing at all counts as empty. Before compact lengths it has this many bytes.
+    /// The length of a string or an array. A null value counts as empty. Versions without compact lengths use this
+    /// number of bytes.
     fn length(&mut self, compact: bool, bytes: usize) -> usize {
         match (compact, bytes) {
             (true, _) => self.varint().saturating_sub(1) as usize,

@@ -1,7 +1,7 @@
-//! What the tests that need a running relay share: a world of its own for each test, the real binary as a process,
-//! writers that take turns, a consumer and a checker that know nothing of the relay.
+//! What the tests on a running relay share: a separate world for each test, the real binary as a process, writers that
+//! take turns, and a consumer and a checker that are independent of the relay.
 
-#![allow(dead_code)] // several test binaries share it, and none uses all of it
+#![allow(dead_code)] // each test binary uses a part of it
 
 pub mod certificates;
 pub mod checker;

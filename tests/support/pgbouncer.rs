@@ -1,4 +1,4 @@
-//! A PgBouncer of a test's own, in transaction mode.
+//! A private PgBouncer in transaction mode.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -7,13 +7,13 @@ use tempfile::TempDir;
 
 use super::postgres_server::{PostgresServer, as_server_user, folder, free_port};
 
-/// Where distributions put it; `OUTBOX_RELAY_TEST_PGBOUNCER` names another one, by its whole path.
+/// The paths in distributions. `OUTBOX_RELAY_TEST_PGBOUNCER` names another path.
 const PROGRAMS: [&str; 2] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
 const UP_WITHIN: Duration = Duration::from_secs(20);
-/// The first version that keeps prepared statements in transaction mode.
+/// The first version that supports prepared statements in transaction mode.
 const PREPARES: (u32, u32) = (1, 21);
 
-/// A pooler that runs. Dropping it ends it.
+/// A running pooler. Dropping it stops it.
 pub struct PgBouncer {
     port: u16,
     process: Child,
@@ -32,13 +32,13 @@ pub fn installed() -> Option<(String, (u32, u32))> {
     })
 }
 
-/// Whether this version keeps prepared statements.
+/// Whether this version supports prepared statements.
 pub fn prepares(version: (u32, u32)) -> bool {
     version >= PREPARES
 }
 
 impl PgBouncer {
-    /// In front of this server: every database of it, as this role.
+    /// Starts a pooler for every database of this server, connecting as this role.
     pub async fn start(server: &PostgresServer, role: &str) -> Self {
         let (program, version) = installed().expect("PgBouncer is installed");
         let folder = folder();
@@ -66,7 +66,7 @@ impl PgBouncer {
         let begun = Instant::now();
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             let ended = pooler.process.try_wait().unwrap();
-            assert!(ended.is_none() && begun.elapsed() < UP_WITHIN, "PgBouncer does not come up: {ended:?}");
+            assert!(ended.is_none() && begun.elapsed() < UP_WITHIN, "PgBouncer did not start: {ended:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         pooler
@@ -80,7 +80,7 @@ impl PgBouncer {
 
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that it has already ended.
         _ = self.process.kill();
         _ = self.process.wait();
     }

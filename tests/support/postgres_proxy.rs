@@ -1,4 +1,5 @@
-//! A way to Postgres that a test can cut, slow down and black-hole, and that can act on one message of the protocol.
+//! A proxy for PostgreSQL that a test can cut, slow down and turn into a black hole, and that can act on one message of
+//! the protocol.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -11,42 +12,43 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// SSLRequest and GSSENCRequest, which come before the first message; both are answered by one letter.
+/// SSLRequest and GSSENCRequest, which come before the first message. Both are answered with one letter.
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];
 
-/// How the network is.
+/// The state of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     Open,
-    /// Every message but rows comes so much later, in either direction.
+    /// Every message except rows is delayed by this time, in either direction.
     Slow(Duration),
-    /// Every row comes so much later.
+    /// Every row is delayed by this time.
     SlowRows(Duration),
-    /// Nothing passes, in either direction: no message, no end of a connection, no reset. As when a host vanished.
+    /// Nothing passes in either direction: no message, no end of a connection, and no reset. This is what a vanished
+    /// host looks like.
     BlackHole,
-    /// Who connects is turned away. Connections that are open stay.
+    /// New connections are refused. Open connections stay.
     Refused,
 }
 
-/// A message to act on.
+/// The message to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// The relay's COMMIT of a settlement, on its way to the server.
+    /// The relay's COMMIT of a settlement, before it reaches the server.
     Commit,
     /// The server's answer to it.
     CommitReply,
-    /// The first row of an answer of so many bytes a row at least, on its way to the relay.
+    /// The first row of a result whose rows have at least this size, before it reaches the relay.
     Row(usize),
 }
 
-/// What becomes of the message.
+/// What happens to the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It passes: somebody only wants to know.
+    /// It passes. The test is only notified.
     Pass,
-    /// It is swallowed, and its connection ends, on both sides.
+    /// It is lost, and its connection is closed on both sides.
     Cut,
-    /// It is held, and all that is behind it in its direction, until the connection is cut.
+    /// It is held until the connection is cut, together with everything after it in its direction.
     Hold,
 }
 
@@ -69,7 +71,7 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
 }
 
-/// Forwards one loopback port to a server. Dropping it cuts everything.
+/// Forwards one loopback port to a server. Dropping it cuts all connections.
 pub struct PostgresProxy {
     address: SocketAddr,
     network: watch::Sender<Network>,
@@ -78,7 +80,7 @@ pub struct PostgresProxy {
 }
 
 impl PostgresProxy {
-    /// To host and port of a server.
+    /// Forwards to this host and port of a server.
     pub async fn to(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -95,27 +97,27 @@ impl PostgresProxy {
         self.address.to_string()
     }
 
-    /// The URL of a database behind it, given that of the database itself. Without TLS.
+    /// The URL of a database through the proxy, given the URL of the database itself. Without TLS.
     pub fn url(&self, url: &str) -> String {
         let separator = if url.contains('?') { '&' } else { '?' };
         format!("{}{separator}sslmode=disable", url.replace(&self.shared.server, &self.address()))
     }
 
-    pub fn become_network(&self, network: Network) {
+    pub fn set_network(&self, network: Network) {
         self.network.send_replace(network);
     }
 
-    /// Ends every connection, on both sides. New ones are let through.
+    /// Closes every connection on both sides. New connections are accepted.
     pub fn cut(&self) {
-        _ = self.shared.orders.send(Order::Cut); // nobody listens: there is no connection
+        _ = self.shared.orders.send(Order::Cut); // an error means that there is no connection
     }
 
-    /// Ends every connection on the relay's side only: the server hears nothing of it.
+    /// Closes every connection on the relay's side only. The server does not notice.
     pub fn half_open(&self) {
         _ = self.shared.orders.send(Order::HalfOpen);
     }
 
-    /// Acts on the next such message of any connection, once; the receiver hears when it has come.
+    /// Acts once on the next such message of any connection. The receiver is notified when it arrives.
     pub fn on(&self, at: At, act: Act) -> oneshot::Receiver<()> {
         let (met, hears) = oneshot::channel();
         self.shared.rules.lock().unwrap().push(Rule { at, act, met });
@@ -145,7 +147,7 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
     let mut orders = shared.orders.subscribe();
     let mut open = shared.network.clone();
     let connected = async {
-        // An error means that the test is over.
+        // An error means that the test has ended.
         _ = open.wait_for(|network| *network != Network::BlackHole).await;
         TcpStream::connect(&shared.server).await
     };
@@ -153,7 +155,7 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
         server = connected => server,
         _ = orders.recv() => return,
     };
-    // The server is not there: who connects through here is turned away too.
+    // The server is unavailable, so clients of the proxy are refused, too.
     let Ok(server) = server else { return };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
@@ -174,7 +176,7 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
     };
     if let Order::HalfOpen = order {
         drop(to_client);
-        // What the server sends is never read, and the connection stays: until the test is over, or cuts it.
+        // The server's data is never read, but the connection stays open until the test ends or cuts it.
         while !matches!(orders.recv().await, Ok(Order::Cut) | Err(broadcast::error::RecvError::Closed)) {}
         drop(to_server);
     }
@@ -184,13 +186,13 @@ async fn forward(client: TcpStream, shared: Arc<Shared>) {
 struct Pump<'a> {
     from: OwnedReadHalf,
     shared: &'a Shared,
-    /// The last command of the connection was that of a settlement.
+    /// The last statement of the connection was a settlement.
     settled: &'a AtomicBool,
-    /// From the relay to the server.
+    /// Whether this is the direction from the relay to the server.
     relays: bool,
     /// The prepared statements of settlements.
     settlements: HashSet<Vec<u8>>,
-    /// The last statement that was bound is one of them.
+    /// Whether the last bound statement is one of them.
     settles: bool,
 }
 
@@ -201,7 +203,7 @@ impl<'a> Pump<'a> {
 
     async fn run(mut self, to: &mut OwnedWriteHalf) -> std::io::Result<()> {
         let ended = self.pass_all(to).await;
-        // The end of a connection is news too, which a black hole swallows.
+        // The end of a connection is also something that a black hole hides.
         self.passable().await;
         ended
     }
@@ -220,7 +222,7 @@ impl<'a> Pump<'a> {
             self.from.read_exact(&mut message[body..]).await?;
             if !typed && message.len() == 8 && ENCRYPTION.map(u32::to_be_bytes).contains(&last_four(&message))
             {
-                return Err(std::io::Error::other("the way through this proxy has no TLS"));
+                return Err(std::io::Error::other("this proxy does not support TLS"));
             }
             let kind = typed.then_some(message[0]);
             typed = true;
@@ -241,11 +243,11 @@ impl<'a> Pump<'a> {
     }
 
     async fn passable(&mut self) {
-        // An error means that the test is over.
+        // An error means that the test has ended.
         _ = self.shared.network.clone().wait_for(|network| *network != Network::BlackHole).await;
     }
 
-    /// Follows what the connection is about, and takes the first rule that the message fits.
+    /// Tracks the state of the connection, and takes the first rule that matches the message.
     fn acted_on(&mut self, kind: Option<u8>, body: &[u8]) -> Option<Act> {
         let at = match (self.relays, kind?) {
             (true, b'P') => {
@@ -261,7 +263,7 @@ impl<'a> Pump<'a> {
                 self.settles = self.settlements.contains(name_and_rest(rest).0);
                 return None;
             }
-            // It may be on its way before the settlement has its answer.
+            // The COMMIT may be sent before the settlement is answered.
             (true, b'Q') if std::mem::take(&mut self.settles) && body == b"COMMIT\0" => At::Commit,
             (false, b'C') if body == b"COMMIT\0" && self.settled.swap(false, Ordering::Relaxed) => {
                 At::CommitReply
@@ -281,12 +283,12 @@ impl<'a> Pump<'a> {
         };
         let rule = rules.iter().position(fits)?;
         let rule = rules.remove(rule);
-        _ = rule.met.send(()); // nobody may be interested
+        _ = rule.met.send(()); // an error means that the test does not wait for it
         Some(rule.act)
     }
 }
 
-/// A name that ends with a zero byte, and what comes after it.
+/// A name that ends with a zero byte, and the rest of the message.
 fn name_and_rest(body: &[u8]) -> (&[u8], &[u8]) {
     let end = body.iter().position(|byte| *byte == 0).unwrap();
     (&body[..end], &body[end + 1..])

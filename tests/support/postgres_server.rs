@@ -1,7 +1,7 @@
-//! A PostgreSQL server of a test's own, which it may stop, crash, copy and promote.
+//! A private PostgreSQL server for one test, which the test can stop, crash, copy and promote.
 //!
-//! The programs are those that `scripts/services` unpacked. A server lives in a temporary folder on a free port of the
-//! loopback, and ends with the value, or with the thread that started it.
+//! It uses the programs that `scripts/services` unpacked. A server has a temporary folder and a free loopback port. It
+//! ends when its value is dropped, or when the thread that started it ends.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -19,8 +19,8 @@ use super::wait::wait_until;
 const UP_WITHIN: Duration = Duration::from_secs(60);
 const LOG_LINES_SHOWN: usize = 40;
 
-/// Small, and quick rather than durable: what survives a crash of the server but not one of the machine is enough for
-/// most tests. `fsync` makes no difference to a killed process, only to the time that a commit takes.
+/// Small, and fast rather than durable. Most tests need only commits that survive a crash of the server, not of the
+/// machine. `fsync` makes no difference to a killed process. It only makes commits slower.
 const SETTINGS: &[(&str, &str)] = &[
     ("listen_addresses", "'127.0.0.1'"),
     ("unix_socket_directories", "''"),
@@ -33,35 +33,35 @@ const SETTINGS: &[(&str, &str)] = &[
     ("log_line_prefix", "'%m [%p] %a '"),
 ];
 
-/// How a server ends.
+/// How to stop a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Ends the sessions, rolls their transactions back, writes everything down.
+    /// Ends the sessions, rolls back their transactions, and writes a checkpoint.
     Fast,
-    /// As a crash: recovery at the next start. Sessions are told.
+    /// Like a crash, with recovery at the next start. The sessions get a message.
     Immediate,
-    /// SIGKILL to every process of the server: nobody is told anything but by a closed socket.
+    /// SIGKILL for every process of the server. Clients notice only that their sockets are closed.
     Crash,
 }
 
-/// A server that runs, or did. Dropping it ends it and deletes what it held.
+/// A server that runs or has run. Dropping it stops it and deletes its data.
 pub struct PostgresServer {
     folder: TempDir,
-    /// Its data, in the folder unless somebody chose another place.
+    /// The data folder. In `folder`, unless the test chose another place.
     data: PathBuf,
     port: u16,
     process: Option<Child>,
 }
 
 impl PostgresServer {
-    /// A new server with these settings, as they stand in postgresql.conf; `("fsync", "on")` for tests about commits.
+    /// Starts a new server with these settings of postgresql.conf. Use `("fsync", "on")` for tests about commits.
     pub async fn start(settings: &[(&str, &str)]) -> Self {
         let folder = folder();
         let data = folder.path().join("data");
         Self::start_in(folder, data, settings).await
     }
 
-    /// With its data in a folder of the test's choice, which must exist and be empty.
+    /// Starts a server with its data in this folder, which must exist and be empty.
     pub async fn start_at(data: &Path, settings: &[(&str, &str)]) -> Self {
         Self::start_in(folder(), data.to_owned(), settings).await
     }
@@ -85,12 +85,12 @@ impl PostgresServer {
         server
     }
 
-    /// Its superuser `postgres` and its database `postgres`; no password.
+    /// The URL of its database `postgres`, for its superuser `postgres` without a password.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
     }
 
-    /// Host and port, as they stand in [`PostgresServer::url`]. They stay over restarts.
+    /// Host and port, as in [`PostgresServer::url`]. They stay the same after restarts.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -110,7 +110,7 @@ impl PostgresServer {
         Ok(client)
     }
 
-    /// The last lines of its log.
+    /// The last lines of the log.
     pub fn log(&self) -> String {
         let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -118,24 +118,24 @@ impl PostgresServer {
         lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
     }
 
-    /// Ends it, and waits until it has ended.
+    /// Stops the server and waits until it has ended.
     pub fn stop(&mut self, how: Shutdown) {
         let Some(mut postmaster) = self.process.take() else { return };
         if postmaster.try_wait().unwrap().is_some() {
-            return; // by itself
+            return; // it has ended by itself
         }
         let pid = Pid::from_child(&postmaster);
         match how {
             Shutdown::Fast => kill_process(pid, Signal::INT).unwrap(),
             Shutdown::Immediate => kill_process(pid, Signal::QUIT).unwrap(),
             Shutdown::Crash => {
-                // Stopped, it starts no more children while they are listed.
+                // While it is stopped, it starts no more children, so that the list is complete.
                 kill_process(pid, Signal::STOP).unwrap();
                 let children = children(pid);
                 for child in &children {
-                    _ = kill_process(*child, Signal::KILL); // it may have ended by itself
+                    _ = kill_process(*child, Signal::KILL); // the child may already have ended
                 }
-                // The next server starts only when nobody has the shared memory of this one.
+                // The next server can start only after all processes have released the shared memory of this one.
                 while children.iter().any(|child| is_alive(*child)) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -145,28 +145,28 @@ impl PostgresServer {
         postmaster.wait().unwrap();
     }
 
-    /// Starts a stopped server on the same port, and waits until it lets somebody in.
+    /// Starts a stopped server on the same port, and waits until it accepts connections.
     pub async fn start_again(&mut self) {
         self.launch();
         let begun = std::time::Instant::now();
         while self.try_connect().await.is_err() {
             let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
             assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.log());
-            assert!(begun.elapsed() < UP_WITHIN, "the server does not come up\n{}", self.log());
+            assert!(begun.elapsed() < UP_WITHIN, "the server did not start\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Starts a stopped server, and waits for nothing.
+    /// Starts a stopped server without waiting.
     pub fn launch(&mut self) {
-        assert!(self.process.is_none(), "the server runs");
+        assert!(self.process.is_none(), "the server is running");
         let log = File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = as_server_user("postgres");
         command.arg("-D").arg(&self.data).args(["-p", &self.port.to_string()]);
         self.process = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
     }
 
-    /// Stops and starts it again.
+    /// Stops the server and starts it again.
     pub async fn restart(&mut self, how: Shutdown) {
         self.stop(how);
         self.start_again().await;
@@ -174,11 +174,11 @@ impl PostgresServer {
 
     /// Makes the server read its configuration files again.
     pub fn reload(&self) {
-        let postmaster = self.process.as_ref().expect("a server that runs");
+        let postmaster = self.process.as_ref().expect("a running server");
         kill_process(Pid::from_child(postmaster), Signal::HUP).unwrap();
     }
 
-    /// A standby: a base backup that follows this server by asynchronous streaming replication.
+    /// Creates a standby: a base backup that follows this server by asynchronous streaming replication.
     pub async fn standby(&self) -> PostgresServer {
         let client = self.connect().await;
         let version: String = client.query_one("SHOW server_version_num", &[]).await.unwrap().get(0);
@@ -209,7 +209,7 @@ impl PostgresServer {
         standby
     }
 
-    /// Waits until a standby of this server has replayed everything that is written now.
+    /// Waits until a standby of this server has replayed everything that has been written so far.
     pub async fn wait_until_replayed(&self, standby: &PostgresServer) {
         let (primary, standby) = (self.connect().await, standby.connect().await);
         let position = primary.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap();
@@ -221,7 +221,7 @@ impl PostgresServer {
         .await;
     }
 
-    /// Makes a standby receive nothing more.
+    /// Stops replication to this standby.
     pub async fn detach(&self) {
         let client = self.connect().await;
         run(&client, "ALTER SYSTEM SET primary_conninfo = ''").await;
@@ -233,7 +233,7 @@ impl PostgresServer {
         .await;
     }
 
-    /// Makes a stopped server a standby that follows nobody, from its next start on.
+    /// Turns a stopped server into a standby without a primary, from its next start on.
     pub fn become_standby(&self) {
         let signal = self.data.join("standby.signal");
         fs::write(&signal, "").unwrap();
@@ -243,7 +243,7 @@ impl PostgresServer {
     /// Makes a standby a primary.
     pub async fn promote(&self) {
         let promoted = self.connect().await.query_one("SELECT pg_promote(true, 60)", &[]).await.unwrap();
-        assert!(promoted.get::<_, bool>(0), "it was not promoted\n{}", self.log());
+        assert!(promoted.get::<_, bool>(0), "the standby was not promoted\n{}", self.log());
     }
 }
 
@@ -256,7 +256,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Open to the user that runs the server.
+/// A folder that the user of the server can access.
 pub fn folder() -> TempDir {
     let open = fs::Permissions::from_mode(0o755);
     tempfile::Builder::new().prefix("outbox-relay-postgres-").permissions(open).tempdir().unwrap()
@@ -268,7 +268,7 @@ fn variable(name: &str) -> String {
     })
 }
 
-/// The system user that runs Postgres, which refuses to be root; `None` if the tests run as somebody it accepts.
+/// The system user that runs PostgreSQL, which refuses to run as root. `None` if the tests do not run as root.
 fn server_user() -> Option<(u32, u32)> {
     let user = variable("OUTBOX_RELAY_TEST_PG_USER");
     let id = |flag: &str| {
@@ -283,8 +283,8 @@ pub fn give_to_server_user(path: &Path) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(user), Some(group))
 }
 
-/// One of Postgres' programs, or another one by its whole path, as that user. It gets SIGQUIT, an immediate shutdown, when the thread that starts it ends,
-/// so that a test that is killed leaves no server behind.
+/// One of PostgreSQL's programs, or another program by its full path, run as that user. It gets SIGQUIT, an immediate
+/// shutdown, when the thread that started it ends, so that a killed test leaves no server behind.
 pub fn as_server_user(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "QUIT"]);
@@ -296,8 +296,8 @@ pub fn as_server_user(program: &str) -> Command {
     command
 }
 
-/// A port that nobody listens on, below the range from which the kernel picks ports for outgoing connections: it must
-/// still be free when the server comes back.
+/// A free port below the range from which the kernel chooses ports for outgoing connections, because it must still be
+/// free when the server restarts.
 pub fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(20_000..32_000);
@@ -313,13 +313,13 @@ fn children(parent: Pid) -> Vec<Pid> {
     listed.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Not dead, and not merely waiting for its parent to hear of it.
+/// Neither dead nor a zombie.
 fn is_alive(process: Pid) -> bool {
     let command = fs::read(format!("/proc/{}/cmdline", process.as_raw_nonzero()));
     command.is_ok_and(|command| !command.is_empty())
 }
 
-/// Copies the data of a server that runs, but for what belongs to the running one.
+/// Copies the data of a running server, except files of the running instance.
 fn copy_data(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;

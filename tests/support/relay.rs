@@ -1,4 +1,4 @@
-//! The real binary as a process, which a test may kill, freeze and ask to end.
+//! The real binary as a process, which a test can kill, freeze and stop.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -14,16 +14,16 @@ use tokio::net::TcpStream;
 use super::command::{Ended, of_program, relay_binary};
 use super::wait::wait_until;
 
-/// Longer than anything waits at default settings.
+/// Longer than any wait at default settings.
 const WITHIN: Duration = Duration::from_secs(60);
-/// How much of its log a failed test shows.
+/// The number of log lines that a failed test shows.
 const LOG_LINES_SHOWN: usize = 60;
 
-/// A relay to be started: its configuration. The binary is the one that cargo built with the tests, or that which
-/// `OUTBOX_RELAY_TEST_BINARY` names.
+/// The configuration of a relay that a test starts. The binary is the one that cargo built with the tests, or the one
+/// that `OUTBOX_RELAY_TEST_BINARY` names.
 #[derive(Clone)]
 pub struct Relay {
-    /// Instead of the relay, a program that reads the same configuration.
+    /// A program to run instead of the relay. It reads the same configuration.
     program: Option<PathBuf>,
     config: toml::Table,
     environment: Vec<(String, OsString)>,
@@ -40,14 +40,14 @@ impl Relay {
         self
     }
 
-    /// Sets one key, over whatever it was before.
+    /// Sets a key. Replaces its previous value.
     pub fn set(mut self, section: &str, key: &str, value: impl Into<toml::Value>) -> Self {
         let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
         section.as_table_mut().unwrap().insert(key.to_owned(), value.into());
         self
     }
 
-    /// Sets one key of a table inside of a section, such as `[kafka.oauth]`.
+    /// Sets a key of a nested table, such as `[kafka.oauth]`.
     pub fn set_inner(mut self, section: &str, table: &str, key: &str, value: impl Into<toml::Value>) -> Self {
         let section = self.config.entry(section).or_insert_with(|| toml::Table::new().into());
         let table = section.as_table_mut().unwrap().entry(table).or_insert_with(|| toml::Table::new().into());
@@ -55,7 +55,7 @@ impl Relay {
         self
     }
 
-    /// Takes one key back.
+    /// Removes a key.
     pub fn unset(mut self, section: &str, key: &str) -> Self {
         self.config[section].as_table_mut().unwrap().remove(key);
         self
@@ -70,32 +70,32 @@ impl Relay {
         self
     }
 
-    /// Sets a variable of the process's environment.
+    /// Sets an environment variable of the process.
     pub fn set_environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Starts `run` and waits until it relays.
+    /// Starts `run` and waits until the relay has started.
     pub async fn start(self) -> RelayProcess {
         let mut relay = self.spawn(&["run"]);
         relay.wait_for_log("relay started").await;
         relay
     }
 
-    /// Writes its configuration into a folder, for who starts it in another way. Returns where it is.
+    /// Writes the configuration into a folder, for tests that start the relay in another way. Returns the path.
     pub fn write_config(&self, folder: &Path) -> PathBuf {
         let config = folder.join("relay.toml");
         self.write(&config);
         config
     }
 
-    /// Writes its configuration, for a command that the test starts itself.
+    /// Writes the configuration for a command that the test starts itself.
     pub fn write(&self, config: &Path) {
         std::fs::write(config, toml::to_string(&self.config).unwrap()).unwrap();
     }
 
-    /// Runs a command, with `--config` added, to its end.
+    /// Runs a command with `--config` until it ends.
     pub fn command(self, command: &[&str]) -> Ended {
         let folder = tempfile::tempdir().unwrap();
         let config = self.write_config(folder.path());
@@ -103,7 +103,7 @@ impl Relay {
         Ended::of(of_program(&program).args(command).envs(self.environment).arg("--config").arg(&config))
     }
 
-    /// Starts a command, with `--config` added, and does not wait for anything.
+    /// Starts a command with `--config` without waiting.
     pub fn spawn(self, command: &[&str]) -> RelayProcess {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("relay-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -127,7 +127,7 @@ impl Relay {
     }
 }
 
-/// A relay that runs, or did. Dropping it kills the process.
+/// A relay that runs or has run. Dropping it kills the process.
 pub struct RelayProcess {
     /// Its application_name in pg_stat_activity.
     pub name: String,
@@ -136,17 +136,17 @@ pub struct RelayProcess {
 }
 
 impl RelayProcess {
-    /// What it has logged.
+    /// The log so far.
     pub fn log(&self) -> String {
         self.read("stderr")
     }
 
-    /// What it has printed beside its log.
+    /// The output so far, without the log.
     pub fn stdout(&self) -> String {
         self.read("stdout")
     }
 
-    /// Waits for something in its log; fails the test if the process ends before.
+    /// Waits for a text in the log. Fails the test if the process ends first.
     pub async fn wait_for_log(&mut self, text: &str) {
         wait_until(&format!("{} logs {text:?}", self.name), WITHIN, async || {
             if self.log().contains(text) {
@@ -163,24 +163,24 @@ impl RelayProcess {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// SIGKILL, and waits until it is dead.
+    /// Sends SIGKILL and waits until the process is dead.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// SIGTERM; returns when the process has ended.
+    /// Sends SIGTERM and waits until the process has ended.
     pub async fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.ended().await
     }
 
-    /// SIGSTOP: the process does nothing more, its connections stay.
+    /// Sends SIGSTOP: the process stops running, but its connections stay open.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
@@ -201,12 +201,12 @@ impl RelayProcess {
         status.unwrap()
     }
 
-    /// How much memory the process has resident now, in bytes.
+    /// The current resident memory of the process, in bytes.
     pub fn resident(&self) -> u64 {
         self.memory("VmRSS:")
     }
 
-    /// The most memory that the process has ever had resident, in bytes.
+    /// The peak resident memory of the process, in bytes.
     pub fn resident_max(&self) -> u64 {
         self.memory("VmHWM:")
     }
@@ -218,7 +218,7 @@ impl RelayProcess {
         kilobytes * 1_024
     }
 
-    /// Puts another configuration into its file, and sends SIGHUP.
+    /// Replaces the configuration file and sends SIGHUP.
     pub fn reload(&self, relay: Relay) {
         let named = relay.set("postgres", "application_name", self.name.clone());
         self.reload_text(&toml::to_string(&named.config).unwrap());
@@ -230,25 +230,25 @@ impl RelayProcess {
         self.signal(Signal::HUP);
     }
 
-    /// The value of a metric, as `/metrics` shows it: by its name, with its labels. Needs `[admin] listen`.
+    /// The value of a metric in `/metrics`, by its name with its labels. Needs `[admin] listen`.
     pub async fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await.unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
         Some(value.parse().unwrap())
     }
 
-    /// What `/readyz` says: nothing while it is ready, else why not. Needs `[admin] listen`.
+    /// The reason in `/readyz`, or None while the relay is ready. Needs `[admin] listen`.
     pub async fn not_ready(&self) -> Option<String> {
         self.try_readiness().await.unwrap()
     }
 
-    /// The same of a relay that may break meanwhile.
+    /// The same for a relay that may end at the same time.
     pub async fn try_readiness(&self) -> std::io::Result<Option<String>> {
         let (status, body) = self.get("/readyz").await?;
         Ok((status != 200).then(|| body.trim_end().to_owned()))
     }
 
-    /// Status and body of an answer of the admin endpoint. Needs `[admin] listen`.
+    /// Status and body of a response of the admin endpoint. Needs `[admin] listen`.
     pub async fn get(&self, path: &str) -> std::io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(self.address()).await?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
@@ -259,7 +259,7 @@ impl RelayProcess {
         Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()))
     }
 
-    /// Where its admin endpoint listens. Needs `[admin] listen`.
+    /// The address of the admin endpoint. Needs `[admin] listen`.
     pub fn address(&self) -> String {
         let log = self.log();
         let (_, address) =
@@ -278,7 +278,7 @@ impl RelayProcess {
 
 impl Drop for RelayProcess {
     fn drop(&mut self) {
-        // An error means that it has ended already.
+        // An error means that the process has already ended.
         _ = self.process.kill();
         _ = self.process.wait();
         if std::thread::panicking() {

@@ -1,5 +1,5 @@
-//! The roles of a test's outbox, made by exactly what `outbox-relay migrate --print-roles` prints: what is tested runs with
-//! no more rights than a user's.
+//! The roles of a test's outbox, created by the output of `outbox-relay migrate --print-roles`, so that tests run with
+//! the privileges that users grant.
 
 use outbox_relay::postgres::access::roles::{self, RelayRole};
 use outbox_relay::postgres::table::TableName;
@@ -7,19 +7,19 @@ use tokio_postgres::Client;
 
 use super::database::{run, unique};
 
-/// The superuser's URL of a database, for another role.
+/// The superuser's URL of a database, changed to another role.
 pub fn url_of(role: &str, url: &str) -> String {
     let superuser = "postgres://postgres@";
     assert!(url.starts_with(superuser), "{url}");
     url.replacen(superuser, &format!("postgres://{role}@"), 1)
 }
 
-/// The printed ones, and a person on call. They need no password.
+/// The printed roles, and an operator. They need no password.
 #[derive(Clone, Debug)]
 pub struct Roles(RelayRole);
 
 impl Roles {
-    /// Makes them, for the outbox of this name in the client's database.
+    /// Creates them for the outbox of this name in the client's database.
     pub async fn create(client: &Client, table: &TableName) -> Self {
         let roles = Self(unique("relay").parse().unwrap());
         run(client, &roles::print(table, &roles.0)).await;
@@ -28,22 +28,22 @@ impl Roles {
         roles
     }
 
-    /// What the relay connects as.
+    /// The role of the relay.
     pub fn relay(&self) -> &str {
         self.0.relay()
     }
 
-    /// The group of the people on call.
+    /// The group of the operators.
     pub fn operator(&self) -> String {
         self.0.operator()
     }
 
-    /// The group of those who only look.
+    /// The group of the monitors.
     pub fn monitor(&self) -> String {
         self.0.monitor()
     }
 
-    /// The group of the applications.
+    /// The group of the writers.
     pub fn writer(&self) -> String {
         self.0.writer()
     }
@@ -53,7 +53,7 @@ impl Roles {
         format!("{}_on_call", self.0)
     }
 
-    /// All of them, to be dropped.
+    /// All of them, for dropping.
     pub fn names(&self) -> [String; 5] {
         let Self(role) = self;
         [self.on_call(), role.relay().to_owned(), role.operator(), role.monitor(), role.writer()]

@@ -1,21 +1,21 @@
-//! Rows made on the server, with their lines in the ledger: many of them at once, or of a given size.
+//! Rows that are created on the server together with their ledger lines: many at once, or of a given size.
 
 use std::ops::Range;
 
 use super::outbox::Outbox;
 
-/// What the payload of a row holds beside its number.
+/// What the payload of a row contains in addition to its number.
 #[derive(Clone, Copy, Debug)]
 pub enum Filling {
     Nothing,
-    /// So many hexadecimal digits, which no compression makes smaller than half.
+    /// This number of hexadecimal digits, which compression cannot reduce to less than half.
     Random(usize),
-    /// So many times the same letter.
+    /// The same letter, this number of times.
     Letters(usize),
 }
 
-/// Inserts rows of one aggregate type in one transaction, their numbers dealt out to `keys` keys in turn. The ledger
-/// counts by the number.
+/// Inserts rows of one aggregate type in one transaction. Their numbers are assigned to `keys` keys in turn. The ledger
+/// uses the numbers as positions.
 pub async fn insert(outbox: &Outbox, kind: &str, keys: i64, numbers: Range<i64>, filling: Filling) {
     let (bytes, filling) = match filling {
         Filling::Nothing => (0, "NULL".to_owned()),

@@ -1,4 +1,4 @@
-//! Somebody in between who ends TLS: speaks it to both sides, and sees what the client of Postgres says.
+//! A man in the middle that terminates TLS on both sides and reads what a PostgreSQL client sends.
 
 use openssl::ssl::{SslAcceptor, SslConnector, SslMethod, SslVerifyMode};
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use tokio_openssl::SslStream;
 
 use super::certificates::Identity;
 
-/// What a client sends to ask for TLS.
+/// The message with which a client requests TLS.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// A proxy between clients and one server. It ends with the value.
+/// A proxy between clients and one server. It ends when it is dropped.
 pub struct TlsProxy {
     port: u16,
     seen: Arc<Mutex<Vec<u8>>>,
@@ -21,7 +21,7 @@ pub struct TlsProxy {
 }
 
 impl TlsProxy {
-    /// Shows clients this certificate, and trusts the server whatever it shows.
+    /// Presents this certificate to clients, and trusts any certificate of the server.
     pub async fn start(server: &str, shown: &Identity) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -30,12 +30,12 @@ impl TlsProxy {
         acceptor.set_private_key(&shown.key).unwrap();
         let acceptor = acceptor.build();
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (server, heard) = (server.to_owned(), Arc::clone(&seen));
+        let (server, shared) = (server.to_owned(), Arc::clone(&seen));
         let task = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                // A client that breaks off ends only its own connection.
-                tokio::spawn(connect(client, server.clone(), acceptor.clone(), Arc::clone(&heard)));
+                // An error of one client ends only its own connection.
+                tokio::spawn(connect(client, server.clone(), acceptor.clone(), Arc::clone(&shared)));
             }
         });
         Self { port, seen, task }
@@ -45,8 +45,8 @@ impl TlsProxy {
         self.port
     }
 
-    /// Whether a client has said this, in what it took for a secret.
-    pub fn heard(&self, words: &str) -> bool {
+    /// Whether a client has sent this text, which it believes to be secret.
+    pub fn has_seen(&self, words: &str) -> bool {
         let seen = self.seen.lock().unwrap();
         seen.windows(words.len()).any(|window| window == words.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! An identity provider: a token endpoint over HTTPS, and the keys by which a broker knows its tokens.
+//! An identity provider: a token endpoint over HTTPS, and the keys with which a broker verifies its tokens.
 
 use openssl::base64::encode_block;
 use openssl::hash::MessageDigest;
@@ -19,31 +19,31 @@ use super::certificates::Identity;
 pub const CLIENT: &str = "relay";
 pub const AUDIENCE: &str = "kafka";
 
-/// What the endpoint does with a request.
+/// How the endpoint answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// Gives tokens to who knows the secret.
+    /// Issues tokens to clients that know the secret.
     Tokens,
-    /// Gives tokens that somebody else has signed.
+    /// Issues tokens with a wrong signature.
     ForgedTokens,
-    /// Something is broken inside.
+    /// Returns an internal server error.
     Error,
-    /// Takes the request, and never answers.
+    /// Accepts the request but never answers.
     Nothing,
 }
 
-/// What it is like now; a test may change it.
+/// The current state, which a test can change.
 pub struct State {
     pub answers: Answers,
     pub secret: String,
     pub lifetime: Duration,
-    /// How many tokens it has given.
+    /// The number of issued tokens.
     pub given: usize,
-    /// How many requests it has refused for their secret.
+    /// The number of requests that were refused because of a wrong secret.
     pub refused: usize,
 }
 
-/// It ends with the value.
+/// It ends when it is dropped.
 pub struct TokenEndpoint {
     port: u16,
     key: PKey<Private>,
@@ -52,7 +52,7 @@ pub struct TokenEndpoint {
 }
 
 impl TokenEndpoint {
-    /// Shows this certificate.
+    /// Presents this certificate.
     pub async fn start(shown: &Identity, secret: &str, lifetime: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -91,7 +91,7 @@ impl TokenEndpoint {
         self.state.lock().unwrap().refused
     }
 
-    /// The keys by which its tokens are known, as a JSON Web Key Set.
+    /// The keys that verify its tokens, as a JSON Web Key Set.
     pub fn keys(&self) -> String {
         let rsa = self.key.rsa().unwrap();
         let (n, e) = (base64url(&rsa.n().to_vec()), base64url(&rsa.e().to_vec()));
@@ -107,13 +107,13 @@ impl Drop for TokenEndpoint {
     }
 }
 
-/// One request. A client that breaks off is its own business.
+/// Handles one request. Errors of the client are ignored.
 async fn serve(mut stream: SslStream<TcpStream>, state: Arc<Mutex<State>>, key: PKey<Private>) -> Option<()> {
     Pin::new(&mut stream).accept().await.ok()?;
     let request = read(&mut stream).await?;
     let (status, body) = {
         let mut state = state.lock().unwrap();
-        // Encoded as in a form, in the header too.
+        // Form-encoded, also in the header.
         let secret = state.secret.replace(' ', "%20");
         let basic = encode_block(format!("{CLIENT}:{secret}").as_bytes());
         let by_header = request.to_lowercase().contains("authorization: basic ") && request.contains(&basic);
@@ -148,7 +148,7 @@ async fn serve(mut stream: SslStream<TcpStream>, state: Arc<Mutex<State>>, key: 
     stream.shutdown().await.ok()
 }
 
-/// Head and body, by its content-length.
+/// Head and body, according to the content-length.
 async fn read(stream: &mut SslStream<TcpStream>) -> Option<String> {
     let mut text = String::new();
     loop {

@@ -1,4 +1,4 @@
-//! Topics: on the cluster that all tests share, or on a test's own.
+//! Topics, on the shared cluster or on a private one.
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
@@ -12,7 +12,7 @@ use super::wait::wait_until;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// The bootstrap server of the shared cluster, or a failed test with the command that starts one.
+/// The bootstrap server of the shared cluster. If it is not set, fails the test with the command that starts a cluster.
 pub fn bootstrap() -> String {
     std::env::var("OUTBOX_RELAY_TEST_KAFKA").unwrap_or_else(|_| {
         panic!(
@@ -21,38 +21,38 @@ pub fn bootstrap() -> String {
     })
 }
 
-/// Creates a topic of the shared cluster with these settings and waits until it has its partitions.
+/// Creates a topic on the shared cluster with these settings, and waits until it has its partitions.
 pub async fn create(topic: &str, partitions: i32, settings: &[(&str, &str)]) {
     Cluster::shared().create(topic, partitions, settings).await;
 }
 
-/// Changes one setting of a topic of the shared cluster.
+/// Changes a setting of a topic on the shared cluster.
 pub async fn alter(topic: &str, name: &str, value: &str) {
     Cluster::shared().alter(topic, &[(name, value)]).await;
 }
 
-/// Deletes a topic of the shared cluster and waits until the cluster has forgotten it.
+/// Deletes a topic on the shared cluster, and waits until it is gone.
 pub async fn delete(topic: &str) {
     Cluster::shared().delete(topic).await;
 }
 
-/// How many records a topic of the shared cluster holds, as long as none were deleted.
+/// The number of records in a topic of the shared cluster, if none were deleted.
 pub fn stored(topic: &str) -> i64 {
     Cluster::shared().stored(topic)
 }
 
-/// A cluster, as a client reaches it. What asks it something blocks its thread.
+/// The address of a cluster. Queries block the thread.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub bootstrap: String,
-    /// What a client needs beside the address, such as a name and a password.
+    /// Additional client properties, such as a user and a password.
     pub properties: Vec<(String, String)>,
-    /// Of how many brokers a new topic has each partition.
+    /// The replication factor of new topics.
     pub replicas: i32,
 }
 
 impl Cluster {
-    /// The one that `scripts/services up` started.
+    /// The cluster that `scripts/services up` started.
     pub fn shared() -> Self {
         Self { bootstrap: bootstrap(), properties: Vec::new(), replicas: 1 }
     }
@@ -68,7 +68,7 @@ impl Cluster {
         wait_until(&format!("{topic} exists"), WITHIN, async || self.partitions(topic) == partitions).await;
     }
 
-    /// Creates many topics of one partition, and waits until all of them have leaders.
+    /// Creates many topics with one partition each, and waits until all of them have leaders.
     pub async fn create_many(&self, topics: &[String]) {
         let new: Vec<NewTopic<'_>> = topics
             .iter()
@@ -88,21 +88,21 @@ impl Cluster {
         .await;
     }
 
-    /// Deletes many topics, and waits for nothing.
+    /// Deletes many topics without waiting.
     pub async fn delete_many(&self, topics: &[String]) {
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
         let answers = self.admin().delete_topics(&names, &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     }
 
-    /// Deletes a topic and waits until the cluster has forgotten it.
+    /// Deletes a topic, and waits until it is gone.
     pub async fn delete(&self, topic: &str) {
         let answers = self.admin().delete_topics(&[topic], &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
         wait_until(&format!("{topic} is gone"), WITHIN, async || self.partitions(topic) == 0).await;
     }
 
-    /// Gives a topic these settings, and its other ones their defaults.
+    /// Sets these settings of a topic, and resets all others to their defaults.
     pub async fn alter(&self, topic: &str, settings: &[(&str, &str)]) {
         let mut altered = AlterConfig::new(ResourceSpecifier::Topic(topic));
         for (name, value) in settings {
@@ -112,7 +112,7 @@ impl Cluster {
         assert!(answers.iter().all(Result::is_ok), "altering {topic}: {answers:?}");
     }
 
-    /// How many partitions a topic has that have a leader; 0 if it does not exist.
+    /// The number of partitions of a topic that have a leader. 0 if the topic does not exist.
     pub fn partitions(&self, topic: &str) -> i32 {
         let client: BaseConsumer = self.client().create().unwrap();
         let metadata = client.fetch_metadata(Some(topic), WITHIN).unwrap();
@@ -123,7 +123,7 @@ impl Cluster {
         }
     }
 
-    /// How many records a topic holds, as long as none were deleted.
+    /// The number of records in a topic, if none were deleted.
     pub fn stored(&self, topic: &str) -> i64 {
         let client: BaseConsumer = self.client().create().unwrap();
         let end = |partition| client.fetch_watermarks(topic, partition, WITHIN).unwrap().1;
@@ -140,7 +140,7 @@ impl Cluster {
         config
     }
 
-    /// For what else a test alters.
+    /// A client for other administrative changes.
     pub fn admin(&self) -> AdminClient<DefaultClientContext> {
         self.client().create().unwrap()
     }

@@ -1,5 +1,5 @@
-//! Applications that write: the writers of one key take turns by locking the aggregate's row before they insert the
-//! event, as the promise of order asks of them.
+//! Applications that write. The writers of one key take turns by locking the aggregate's row before they insert the
+//! event, as the guarantee of order requires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use tokio_postgres::Client;
 use super::database::Database;
 use super::outbox::Outbox;
 
-/// Takes the turn: waits for whoever has it. In the order of the keys, so that nobody deadlocks.
+/// Waits for the turn of each aggregate. Locks in the order of the keys, so that writers do not deadlock.
 const TAKE_TURN: &str = "SELECT key FROM app.aggregate WHERE key = ANY($1) ORDER BY key FOR UPDATE";
 
-/// One event of each key, and its line in the ledger.
+/// Inserts one event for each key, and its ledger line.
 const WRITE: &str = "
 WITH turn AS (
     UPDATE app.aggregate SET seq = seq + 1 WHERE key = ANY($1) RETURNING key, kind, seq
@@ -27,30 +27,29 @@ WITH turn AS (
 )
 SELECT id FROM event ORDER BY id";
 
-/// Writes one event of each key within the transaction that this connection has open, or in one of its own. Returns
-/// their ids.
+/// Writes one event for each key, within the open transaction of this connection or in a new one. Returns the ids.
 pub async fn write(client: &Client, keys: &[impl AsRef<str>]) -> Vec<i64> {
     let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
     client.query(TAKE_TURN, &[&keys]).await.unwrap();
     client.query(WRITE, &[&keys]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// How the writers of a test write.
+/// The load of a test.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub writers: usize,
-    /// Stops after about so many committed events.
+    /// The writers stop after about this many committed events.
     pub events: usize,
-    /// Different keys in one transaction.
-    pub keys_a_transaction: usize,
-    /// Events of each of these keys.
-    pub events_a_key: usize,
-    /// One transaction of so many is rolled back.
+    /// The number of different keys in a transaction.
+    pub keys_per_transaction: usize,
+    /// The number of events for each of these keys.
+    pub events_per_key: usize,
+    /// One in this number of transactions is rolled back.
     pub rolled_back: usize,
-    /// Whether they go on when the server is back, after it went. Whether a COMMIT without an answer counts, the
-    /// ledger says.
-    pub outlast_the_server: bool,
-    /// From one transaction to the next.
+    /// Whether the writers continue after an outage of the server. The ledger decides whether an unanswered COMMIT
+    /// counts.
+    pub survives_outages: bool,
+    /// The pause between two transactions.
     pub pause: Duration,
 }
 
@@ -59,16 +58,16 @@ impl Default for Load {
         Self {
             writers: 4,
             events: usize::MAX,
-            keys_a_transaction: 5,
-            events_a_key: 4,
+            keys_per_transaction: 5,
+            events_per_key: 4,
             rolled_back: 10,
-            outlast_the_server: false,
+            survives_outages: false,
             pause: Duration::ZERO,
         }
     }
 }
 
-/// Writers at work.
+/// Running writers.
 pub struct Writers {
     tasks: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -76,7 +75,7 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// Each with a connection of its own.
+    /// Starts the writers. Each has its own connection.
     pub async fn start(outbox: &Outbox, keys: &[String], load: Load) -> Self {
         let keys: Arc<[String]> = keys.into();
         let stop = Arc::new(AtomicBool::new(false));
@@ -97,7 +96,7 @@ impl Writers {
         Self { tasks, stop, committed }
     }
 
-    /// Waits until they have written what the load says.
+    /// Waits until the writers have finished the load.
     pub async fn finish(self) -> usize {
         for task in self.tasks {
             task.await.unwrap();
@@ -105,7 +104,7 @@ impl Writers {
         self.committed.load(Ordering::Relaxed)
     }
 
-    /// Ends them behind the transaction they are at.
+    /// Stops the writers after their current transaction.
     pub async fn stop(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.finish().await
@@ -127,7 +126,7 @@ impl Writer {
         while !self.is_done() {
             match self.transactions().await {
                 Ok(()) => {}
-                Err(_) if self.load.outlast_the_server => {
+                Err(_) if self.load.survives_outages => {
                     self.client = self.database.connect_patiently().await;
                 }
                 Err(error) => panic!("{error:?}"),
@@ -139,22 +138,22 @@ impl Writer {
         self.stop.load(Ordering::Relaxed) || self.committed.load(Ordering::Relaxed) >= self.load.events
     }
 
-    /// One after the other, on one connection.
+    /// Runs one transaction after the other on one connection.
     async fn transactions(&mut self) -> Result<(), tokio_postgres::Error> {
         let turn = self.client.prepare(TAKE_TURN).await?;
         let write = self.client.prepare(WRITE).await?;
         while !self.is_done() {
-            let keys = self.random.choose_multiple(self.keys.iter(), self.load.keys_a_transaction);
+            let keys = self.random.choose_multiple(self.keys.iter(), self.load.keys_per_transaction);
             self.client.batch_execute("BEGIN").await?;
             self.client.query(&turn, &[&keys]).await?;
-            for _ in 0..self.load.events_a_key {
+            for _ in 0..self.load.events_per_key {
                 self.client.query(&write, &[&keys]).await?;
             }
             if self.random.usize(..self.load.rolled_back) == 0 {
                 self.client.batch_execute("ROLLBACK").await?;
             } else {
                 self.client.batch_execute("COMMIT").await?;
-                self.committed.fetch_add(keys.len() * self.load.events_a_key, Ordering::Relaxed);
+                self.committed.fetch_add(keys.len() * self.load.events_per_key, Ordering::Relaxed);
             }
             if !self.load.pause.is_zero() {
                 tokio::time::sleep(self.load.pause).await;

@@ -1,43 +1,45 @@
-//! What limits the throughput, out of what was measured, and which setting to change.
+//! Derives from the measurements what limits the throughput, and which setting to change.
 
 use super::report::{MeasuredDrain, Report};
 use serde::Serialize;
 
-/// From this share of all cores on, the machine itself is the limit.
+/// At this share of all cores, the machine itself is the limit.
 const CPU_FULL: f64 = 0.8;
-/// From this share of all cores on, in use by whomever, there is nothing left to be used.
+/// At this share of all cores, used by any process, no CPU is left.
 const MACHINE_FULL: f64 = 0.9;
-/// A relay decides on one thread: near a whole core, that is the limit.
+/// A relay makes its decisions on one thread, so one core is its limit.
 const ONE_CORE_FULL: f64 = 0.9;
-/// Batches of less than this share of `batch_size` were cut off by something else.
+/// Batches smaller than this share of `batch_size` were limited by something else.
 const BATCH_FULL: f64 = 0.9;
-/// What a row has beside its payload in memory, in bytes: key, type, id and what describes them.
+/// The memory of a row in addition to its payload, in bytes: key, type, id and headers.
 const ROW_OVERHEAD: u64 = 150;
-/// Round trips of a large batch to Postgres: BEGIN, lock with its settings, read, settle, COMMIT; and one for each slice.
+/// The round trips of a large batch to PostgreSQL: BEGIN, lock with its settings, read, settle and COMMIT. Each slice
+/// adds one.
 const POSTGRES_ROUND_TRIPS: f64 = 5.0;
 const SLICE_ROWS: f64 = 1_024.0;
-/// Round trips of a batch to Kafka: a few requests to each partition, one after the other.
+/// The round trips of a batch to Kafka: a few consecutive requests to each partition.
 const KAFKA_ROUND_TRIPS: f64 = 3.0;
-/// From this share of a batch's time on, the way there and back is worth a change.
+/// At this share of a batch's time, network latency is worth a change.
 const WAY_MATTERS: f64 = 0.3;
-/// Below this, a drain of some size has checkpoints in its middle, after each of which whole pages are logged again.
+/// Below this, a large drain has checkpoints in its middle. After each of them, whole pages are logged again.
 const WAL_BYTES_GOOD: u64 = 4 << 30;
-/// WAL that is written for a row that is inserted and marked, or inserted and deleted, at least.
+/// The minimum of WAL for a row that is inserted and then marked or deleted.
 const WAL_BYTES_A_ROW: u64 = 1_000;
 
-/// One thing that limits, or that is not as it should be.
+/// A limit, or another problem.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// A word: `cpu-postgres`, `cpu-relay`, `cpu-kafka`, `machine-busy`, `relay-thread`, `byte-budget`, `kafka-round-trips`, `kafka`,
-    /// `postgres-round-trips`, `postgres`, `checkpoints`, `writers-late`, `lag`, `duplicates`, `failures`.
+    /// A code: `cpu-postgres`, `cpu-relay`, `cpu-kafka`, `machine-busy`, `relay-thread`, `byte-budget`,
+    /// `kafka-round-trips`, `kafka`, `postgres-round-trips`, `postgres`, `checkpoints`, `writers-late`, `lag`,
+    /// `duplicates`, `failures`.
     pub what: &'static str,
-    /// What was seen.
+    /// What was measured.
     pub seen: String,
     /// What to change.
     pub change: String,
 }
 
-/// Everything that is to be said, what limits the drain first.
+/// All findings. The first one limits the drain.
 pub fn findings(report: &Report) -> Vec<Finding> {
     let configured =
         |drain: &&MeasuredDrain| drain.load == "plain" && drain.on_sent == report.settings.on_sent;
@@ -50,7 +52,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     findings
 }
 
-/// What keeps this drain from being faster.
+/// The limit of this drain.
 fn limiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     let cores = report.machine.cores as f64;
     let used: f64 = drain.drain.usage.iter().map(|usage| usage.cores).sum();
@@ -64,18 +66,18 @@ fn limiting(report: &Report, drain: &MeasuredDrain) -> Finding {
         return Finding {
             what: "machine-busy",
             seen: format!(
-                "other programs: {:.0} % of all cores are in use, but only {:.0} % by relay, Postgres and Kafka",
+                "other programs: {:.0} % of all cores are in use, but only {:.0} % by relay, PostgreSQL and Kafka",
                 busy * 100.0,
                 used / cores * 100.0
             ),
-            change: "measure when the machine has nothing else to do".to_owned(),
+            change: "repeat the measurement on an otherwise idle machine".to_owned(),
         };
     }
     if relay >= ONE_CORE_FULL {
         return Finding {
             what: "relay-thread",
-            seen: format!("the relay uses {relay:.1} cores; what it decides, it decides on one thread"),
-            change: "run a second relay on the same table: they share the lanes by themselves".to_owned(),
+            seen: format!("the relay uses {relay:.1} cores, and makes its decisions on one thread"),
+            change: "run a second relay on the same table: relays share the lanes automatically".to_owned(),
         };
     }
     byte_budget(report, drain).unwrap_or_else(|| waiting(report, drain))
@@ -88,7 +90,7 @@ fn cpu(report: &Report, drain: &MeasuredDrain, share: f64) -> Finding {
     let total: f64 = usage.iter().map(|usage| usage.cores).sum();
     let most = most.map_or(0.0, |most| most.cores / total);
     let seen = format!(
-        "CPU: {:.0} % of the {} cores are in use, {:.0} % of that by {party}, {us:.1} µs a row",
+        "CPU: {:.0} % of the {} cores are in use, {:.0} % of that by {party}, {us:.1} µs per row",
         share * 100.0,
         report.machine.cores,
         most * 100.0
@@ -97,18 +99,18 @@ fn cpu(report: &Report, drain: &MeasuredDrain, share: f64) -> Finding {
         "postgres" if drain.on_sent == "mark" => ("cpu-postgres", deletes(report, drain)),
         "postgres" => (
             "cpu-postgres",
-            "more or faster cores for Postgres; an index of your own on the outbox costs each row twice".to_owned(),
+            "more or faster cores for PostgreSQL; drop additional indexes on the outbox, because every row updates them twice".to_owned(),
         ),
         "kafka" => (
             "cpu-kafka",
-            "give the broker cores of its own; fewer partitions, or a linger.ms of a few milliseconds in \
-             [kafka.properties], make its requests larger"
+            "run the broker on separate cores; use fewer partitions, or a linger.ms of a few milliseconds in \
+             [kafka.properties], for larger requests"
                 .to_owned(),
         ),
         _ => (
             "cpu-relay",
-            "give the relay cores of its own; \"compression.type\" = \"none\" in [kafka.properties] spares it the \
-             compression, and costs network and disk"
+            "run the relay on separate cores; \"compression.type\" = \"none\" in [kafka.properties] saves CPU for \
+             compression, but needs more network and disk"
                 .to_owned(),
         ),
     };
@@ -120,11 +122,11 @@ fn deletes(report: &Report, drain: &MeasuredDrain) -> String {
     let faster = deleted.map(|deleted| deleted.drain.rows_per_second / drain.drain.rows_per_second);
     match faster {
         Some(faster) if faster > 1.05 => format!(
-            "[outbox] on_sent = \"delete\" was {faster:.1} times as fast here, and leaves no history; or more cores for \
-             Postgres"
+            "[outbox] on_sent = \"delete\" was {faster:.1} times as fast here, but keeps no history; or more cores for \
+             PostgreSQL"
         ),
-        Some(_) => "more or faster cores for Postgres".to_owned(),
-        None => "[outbox] on_sent = \"delete\" costs Postgres less, and leaves no history; or more cores for Postgres"
+        Some(_) => "more or faster cores for PostgreSQL".to_owned(),
+        None => "[outbox] on_sent = \"delete\" costs PostgreSQL less, but keeps no history; or more cores for PostgreSQL"
             .to_owned(),
     }
 }
@@ -137,25 +139,25 @@ fn byte_budget(report: &Report, drain: &MeasuredDrain) -> Option<Finding> {
     (cut && fit < settings.batch_size as u64).then(|| Finding {
         what: "byte-budget",
         seen: format!(
-            "batches have {:.0} rows on average: about {fit} of these rows fit into batch_bytes, not the {} of batch_size",
+            "batches have {:.0} rows on average: only about {fit} of these rows fit into batch_bytes, not the {} of batch_size",
             drain.batches.rows, settings.batch_size
         ),
-        change: "raise [relay] batch_bytes; memory is about workers times this".to_owned(),
+        change: "raise [relay] batch_bytes; the relay needs about workers times this much memory".to_owned(),
     })
 }
 
-/// No CPU is short: something is waited for.
+/// No CPU is exhausted, so the relay waits for something.
 fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     let (machine, batches) = (&report.machine, &drain.batches);
     let batch_ms = (batches.seconds * 1e3).max(f64::MIN_POSITIVE);
     let publish_ms = batches.publish_seconds * 1e3;
     let of_batch = publish_ms / batch_ms;
     let workers =
-        format!("raise [relay] workers, now {}: more batches are under way at once", report.settings.workers);
+        format!("raise [relay] workers, now {}, for more concurrent batches", report.settings.workers);
     if of_batch >= 0.5 {
         let way = KAFKA_ROUND_TRIPS * machine.kafka_round_trip_ms;
         let seen = format!(
-            "a batch takes {batch_ms:.0} ms, {:.0} % of that until Kafka has acknowledged it, which is {:.1} ms away",
+            "a batch takes {batch_ms:.0} ms, {:.0} % of it waiting for Kafka, whose round trip is {:.1} ms",
             of_batch * 100.0,
             machine.kafka_round_trip_ms
         );
@@ -163,14 +165,14 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
             Finding { what: "kafka-round-trips", seen, change: workers }
         } else {
             let change = format!(
-                "look at the brokers: their disks, their replication, min.insync.replicas; if they are idle, {workers}"
+                "check the brokers: disks, replication, min.insync.replicas; if they are idle, {workers}"
             );
             Finding { what: "kafka", seen, change }
         };
     }
     let way = (POSTGRES_ROUND_TRIPS + batches.rows / SLICE_ROWS) * machine.postgres_round_trip_ms;
     let seen = format!(
-        "a batch takes {batch_ms:.0} ms, {:.0} % of that for Postgres, which is {:.1} ms away",
+        "a batch takes {batch_ms:.0} ms, {:.0} % of it waiting for PostgreSQL, whose round trip is {:.1} ms",
         (1.0 - of_batch) * 100.0,
         machine.postgres_round_trip_ms
     );
@@ -179,7 +181,7 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
         return Finding { what: "postgres-round-trips", seen, change };
     }
     let change = format!(
-        "look at what Postgres waits for (pg_stat_activity): mostly its disk; larger shared_buffers and max_wal_size write \
+        "check what PostgreSQL waits for (pg_stat_activity), mostly its disk; larger shared_buffers and max_wal_size write \
          less; if it is idle, {workers}"
     );
     Finding { what: "postgres", seen, change }
@@ -189,16 +191,16 @@ fn checkpoints(report: &Report) -> Option<Finding> {
     let machine = &report.machine;
     let written = report.shape.rows * (WAL_BYTES_A_ROW + report.shape.payload_bytes as u64);
     let full_pages = machine.postgres_settings.get("full_page_writes").is_none_or(|setting| setting != "off");
-    // Half of it is when the next checkpoint begins.
+    // The next checkpoint begins when half of max_wal_size is written.
     let often = machine.max_wal_bytes < WAL_BYTES_GOOD && written > machine.max_wal_bytes / 2;
     (often && full_pages && !report.drains.is_empty()).then(|| Finding {
         what: "checkpoints",
         seen: format!(
-            "max_wal_size of Postgres is {}: these drains have checkpoints in their middle, and after each of them pages are \
-             logged whole again",
+            "max_wal_size of PostgreSQL is {}: checkpoints run during these drains, and after each of them whole pages are \
+             logged again",
             machine.postgres_settings.get("max_wal_size").map_or("small", String::as_str)
         ),
-        change: "raise max_wal_size of Postgres to some GB, if the disk has the room; wal_compression = lz4 makes whole \
+        change: "raise max_wal_size of PostgreSQL to several GB, if the disk has room; wal_compression = lz4 makes whole \
                  pages smaller"
             .to_owned(),
     })
@@ -207,7 +209,7 @@ fn checkpoints(report: &Report) -> Option<Finding> {
 fn lags(report: &Report) -> Option<Finding> {
     let flows = report.flows.iter().map(|measured| &measured.flow);
     let lags = flows.filter(|flow| {
-        // More than what is always on its way, and growing.
+        // More rows than are normally in flight, and increasing.
         let tolerable = (flow.written_rows_per_second / 2.0) as u64;
         flow.lag_rows_end > tolerable && flow.lag_rows_end as f64 > 1.5 * flow.lag_rows_half as f64
     });
@@ -218,8 +220,8 @@ fn lags(report: &Report) -> Option<Finding> {
             "with writers at full speed ({} rows per transaction), the relay falls behind: {} rows when they ended",
             worst.rows_per_transaction, worst.lag_rows_end
         ),
-        change: "writers that never pause fill any machine; what counts is that the relay catches up when they do, \
-                 and how fast the drain is"
+        change: "writers that never pause saturate any machine; make sure that the relay catches up when they pause, \
+                 and check the rate of the drain"
             .to_owned(),
     })
 }
@@ -232,12 +234,11 @@ fn late_writers(report: &Report) -> Option<Finding> {
     Some(Finding {
         what: "writers-late",
         seen: format!(
-            "at {} rows/s the writers of this measurement could not keep their schedule: {:.0} rows/s, 1 % of the \
+            "at {} rows/s, the writers of this measurement could not keep their schedule: {:.0} rows/s, with 1 % of the \
              transactions more than {:.0} ms late",
             late.rows_per_second, late.committed_rows_per_second, late.writer_late.p99_ms
         ),
-        change: "take the latency at this rate as that of a machine that is full; measure from another one"
-            .to_owned(),
+        change: "this latency is that of a saturated machine; measure from another machine".to_owned(),
     })
 }
 
@@ -247,8 +248,8 @@ fn faults(report: &Report) -> Vec<Finding> {
     if failures > 0 {
         findings.push(Finding {
             what: "failures",
-            seen: format!("{failures} batches or producers failed in the drains and were tried again"),
-            change: "look at the servers' logs for the time of the measurement".to_owned(),
+            seen: format!("{failures} batches or producers failed during the drains and were retried"),
+            change: "check the servers' logs for the time of the measurement".to_owned(),
         });
     }
     let duplicates: u64 = report.verdicts().map(|verdict| verdict.duplicates).sum();
@@ -256,9 +257,9 @@ fn faults(report: &Report) -> Vec<Finding> {
         findings.push(Finding {
             what: "duplicates",
             seen: format!(
-                "{duplicates} events arrived twice, each with its own event_id: something failed on the way"
+                "{duplicates} events arrived twice with the same event_id, because something failed"
             ),
-            change: "look at the servers' logs for the time of the measurement".to_owned(),
+            change: "check the servers' logs for the time of the measurement".to_owned(),
         });
     }
     findings

@@ -7,7 +7,7 @@ use crate::report::{Limits, Machine, MeasuredDrain, Report, Settings};
 use crate::usage::Usage;
 use std::collections::BTreeMap;
 
-/// Two cores of which the three parties use so many, a drain of large batches, servers nearby.
+/// A report of two cores of which the three parties use these shares, a drain with large batches, and servers nearby.
 fn report(cores: [f64; 3]) -> Report {
     let usage = |(party, cores): (&str, f64)| Usage {
         party: party.to_owned(),
@@ -65,7 +65,7 @@ fn report(cores: [f64; 3]) -> Report {
     }
 }
 
-/// The words of what is found after this change.
+/// The codes of the findings after this change.
 fn found(cores: [f64; 3], change: impl FnOnce(&mut Report)) -> Vec<&'static str> {
     let mut report = report(cores);
     change(&mut report);
@@ -73,14 +73,14 @@ fn found(cores: [f64; 3], change: impl FnOnce(&mut Report)) -> Vec<&'static str>
 }
 
 #[test]
-fn on_a_machine_that_is_full_it_is_the_party_that_takes_most() {
+fn on_a_saturated_machine_the_party_with_the_most_cpu_is_named() {
     assert_eq!(found([0.3, 1.3, 0.2], |_| ()), ["cpu-postgres"]);
     assert_eq!(found([1.0, 0.5, 0.4], |_| ()), ["cpu-relay"]);
     assert_eq!(found([0.3, 0.3, 1.2], |_| ()), ["cpu-kafka"]);
 }
 
 #[test]
-fn that_deleting_was_faster_is_said_with_its_figure() {
+fn advice_to_delete_states_how_much_faster_it_was() {
     let mut report = report([0.3, 1.3, 0.2]);
     let mut deleted = report.drains[0].clone();
     deleted.on_sent = "delete";
@@ -91,7 +91,7 @@ fn that_deleting_was_faster_is_said_with_its_figure() {
 }
 
 #[test]
-fn other_programs_are_named_before_anything_of_ours() {
+fn other_programs_are_named_first() {
     assert_eq!(
         found([0.3, 0.5, 0.2], |report| report.drains[0].drain.machine_busy = Some(0.97)),
         ["machine-busy"]
@@ -99,12 +99,12 @@ fn other_programs_are_named_before_anything_of_ours() {
 }
 
 #[test]
-fn a_relay_on_a_whole_core_of_many_wants_a_second_one() {
+fn relay_that_uses_a_whole_core_needs_a_second_relay() {
     assert_eq!(found([1.0, 0.4, 0.1], |report| report.machine.cores = 16), ["relay-thread"]);
 }
 
 #[test]
-fn batches_that_bytes_cut_off_want_more_bytes() {
+fn batches_limited_by_bytes_need_more_bytes() {
     let small = |report: &mut Report| {
         report.shape.payload_bytes = 10_000;
         report.drains[0].batches.rows = 820.0;
@@ -113,7 +113,7 @@ fn batches_that_bytes_cut_off_want_more_bytes() {
 }
 
 #[test]
-fn what_is_waited_for_is_told_by_the_batch_and_by_the_distance() {
+fn batch_times_and_round_trips_show_what_the_relay_waits_for() {
     let far_kafka = |report: &mut Report| {
         report.machine.kafka_round_trip_ms = 10.0;
         report.drains[0].batches.publish_seconds = 0.07;
@@ -126,7 +126,7 @@ fn what_is_waited_for_is_told_by_the_batch_and_by_the_distance() {
 }
 
 #[test]
-fn cpu_that_is_not_to_be_seen_is_not_guessed() {
+fn invisible_cpu_time_is_not_guessed() {
     let hidden = |report: &mut Report| {
         report.machine.postgres_not_visible = Some("not on this machine".to_owned());
         report.drains[0].drain.usage.truncate(1);
@@ -135,7 +135,7 @@ fn cpu_that_is_not_to_be_seen_is_not_guessed() {
 }
 
 #[test]
-fn checkpoints_failures_and_duplicates_are_said_beside_it() {
+fn checkpoints_failures_and_duplicates_are_additional_findings() {
     let change = |report: &mut Report| {
         report.machine.max_wal_bytes = 256 << 20;
         report.drains[0].batches.failures = 1;

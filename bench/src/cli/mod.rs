@@ -1,4 +1,4 @@
-//! The command line: measures how fast the relay is here, and what limits it.
+//! The command line of `outbox-bench`.
 
 mod table;
 
@@ -93,7 +93,7 @@ struct Bench {
     completions: Option<Shell>,
 }
 
-/// A part, as an argument.
+/// A part, as a command-line argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Chosen {
     Idle,
@@ -105,7 +105,7 @@ enum Chosen {
     HotKey,
 }
 
-/// The command line as it is documented: the manual page and the completions are generated from it.
+/// The command line. The manual page and the completions are generated from it.
 pub fn command() -> clap::Command {
     Bench::command()
 }
@@ -170,7 +170,7 @@ impl Chosen {
     }
 }
 
-/// What a record may hold at librdkafka's default, with room for the rest of it.
+/// The maximum payload at librdkafka's default limit, with room for the rest of the record.
 fn payload(text: &str) -> Result<usize, String> {
     const MOST: usize = 990_000;
     let bytes: usize = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
@@ -192,12 +192,12 @@ async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
         measured = plan::run(&place, plan, &say) => measured.map_err(Failed::from),
         () = signals.next() => Err(interrupted()),
     };
-    // However it ended. A second signal is taken for what it is.
+    // Removes everything however the measurement ended. A second signal has its default effect.
     let schema = place.schema().to_owned();
     let removed = tokio::select! {
         removed = place.remove() => removed.map_err(Failed::from),
         () = signals.next() => Err(Failed::Failure(anyhow!(
-            "interrupted while the schema and the topics were being removed: the next run names and removes what is left"
+            "interrupted while the schema and the topics were being removed: the next run reports and removes what is left"
         ))),
     };
     if removed.is_ok() {
@@ -213,12 +213,12 @@ async fn bench(settings: Settings, plan: &Plan) -> Result<Report, Failed> {
     }
 }
 
-/// Connects, and clears away what was left behind.
+/// Connects, and removes what killed runs have left behind.
 async fn arrive(settings: Settings) -> Result<Site, BenchError> {
     let site = Site::connect(settings).await?;
     for leftover in site.leftovers().await? {
         let topics = output::counted(leftover.topics.len() as u64, "topic");
-        say(&format!("a run that was killed has left the schema {} and {topics}: removing", leftover.schema));
+        say(&format!("removing the schema {} and {topics}, which a killed run has left", leftover.schema));
         if let Err(error) = site.remove(&leftover).await {
             say(&format!("not removed: {error}"));
         }

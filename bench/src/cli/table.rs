@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 const MIB: f64 = (1 << 20) as f64;
 const PARTIES: [&str; 3] = ["relay", "postgres", "kafka"];
 
-/// All of it.
+/// The whole report.
 pub(super) fn render(report: &Report) -> String {
     let mut text = String::new();
     head(report, &mut text);
@@ -27,11 +27,13 @@ pub(super) fn render(report: &Report) -> String {
 
 fn head(report: &Report, text: &mut String) {
     let (machine, shape, settings) = (&report.machine, &report.shape, &report.settings);
-    let hidden = |why: &Option<String>| why.as_ref().map_or(String::new(), |why| format!(", {why}"));
+    let hidden = |why: &Option<String>| {
+        why.as_ref().map_or(String::new(), |why| format!(", CPU and memory unknown ({why})"))
+    };
     text.extend([
         format!("outbox-relay {} on {} cores\n", report.version, machine.cores),
         format!(
-            "PostgreSQL {}, {:.2} ms away{}; Kafka, {:.2} ms away{}\n",
+            "PostgreSQL {}, round trip {:.2} ms{}; Kafka, round trip {:.2} ms{}\n",
             machine.postgres_version,
             machine.postgres_round_trip_ms,
             hidden(&machine.postgres_not_visible),
@@ -52,13 +54,13 @@ fn head(report: &Report, text: &mut String) {
     ]);
 }
 
-/// A table of everything that has a rate of its own.
+/// A table of the limits and drains.
 fn rates(report: &Report, text: &mut String) {
     let limits = &report.limits;
     let alone = [
         ("claim and mark, no Kafka", &limits.claim_and_mark),
         ("claim and delete, no Kafka", &limits.claim_and_delete),
-        ("produce, no Postgres", &limits.produce),
+        ("produce, no PostgreSQL", &limits.produce),
     ];
     let alone: Vec<String> = alone
         .into_iter()
@@ -71,7 +73,7 @@ fn rates(report: &Report, text: &mut String) {
             let load = match measured.load {
                 "held-snapshot" => ", snapshot held",
                 "hot-key-100" => ", one key",
-                "hot-key-50" => ", one key has half",
+                "hot-key-50" => ", half of the rows one key",
                 _ => "",
             };
             let name = format!("drain, {}{load}", measured.on_sent);
@@ -82,7 +84,7 @@ fn rates(report: &Report, text: &mut String) {
         return;
     }
     text.push('\n');
-    text.push_str(&columns(["", "", "", "CPU,", "µs a row", "", "", "memory,", "MiB"]));
+    text.push_str(&columns(["", "", "", "CPU,", "µs/row", "", "", "memory,", "MiB"]));
     text.push_str(&columns([
         "", "rows/s", "of limit", "relay", "postgres", "kafka", "relay", "postgres", "kafka",
     ]));
@@ -92,14 +94,14 @@ fn rates(report: &Report, text: &mut String) {
     for measured in held {
         _ = writeln!(
             text,
-            "  with the snapshot held, the first third went at {} rows/s, the last at {}",
+            "  with the snapshot held: {} rows/s in the first third, {} rows/s in the last third",
             number(measured.drain.first_third_rows_per_second),
             number(measured.drain.last_third_rows_per_second)
         );
     }
 }
 
-/// The relay's code ran in the measuring process, whose memory says nothing.
+/// The relay's code ran in the measuring process, so its memory is not meaningful.
 fn limit_row(name: &str, limit: &Limit) -> String {
     let [relay, postgres, kafka] = PARTIES.map(|party| us(&limit.usage, party));
     let [_, postgres_mib, kafka_mib] = PARTIES.map(|party| mib(&limit.usage, party));
@@ -149,10 +151,10 @@ fn flows(report: &Report, text: &mut String) {
         let rows = if flow.rows_per_transaction == 1 { "row" } else { "rows" };
         _ = writeln!(
             text,
-            "\nflow, {} writers, {} {rows} a transaction\n  \
+            "\nflow, {} writers, {} {rows} per transaction\n  \
              written   {:>10} rows/s, {:.0} % of the {} without a relay\n  \
-             delivered {:>10} rows/s, {:.1} % of the rows; behind {} rows in the middle, {} at the end, caught up after {:.2} s\n  \
-             CPU, % of a core: {}",
+             delivered {:>10} rows/s, {:.1} % of the rows; lag {} rows halfway, {} rows at the end, caught up after {:.2} s\n  \
+             CPU, % of one core: {}",
             flow.writers,
             flow.rows_per_transaction,
             number(flow.written_rows_per_second),
@@ -196,7 +198,7 @@ fn steady(report: &Report, text: &mut String) {
 
 fn idle(report: &Report, text: &mut String) {
     if let Some(idle) = &report.idle {
-        _ = writeln!(text, "\nidle, CPU, % of a core: {}", cores(&idle.usage));
+        _ = writeln!(text, "\nidle, CPU, % of one core: {}", cores(&idle.usage));
     }
 }
 
@@ -205,7 +207,7 @@ fn verdict(report: &Report, text: &mut String) {
     if report.verdicts().next().is_some() {
         _ = writeln!(
             text,
-            "\nread again: committed {}, arrived {}, lost {}, duplicates {}, reordered {}, foreign {}",
+            "\nverified: committed {}, arrived {}, lost {}, duplicates {}, reordered {}, foreign {}",
             sum(|verdict| verdict.committed),
             sum(|verdict| verdict.arrived),
             sum(|verdict| verdict.lost),
@@ -218,11 +220,7 @@ fn verdict(report: &Report, text: &mut String) {
 
 fn findings(report: &Report, text: &mut String) {
     for (at, finding) in report.findings.iter().enumerate() {
-        let title = if at == 0 && !report.drains.is_empty() {
-            "\nwhat limits the drain: "
-        } else {
-            "\nbeside that: "
-        };
+        let title = if at == 0 && !report.drains.is_empty() { "\nlimit of the drain: " } else { "\nalso: " };
         _ = writeln!(text, "{title}{}\n  change: {}", finding.seen, finding.change);
     }
 }

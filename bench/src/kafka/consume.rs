@@ -1,5 +1,5 @@
-//! A consumer that is independent of the relay: it reads every partition of some topics from offset 0, in no group, and
-//! hands over what Kafka has.
+//! A consumer that is independent of the relay. It reads every partition of some topics from offset 0, without a
+//! consumer group.
 
 use outbox_relay::config;
 use outbox_relay::kafka::cluster::client_config;
@@ -13,27 +13,27 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Records that the brokers have and do not hand over within this time are a failure.
+/// The longest time without a record while records are left to read.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// For one request about topics or offsets.
+/// The timeout of a request for topics or offsets.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_millis(50);
 
-/// Reads whole topics. It blocks, so it wants a thread of its own.
+/// Reads whole topics. It blocks, so it needs a separate thread.
 pub struct Consumer {
     consumer: BaseConsumer,
-    /// The offset to be read next, by topic and partition.
+    /// The next offset to read, by topic and partition.
     next: BTreeMap<(String, i32), i64>,
 }
 
-/// A record as Kafka has it.
+/// A record in Kafka.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The topic.
     pub topic: String,
-    /// The partition; only inside of one do records have an order.
+    /// The partition. Records are ordered only within one.
     pub partition: i32,
-    /// The place in the partition.
+    /// The offset in the partition.
     pub offset: i64,
     /// The key.
     pub key: Option<Vec<u8>>,
@@ -43,7 +43,7 @@ pub struct Record {
     pub payload: Option<Vec<u8>>,
 }
 
-/// A record where the client has it: nothing is copied.
+/// A record in the client's memory. Nothing is copied.
 pub struct View<'a>(BorrowedMessage<'a>);
 
 impl View<'_> {
@@ -52,7 +52,7 @@ impl View<'_> {
         self.0.topic()
     }
 
-    /// The partition; only inside of one do records have an order.
+    /// The partition. Records are ordered only within one.
     pub fn partition(&self) -> i32 {
         self.0.partition()
     }
@@ -82,25 +82,25 @@ impl Record {
 }
 
 impl Consumer {
-    /// Connects, finds the partitions and begins to read. The topics must exist.
+    /// Connects, finds the partitions and starts reading. The topics must exist.
     ///
     /// # Errors
     ///
-    /// The brokers do not answer, or do not know a topic.
+    /// If the brokers do not answer or do not know a topic.
     pub fn from_the_start(bootstrap_servers: &str, topics: &[&str]) -> Result<Consumer, Failure> {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", bootstrap_servers);
         config.set("allow.auto.create.topics", "false");
-        // A mock broker answers an empty fetch only when this time is over, whatever arrives meanwhile.
+        // A mock broker answers an empty fetch only after this time, whatever arrives in the meantime.
         config.set("fetch.wait.max.ms", "2");
         Consumer::with(config, topics)
     }
 
-    /// The same of a cluster that may ask for TLS and a password.
+    /// The same for a cluster that may require TLS and authentication.
     ///
     /// # Errors
     ///
-    /// As [`Consumer::from_the_start`], and what librdkafka does not take of the settings.
+    /// As for [`Consumer::from_the_start`], and if librdkafka does not accept the settings.
     pub fn of(settings: &config::Kafka, topics: &[&str]) -> Result<Consumer, Failure> {
         Consumer::with(client_config(settings)?, topics)
     }
@@ -108,9 +108,9 @@ impl Consumer {
     fn with(mut config: ClientConfig, topics: &[&str]) -> Result<Consumer, Failure> {
         let consumer: BaseConsumer = config
             .set("client.id", "outbox-relay-consumer")
-            .set("group.id", "outbox-relay-consumer") // librdkafka asks for one; no group is ever joined
+            .set("group.id", "outbox-relay-consumer") // required by librdkafka; no group is ever joined
             .set("enable.auto.commit", "false")
-            // Records that Kafka has deleted before they were read are an error, not something to skip.
+            // If Kafka has deleted records before they were read, that is an error. They must not be skipped.
             .set("auto.offset.reset", "error")
             .create()
             .map_err(|error| failure("creating a consumer", &error))?;
@@ -120,42 +120,42 @@ impl Consumer {
             for partition in partitions(&consumer, topic)? {
                 assignment
                     .add_partition_offset(topic, partition, Offset::Offset(0))
-                    .map_err(|error| failure("choosing what to read", &error))?;
+                    .map_err(|error| failure("assigning partitions", &error))?;
                 next.insert(((*topic).to_owned(), partition), 0);
             }
         }
-        consumer.assign(&assignment).map_err(|error| failure("beginning to read", &error))?;
+        consumer.assign(&assignment).map_err(|error| failure("starting to read", &error))?;
         Ok(Consumer { consumer, next })
     }
 
-    /// Shows every record that the brokers have at the time of the call, those of one partition in their order. Ends
-    /// early when `stop` is set. Not to be mixed with [`Consumer::next`].
+    /// Passes every record that the brokers have at the time of the call to `show`, in order per partition. Ends early
+    /// if `stop` is set. Do not mix it with [`Consumer::next`].
     ///
     /// # Errors
     ///
-    /// The brokers do not answer, or do not hand over what they have.
+    /// If the brokers do not answer or do not return all records.
     pub fn read_to_end(&self, stop: &AtomicBool, mut show: impl FnMut(&View<'_>)) -> Result<(), Failure> {
         let mut left = self.stored()?;
-        let mut heard = Instant::now();
+        let mut last_record = Instant::now();
         while left > 0 && !stop.load(Ordering::Acquire) {
             if let Some(record) = self.view(WAIT)? {
                 show(&record);
                 left -= 1;
-                heard = Instant::now();
-            } else if heard.elapsed() > SILENCE_MAX {
+                last_record = Instant::now();
+            } else if last_record.elapsed() > SILENCE_MAX {
                 return Err(Failure::unknown(format!(
-                    "{left} records were not handed over within {SILENCE_MAX:?}"
+                    "{left} records were not returned within {SILENCE_MAX:?}"
                 )));
             }
         }
         Ok(())
     }
 
-    /// The next record, if one comes within this time, where the client has it.
+    /// The next record in the client's memory, if one arrives within this time.
     ///
     /// # Errors
     ///
-    /// As [`Consumer::next`].
+    /// As for [`Consumer::next`].
     pub fn view(&self, wait: Duration) -> Result<Option<View<'_>>, Failure> {
         match self.consumer.poll(wait) {
             None => Ok(None),
@@ -164,7 +164,7 @@ impl Consumer {
         }
     }
 
-    /// How many records its partitions have had.
+    /// The number of records that its partitions have ever had.
     fn stored(&self) -> Result<u64, Failure> {
         const DOING: &str = "asking for the ends of partitions";
         let mut asked = TopicPartitionList::with_capacity(self.next.len());
@@ -180,11 +180,11 @@ impl Consumer {
         sum_of_ends(&ends, DOING)
     }
 
-    /// The next record, if one comes within this time. Records of one partition come in their order.
+    /// The next record, if one arrives within this time. Records of one partition arrive in order.
     ///
     /// # Errors
     ///
-    /// What the client reports. It goes on by itself where it can: ask again.
+    /// The errors that the client reports. It recovers by itself if it can, so call this again.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Record>, Failure> {
         match self.consumer.poll(wait) {
             None => Ok(None),
@@ -197,17 +197,17 @@ impl Consumer {
         }
     }
 
-    /// Whether everything that the brokers have now was handed over.
+    /// Whether all records that the brokers have now were returned.
     ///
     /// # Errors
     ///
-    /// The brokers do not answer.
+    /// If the brokers do not answer.
     pub fn is_at_end(&self) -> Result<bool, Failure> {
         for ((topic, partition), next) in &self.next {
             let (_, end) = self
                 .consumer
                 .fetch_watermarks(topic, *partition, METADATA_TIMEOUT)
-                .map_err(|error| failure("asking for the end of a partition", &error))?;
+                .map_err(|error| failure("querying the end of a partition", &error))?;
             if *next < end {
                 return Ok(false);
             }
@@ -216,7 +216,7 @@ impl Consumer {
     }
 }
 
-/// The sum of offsets that were asked for as [`Offset::End`].
+/// The sum of offsets that were requested as [`Offset::End`].
 pub(super) fn sum_of_ends(ends: &TopicPartitionList, doing: &str) -> Result<u64, Failure> {
     let mut sum = 0;
     for place in ends.elements() {
@@ -232,7 +232,7 @@ pub(super) fn sum_of_ends(ends: &TopicPartitionList, doing: &str) -> Result<u64,
 fn partitions(consumer: &BaseConsumer, topic: &str) -> Result<Vec<i32>, Failure> {
     let metadata = consumer
         .fetch_metadata(Some(topic), METADATA_TIMEOUT)
-        .map_err(|error| failure(&format!("looking topic {topic} up"), &error))?;
+        .map_err(|error| failure(&format!("looking up topic {topic}"), &error))?;
     let found = metadata.topics().iter().find(|found| found.name() == topic && found.error().is_none());
     match found {
         Some(found) if !found.partitions().is_empty() => {

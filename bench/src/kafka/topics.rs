@@ -1,4 +1,4 @@
-//! Scratch topics: made, looked at and deleted. The relay itself makes no topic and deletes none; only measuring does.
+//! Scratch topics: created, queried and deleted. The relay itself creates and deletes no topics.
 
 use super::consume::{METADATA_TIMEOUT, sum_of_ends};
 use outbox_relay::config;
@@ -18,22 +18,22 @@ use std::time::{Duration, Instant};
 const WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const ROUND_TRIPS: usize = 20;
-/// Asks the cluster for its own default.
+/// The cluster's own default.
 const REPLICAS_DEFAULT: i32 = -1;
 
 /// A client that manages topics.
 pub struct Topics {
     admin: AdminClient<DefaultClientContext>,
-    /// Answers what an administrator's client has no call for. Its calls block.
+    /// For requests that the admin client does not support. Its calls block.
     client: Arc<BaseConsumer>,
 }
 
 impl Topics {
-    /// A client of this cluster. It connects in the background.
+    /// Creates a client for this cluster. It connects in the background.
     ///
     /// # Errors
     ///
-    /// librdkafka does not take the settings.
+    /// If librdkafka does not accept the settings.
     pub fn new(settings: &config::Kafka) -> Result<Topics, Failure> {
         if settings.oauth.is_some() {
             let error =
@@ -44,21 +44,21 @@ impl Topics {
         let creating = |error| failure("creating a client", &error);
         let admin = config.create().map_err(creating)?;
         let mut config = config.clone();
-        config.set("group.id", "outbox-bench"); // librdkafka asks for one; no group is ever joined
+        config.set("group.id", "outbox-bench"); // required by librdkafka; no group is ever joined
         Ok(Topics { admin, client: Arc::new(config.create().map_err(creating)?) })
     }
 
-    /// Makes topics, and returns when the leader of each of their partitions answers.
+    /// Creates topics. Returns when the leaders of all partitions answer.
     ///
     /// # Errors
     ///
-    /// The cluster refuses: it may be a missing right.
+    /// If the cluster refuses, for example because of a missing permission.
     pub async fn create(&self, names: &[String], partitions: i32) -> Result<(), Failure> {
         let replicas = || TopicReplication::Fixed(REPLICAS_DEFAULT);
         let new = names.iter().map(|name| NewTopic::new(name, partitions, replicas()));
         let new: Vec<NewTopic<'_>> = new.collect();
         let answers = self.admin.create_topics(&new, &options()).await;
-        refusals(answers, "making a scratch topic", RDKafkaErrorCode::TopicAlreadyExists)?;
+        refusals(answers, "creating a scratch topic", RDKafkaErrorCode::TopicAlreadyExists)?;
         let begun = Instant::now();
         for name in names {
             while self.led(name).await? < partitions {
@@ -68,7 +68,7 @@ impl Topics {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         }
-        // A leader that was just elected may not know yet that it is one.
+        // A newly elected leader may not know yet that it is the leader.
         while let Err(failure) = self.ends(names, partitions).await {
             if begun.elapsed() > WITHIN {
                 return Err(failure);
@@ -78,11 +78,11 @@ impl Topics {
         Ok(())
     }
 
-    /// Deletes topics. One that does not exist is deleted.
+    /// Deletes topics. A missing topic counts as deleted.
     ///
     /// # Errors
     ///
-    /// The cluster refuses, or does not answer.
+    /// If the cluster refuses or does not answer.
     pub async fn delete(&self, names: &[String]) -> Result<(), Failure> {
         if names.is_empty() {
             return Ok(());
@@ -92,11 +92,11 @@ impl Topics {
         refusals(answers, "deleting a scratch topic", RDKafkaErrorCode::UnknownTopicOrPartition)
     }
 
-    /// The names of all topics that this user sees.
+    /// The names of all topics that this user can see.
     ///
     /// # Errors
     ///
-    /// The cluster does not answer.
+    /// If the cluster does not answer.
     pub async fn names(&self) -> Result<Vec<String>, Failure> {
         self.blocking(|client| {
             let metadata = client
@@ -107,11 +107,12 @@ impl Topics {
         .await
     }
 
-    /// How many records these topics have had, by one request a broker: the sum of their partitions' ends.
+    /// The number of records that these topics have ever had: the sum of the end offsets of their partitions, with one
+    /// request per broker.
     ///
     /// # Errors
     ///
-    /// The cluster does not answer.
+    /// If the cluster does not answer.
     pub async fn ends(&self, topics: &[String], partitions: i32) -> Result<u64, Failure> {
         const DOING: &str = "asking for the ends of partitions";
         let mut asked = TopicPartitionList::with_capacity(topics.len() * partitions.unsigned_abs() as usize);
@@ -128,11 +129,11 @@ impl Topics {
         .await
     }
 
-    /// The median time of a request that no broker has to think about, from here and back.
+    /// The median round trip of a request that needs no work on the broker.
     ///
     /// # Errors
     ///
-    /// The cluster does not answer.
+    /// If the cluster does not answer.
     pub async fn round_trip(&self, topic: &str) -> Result<Duration, Failure> {
         let topic = topic.to_owned();
         self.blocking(move |client| {
@@ -150,13 +151,13 @@ impl Topics {
         .await
     }
 
-    /// How many partitions of the topic have a leader.
+    /// The number of partitions of the topic that have a leader.
     async fn led(&self, topic: &str) -> Result<i32, Failure> {
         let name = topic.to_owned();
         self.blocking(move |client| {
             let metadata = client
                 .fetch_metadata(Some(&name), METADATA_TIMEOUT)
-                .map_err(|error| failure("looking a scratch topic up", &error))?;
+                .map_err(|error| failure("looking up a scratch topic", &error))?;
             let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
             Ok(partitions.filter(|partition| partition.leader() >= 0).count() as i32)
         })
@@ -179,7 +180,7 @@ fn options() -> AdminOptions {
     AdminOptions::new().operation_timeout(Some(WITHIN)).request_timeout(Some(WITHIN))
 }
 
-/// The first refusal, but for those of this code.
+/// The first error, except errors with this code.
 fn refusals(
     answers: Result<Vec<TopicResult>, rdkafka::error::KafkaError>,
     doing: &str,

@@ -1,7 +1,7 @@
-//! What each half of the relay can do alone: the rows that Postgres gives and settles when Kafka costs nothing, and the
-//! rows that Kafka takes when Postgres costs nothing.
+//! The limit of each half of the relay: the rate at which PostgreSQL serves and settles rows if Kafka costs nothing,
+//! and the rate at which Kafka accepts rows if PostgreSQL costs nothing.
 //!
-//! Both run the relay's own code, scout, workers and cycle, in this process, with one of its two sides replaced.
+//! Both run the relay's own scout, workers and cycle in this process, with one of the two sides replaced.
 
 mod publisher;
 mod supply;
@@ -35,32 +35,32 @@ use std::time::{Duration, Instant};
 use supply::Supply;
 use tokio::task::JoinSet;
 
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// What Kafka is given: so many batches by each worker, but not more bytes.
+/// The amount of rows for Kafka: this number of batches per worker, but not more than the bytes below.
 const BATCHES: u64 = 20;
 const PRODUCE_BYTES_MAX: u64 = 256 << 20;
-/// What a row has beside its payload in memory, in bytes, about.
+/// The approximate memory of a row in addition to its payload, in bytes.
 const ROW_OVERHEAD: usize = 150;
 
-/// What one half can do.
+/// The limit of one half.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// Rows that it was measured with: all but those of the first batches, in which connections are made.
+    /// The measured rows: all except those of the first batches, during which connections are opened.
     pub rows: u64,
-    /// How long these took.
+    /// How long the measured rows took.
     pub seconds: f64,
     /// Rows by seconds.
     pub rows_per_second: f64,
-    /// What the parties used: the relay's code, and the server that it works with.
+    /// What the parties used: the relay's code, and the server that it uses.
     pub usage: Vec<Usage>,
 }
 
-/// Claims, reads and settles what is in the outbox, with a publisher that acknowledges at once.
+/// Claims, reads and settles the rows of the outbox, with a publisher that acknowledges immediately.
 ///
 /// # Errors
 ///
-/// Postgres fails.
+/// If PostgreSQL fails.
 pub async fn claim_and_settle(
     place: &Place,
     route: &Route,
@@ -79,7 +79,7 @@ pub async fn claim_and_settle(
         facts.payload,
         on_sent,
         &config.outbox.topic,
-        1_000_000, // librdkafka's message.max.bytes; no row of ours is near it
+        1_000_000, // librdkafka's message.max.bytes; the rows here are much smaller
     );
     let statements = Rc::new(statements);
     let worker = |_| {
@@ -90,17 +90,17 @@ pub async fn claim_and_settle(
     let table = config.outbox.table.quoted();
     let lookout = PostgresLookout::new(database.clone(), Rc::clone(&statements), table);
     let server = place.parties().postgres.clone().ok();
-    // Without its first batches, if enough of them are left.
+    // Without the first batches, if enough batches are left.
     let round = round(&config, shape);
     let first = if shape.rows >= 4 * round { round } else { 0 };
     run(relay, outboxes, lookout, server, first..shape.rows).await
 }
 
-/// Publishes rows that are made in memory.
+/// Publishes rows that are generated in memory.
 ///
 /// # Errors
 ///
-/// Kafka fails.
+/// If Kafka fails.
 pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limit, BenchError> {
     let config = configured(place, route)?;
     let stats = Arc::new(Stats::new());
@@ -115,7 +115,7 @@ pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limi
     run(relay, outboxes, supply.lookout(), server, round..rows).await
 }
 
-/// Rows of one batch of each worker.
+/// The rows of one batch per worker.
 fn round(config: &Config, shape: &Shape) -> u64 {
     let fit = config.relay.batch_bytes.as_usize() / (shape.payload_bytes + ROW_OVERHEAD);
     (config.relay.workers * config.relay.batch_size.min(fit).max(1)) as u64
@@ -131,7 +131,7 @@ fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {
     Relay::new(publisher, config.outbox.topic.clone(), bounds, marks, Arc::clone(stats))
 }
 
-/// Runs scout and workers until nothing is left. What is measured begins when the first ones of `rows` are settled.
+/// Runs scout and workers until no rows are left. The measurement begins when the first of `rows` are settled.
 async fn run<O: Outbox + 'static, P: Publisher + 'static>(
     relay: Rc<Relay<P>>,
     outboxes: Vec<O>,
@@ -168,14 +168,14 @@ async fn run<O: Outbox + 'static, P: Publisher + 'static>(
 }
 
 struct Watched {
-    /// So many rows were settled when the count began.
+    /// The number of rows that were settled when the measurement began.
     first: u64,
     began: Reading,
     last: u64,
     ended: Reading,
 }
 
-/// From the settlement of the first rows to that of the last.
+/// Measures from the settlement of the first rows to that of the last.
 async fn watch<P>(relay: &Relay<P>, meter: &Meter, rows: Range<u64>) -> Result<Watched, BenchError> {
     let (mut began, mut changed) = (None, (Instant::now(), 0));
     loop {
@@ -194,10 +194,10 @@ async fn watch<P>(relay: &Relay<P>, meter: &Meter, rows: Range<u64>) -> Result<W
             let why = match (relay.gate.reason(), relay.stats.not_ready()) {
                 (Some(failure), _) => failure.to_string(),
                 (None, Some(reason)) => reason,
-                (None, None) => "nothing more was settled".to_owned(),
+                (None, None) => "no more rows were settled".to_owned(),
             };
             return Err(BenchError::Subject(format!("{settled} of {} rows were settled: {why}", rows.end)));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

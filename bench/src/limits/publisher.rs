@@ -1,4 +1,4 @@
-//! A Kafka that acknowledges at once.
+//! A Kafka cluster that acknowledges immediately.
 
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Failure;
@@ -9,7 +9,7 @@ pub(super) struct AtOnce {
     pub(super) partitions: u32,
 }
 
-/// A producer of it: every row that it is handed has been acknowledged by the next look.
+/// Its producer. Every row is acknowledged at the next poll.
 pub(super) struct Acknowledging {
     partitions: u32,
     reports: Vec<Report>,

@@ -1,4 +1,4 @@
-//! An outbox in memory: it has so many rows, and settles for nothing.
+//! An outbox in memory. It has a number of rows, and settling them does nothing.
 
 use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
@@ -10,12 +10,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// Different payloads; more would only fill the processor's cache, which rows from a socket do not either.
+/// The number of different payloads. More of them would only fill the CPU cache, and rows from a socket do not do that
+/// either.
 const PAYLOADS: u64 = 512;
 const KEYS_MAX: u64 = 10_000;
 const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
 
-/// The rows that are left, shared by all workers.
+/// The remaining rows, shared by all workers.
 #[derive(Clone)]
 pub(super) struct Supply(Rc<Stock>);
 
@@ -27,7 +28,7 @@ struct Stock {
     payloads: Vec<Box<[u8]>>,
 }
 
-/// A row that was never in a table.
+/// A generated row.
 pub(super) struct MadeRow {
     stock: Rc<Stock>,
     id: i64,
@@ -47,7 +48,7 @@ pub(super) struct MadeClaim {
 pub(super) struct MadeLookout(Supply);
 
 impl Supply {
-    /// The rows of this shape.
+    /// Rows of this shape.
     pub(super) fn new(shape: &Shape) -> Supply {
         let bytes = |text: String| text.into_bytes().into_boxed_slice();
         let keys = shape.keys.min(KEYS_MAX);

@@ -1,4 +1,4 @@
-//! What a report says of the server, and what it takes to find its processes and to judge its distance.
+//! Facts about the server for the report, for finding its processes, and for judging its distance.
 
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::fault::fault;
@@ -6,7 +6,7 @@ use outbox_relay::relay::failure::Fault;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The settings that decide how fast a server inserts and updates, durability included.
+/// The settings that determine how fast a server inserts and updates, including durability.
 const SETTINGS: &str = "
 SELECT name, current_setting(name)
 FROM pg_settings
@@ -24,25 +24,25 @@ const ROUND_TRIPS: usize = 50;
 pub struct Server {
     /// Its version.
     pub version: String,
-    /// The settings that matter.
+    /// The relevant settings.
     pub settings: BTreeMap<String, String>,
-    /// How much WAL it writes between two checkpoints at the most, in bytes.
+    /// The maximum WAL between two checkpoints, in bytes.
     pub max_wal_bytes: u64,
-    /// The process that served a connection of ours, by its own count.
+    /// The process that served our connection, in the server's own namespace.
     pub backend: u32,
-    /// The port at our end of that connection; `None` over a socket.
+    /// The port at our end of that connection. `None` for a Unix socket.
     pub client_port: Option<u16>,
-    /// The median of an empty statement's time from here and back.
+    /// The median round trip of an empty statement.
     pub round_trip: Duration,
 }
 
-/// Asks it. The connection stays in the pool, so the backend is there to be looked for.
+/// Queries the server. The connection stays in the pool, so that its backend can be found.
 ///
 /// # Errors
 ///
-/// The server fails.
+/// If the server fails.
 pub async fn ask(database: &Database) -> Result<Server, Fault> {
-    let asking = |error| fault("asking the server about itself", error);
+    let asking = |error| fault("querying the server's settings", error);
     let client = database.get().await?;
     let session = client.query_typed_one(SESSION, &[]).await.map_err(asking)?;
     let settings = client.query_typed(SETTINGS, &[]).await.map_err(asking)?;

@@ -1,8 +1,9 @@
-//! Rows for the scratch outbox, made by the server itself: a load generator that shares the machine should cost little.
+//! Rows for the scratch outbox. The server itself generates them, because a load generator on the same machine should
+//! need little CPU.
 //!
-//! Rows are numbered. A number belongs to a *stream*: of `n` streams, stream `s` has `s`, `s + n`, `s + 2n` and so on, and
-//! the keys whose numbers leave the same remainder. So each stream may have a writer of its own, and the events of a key
-//! have one writer, who commits them in the order of their numbers.
+//! Rows are numbered. Each number belongs to a *stream*: of `n` streams, stream `s` has the numbers `s`, `s + n`, `s +
+//! 2n` and so on, and the keys whose numbers have the same remainder. Each stream can therefore have its own writer,
+//! and each key has one writer, which commits its events in the order of their numbers.
 
 use super::schema::PREFIX;
 use deadpool_postgres::Object;
@@ -14,45 +15,45 @@ use tokio_postgres::types::{ToSql, Type};
 
 /// Digits of the number in a payload.
 pub const NUMBER_DIGITS: usize = 12;
-/// A JSON object around number, key and note needs so many bytes; a shorter payload is the number alone, as a text.
+/// The size of the JSON object around number, key and note. A shorter payload is only the number, as text.
 pub const OBJECT_BYTES_LEAST: usize =
     HEAD.len() + NUMBER_DIGITS + KEY.len() + KEY_DIGITS + NOTE.len() + END.len();
 /// The shortest payload.
 pub const BYTES_LEAST: usize = 10;
 
 const KEY_DIGITS: usize = 10;
-/// How a payload begins whose number is followed by more.
+/// The beginning of a payload whose number is followed by more.
 pub const HEAD: &str = r#"{"number":""#;
 const KEY: &str = r#"","key":""#;
 const NOTE: &str = r#"","note":""#;
 const END: &str = r#""}"#;
 const FILLER: &str = " is what the shop has noted of it; ";
 
-/// A transaction of a load has at most so many rows and bytes, which bounds the time for which a cancelled one goes on.
+/// The maximum number of rows and bytes in a transaction of a load, which bounds how long a cancelled one continues.
 const FILL_ROWS_MAX: u64 = 100_000;
 const FILL_BYTES_MAX: u64 = 64 << 20;
 
-/// What rows look like.
+/// The shape of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Shape {
     /// How many rows.
     pub rows: u64,
-    /// How many different keys; each row has any of them, by chance.
+    /// The number of different keys. Each row has a random one.
     pub keys: u64,
-    /// Bytes of each payload, exactly.
+    /// The exact size of each payload, in bytes.
     pub payload_bytes: usize,
-    /// How many topics; a key is always in the same one.
+    /// The number of topics. A key always has the same one.
     pub topics: u64,
-    /// The share of the rows that have one and the same key, from 0 to 1.
+    /// The share of the rows that have the same key, from 0 to 1.
     pub hot_share: f64,
 }
 
-/// What could be done for a load before it is drained, beside inserting it.
+/// The preparation of a load that was possible, in addition to inserting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Dead rows of earlier loads are gone, and the planner knows the table.
+    /// Whether dead rows of earlier loads were removed and statistics were collected.
     pub vacuumed: bool,
-    /// The load itself is on disk; the role may lack the right to say so.
+    /// Whether the load was written to disk. The role may lack the privilege for a checkpoint.
     pub checkpointed: bool,
 }
 
@@ -93,8 +94,8 @@ FROM (
         ))
     }
 
-    /// The payload in SQL: number and key to be checked, and a note as long as it takes. What is random in it, about
-    /// half of the note, is what an event's own values are to a compressor; the rest is what its field names are.
+    /// The payload in SQL: number and key for the comparison, and a note of the remaining length. About half of the
+    /// note is random, like the values in real events. The rest repeats, like field names.
     fn payload(&self) -> String {
         let Some(note_bytes) = self.payload_bytes.checked_sub(OBJECT_BYTES_LEAST) else {
             return format!("'\"' || lpad(r.number::text, {}, '0') || '\"'", self.digits());
@@ -106,7 +107,7 @@ FROM (
         )
     }
 
-    /// A payload as the statement makes it, of a row that is in no table.
+    /// A payload like those of the statement, for a row that is in no table.
     pub fn sample(&self, number: u64) -> String {
         let Some(note_bytes) = self.payload_bytes.checked_sub(OBJECT_BYTES_LEAST) else {
             return format!("\"{number:0width$}\"", width = self.digits());
@@ -118,17 +119,17 @@ FROM (
         format!("{HEAD}{number:0NUMBER_DIGITS$}{KEY}{key:0KEY_DIGITS$}{NOTE}{note}{END}")
     }
 
-    /// Digits of a number that is the whole payload.
+    /// The digits of a number that is the whole payload.
     fn digits(&self) -> usize {
         self.payload_bytes.max(BYTES_LEAST) - 2
     }
 }
 
-/// Empties the outbox. Nobody may use it meanwhile.
+/// Empties the outbox. No other client may use it meanwhile.
 ///
 /// # Errors
 ///
-/// The server fails, or somebody holds a lock on it for long.
+/// If the server fails, or if another session locks the table for long.
 pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> {
     const DOING: &str = "emptying the scratch outbox";
     assert_scratch(table);
@@ -140,11 +141,11 @@ pub async fn empty(database: &Database, table: &TableName) -> Result<(), Fault> 
     finish(client, DOING, async |client| client.batch_execute(&sql).await).await
 }
 
-/// Inserts the rows of the shape as one stream, in transactions of many.
+/// Inserts the rows of the shape as one stream, in large transactions.
 ///
 /// # Errors
 ///
-/// The server fails; what was committed by then stays.
+/// If the server fails. Committed rows stay.
 pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Result<(), Fault> {
     const DOING: &str = "filling the scratch outbox";
     assert_scratch(table);
@@ -156,7 +157,7 @@ pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Resu
             [(&first, Type::INT8), (&last, Type::INT8), (&0_i64, Type::INT8), (&1_i64, Type::INT8)];
         let client = database.get().await?;
         finish(client, DOING, async |client| {
-            // The role may have a limit of its own, and durability is not what is measured here.
+            // The role may have its own statement timeout. Durability is not measured here.
             client
                 .batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL synchronous_commit = off")
                 .await?;
@@ -168,12 +169,12 @@ pub async fn fill(database: &Database, table: &TableName, shape: &Shape) -> Resu
     Ok(())
 }
 
-/// What a server that has had the rows for a while would have done: vacuum, statistics, a checkpoint. As far as the role
-/// may.
+/// Does what the server would have done after some time: vacuum, statistics and a checkpoint, as far as the role is
+/// allowed to.
 ///
 /// # Errors
 ///
-/// The connection fails.
+/// If the connection fails.
 pub async fn prepare(database: &Database, table: &TableName) -> Result<Prepared, Fault> {
     let client = database.get().await?;
     let vacuumed = attempt(&client, &table.render("VACUUM (ANALYZE) {outbox}")).await?;
@@ -181,11 +182,11 @@ pub async fn prepare(database: &Database, table: &TableName) -> Result<Prepared,
     Ok(Prepared { vacuumed, checkpointed })
 }
 
-/// How many rows are unsent.
+/// The number of unsent rows.
 ///
 /// # Errors
 ///
-/// The server fails.
+/// If the server fails.
 pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, Fault> {
     const DOING: &str = "counting what is unsent";
     let client = database.get().await?;
@@ -194,12 +195,12 @@ pub async fn unsent(database: &Database, table: &TableName) -> Result<i64, Fault
     Ok(row.get(0))
 }
 
-/// Nobody else's table is ever filled or emptied, whoever calls.
+/// Prevents other tables from being filled or emptied.
 fn assert_scratch(table: &TableName) {
-    assert!(table.schema().starts_with(PREFIX), "{table} is in no scratch schema");
+    assert!(table.schema().starts_with(PREFIX), "{table} is not in a scratch schema");
 }
 
-/// Whether a statement succeeded that the server may refuse.
+/// Runs a statement that the server may refuse. Returns whether it succeeded.
 async fn attempt(client: &Object, sql: &str) -> Result<bool, Fault> {
     match client.batch_execute(sql).await {
         Ok(()) => Ok(true),
@@ -208,8 +209,8 @@ async fn attempt(client: &Object, sql: &str) -> Result<bool, Fault> {
     }
 }
 
-/// Runs statements on a connection, which goes back to the pool only if they succeeded: else a transaction may be open
-/// on it.
+/// Runs statements on a connection. It returns to the pool only if they succeeded, because otherwise a transaction may
+/// be open on it.
 async fn finish(
     client: Object,
     doing: &'static str,
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_has_exactly_the_bytes_that_were_asked_for() {
+    fn sample_has_exactly_the_requested_bytes() {
         for payload_bytes in [BYTES_LEAST, 11, OBJECT_BYTES_LEAST - 1, OBJECT_BYTES_LEAST, 60, 246, 100_000] {
             let shape = Shape { rows: 1, keys: 10, payload_bytes, topics: 1, hot_share: 0.0 };
             let sample = shape.sample(7);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_always_in_the_same_of_several_topics() {
+    fn key_is_always_in_the_same_topic() {
         let shape = Shape { rows: 1, keys: 10, payload_bytes: 246, topics: 3, hot_share: 0.0 };
         assert_eq!(shape.kinds(), ["order-0", "order-1", "order-2"]);
         assert_eq!(shape.kind(7), "order-1");

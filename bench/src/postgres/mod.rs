@@ -1,4 +1,4 @@
-//! Everything that is SQL: the scratch schema, the load and its writers, and facts about the server.
+//! All SQL: the scratch schema, the load and its writers, and facts about the server.
 
 pub mod about;
 pub mod load;

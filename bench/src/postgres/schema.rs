@@ -1,7 +1,8 @@
-//! The scratch schema of a measurement: made for it, dropped after it, and never mistaken for somebody else's.
+//! The scratch schema of a measurement. It is created for the measurement, dropped afterwards, and never confused with
+//! other schemas.
 //!
-//! Its name, the comment on it and a lock that its maker holds tell three things apart: a schema that is in use, one that
-//! a killed run left behind, and one that is none of ours. Only the second is ever dropped by a later run.
+//! Its name, a comment on it, and a lock that its creator holds distinguish three cases: a schema in use, one that a
+//! killed run left behind, and an unrelated one. A later run drops only the second kind.
 
 use deadpool_postgres::Object;
 use outbox_relay::postgres::connection::connect::Database;
@@ -12,14 +13,14 @@ use outbox_relay::relay::failure::Fault;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-/// How the name of every scratch schema begins; eight hexadecimal digits follow.
+/// The beginning of the name of every scratch schema. Eight hexadecimal digits follow.
 pub const PREFIX: &str = "outbox_bench_";
 
-/// The comment by which a later run knows the schema as one of ours.
+/// The comment by which a later run recognizes the schema.
 const MARK: &str = "made by `outbox-bench`, which also drops it";
 
-/// Held in an open transaction, which works through a pooler too, and ends with its connection. It has no snapshot and
-/// no transaction id, so vacuum is not held back.
+/// The lock is held in an open transaction, which also works through a pooler, and ends with the connection. The
+/// transaction has no snapshot and no transaction id, so it does not hold vacuum back.
 const HOLD: &str = "
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL idle_in_transaction_session_timeout = 0;
@@ -49,7 +50,7 @@ SET LOCAL client_min_messages = warning;
 DROP SCHEMA {schema} CASCADE;
 COMMIT";
 
-/// The scratch schema while it is ours.
+/// The scratch schema while this run owns it.
 pub struct Schema {
     database: Database,
     name: String,
@@ -57,38 +58,38 @@ pub struct Schema {
     holder: Object,
 }
 
-/// Why there is none.
+/// The reason why the schema was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// The role may not make a schema.
+    /// The role may not create a schema.
     #[error(
-        "the role may not make a schema in this database: GRANT CREATE ON DATABASE ... TO it, or measure as another role \
+        "the role may not create a schema in this database: GRANT CREATE ON DATABASE ... TO it, or use another role \
          (OUTBOX_RELAY__POSTGRES__URL)"
     )]
     Denied,
     /// The server or the connection failed.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The outbox could not be made in it.
+    /// The outbox could not be created.
     #[error(transparent)]
     Migrate(#[from] MigrateError),
 }
 
-/// What a run that was killed has left behind.
+/// What a killed run has left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// Its schema.
     pub schema: String,
-    /// Its topics, each with the cluster that it was made on.
+    /// Its topics, each with its cluster.
     pub topics: Vec<(String, String)>,
 }
 
 impl Schema {
-    /// Makes the schema and the outbox in it. A failure leaves nothing behind.
+    /// Creates the schema and the outbox in it. If this fails, nothing is left behind.
     ///
     /// # Errors
     ///
-    /// The role may not, or the server fails.
+    /// If the role may not, or if the server fails.
     pub async fn create(database: Database, name: String) -> Result<Schema, SchemaError> {
         let holder = database.get().await?;
         let mut schema = Schema { database, name, holder };
@@ -97,7 +98,7 @@ impl Schema {
         let created = client.batch_execute(&schema.render(CREATE)).await;
         created.map_err(|error| match error.code() {
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => SchemaError::Denied,
-            _ => fault("making the scratch schema", error).into(),
+            _ => fault("creating the scratch schema", error).into(),
         })?;
         drop(client);
         match schema.migrate().await {
@@ -130,11 +131,11 @@ impl Schema {
         TableName::new(&self.name, "outbox").unwrap_or_else(|_| unreachable!("the name is ours"))
     }
 
-    /// Writes a topic down before it is made, so that a later run can delete it.
+    /// Records a topic before it is created, so that a later run can delete it.
     ///
     /// # Errors
     ///
-    /// The server fails.
+    /// If the server fails.
     pub async fn note_topic(&self, topic: &str, bootstrap_servers: &str) -> Result<(), Fault> {
         const DOING: &str = "noting a scratch topic";
         let client = self.database.get().await?;
@@ -146,11 +147,11 @@ impl Schema {
         Ok(())
     }
 
-    /// The topic is gone.
+    /// Removes the record of a deleted topic.
     ///
     /// # Errors
     ///
-    /// The server fails.
+    /// If the server fails.
     pub async fn forget_topic(&self, topic: &str) -> Result<(), Fault> {
         const DOING: &str = "forgetting a scratch topic";
         let client = self.database.get().await?;
@@ -162,15 +163,15 @@ impl Schema {
         Ok(())
     }
 
-    /// Drops it and all that is in it, over another pool: connections of this one may have been left in the middle of
-    /// something, which only their end ends.
+    /// Drops the schema and everything in it, using another pool. Connections of the old pool may still run abandoned
+    /// statements, which only closing them ends.
     ///
     /// # Errors
     ///
-    /// The server fails; the next run names what is left.
+    /// If the server fails. The next run reports what is left.
     pub async fn drop(self, fresh: &Database) -> Result<(), Fault> {
         let Schema { database, name, holder } = self;
-        // Not back to the pool, where somebody would get it with its transaction.
+        // Not returned to the pool, where it would be reused with its open transaction.
         drop(Object::take(holder));
         drop(database);
         drop_schema(fresh, &name).await
@@ -181,11 +182,11 @@ impl Schema {
     }
 }
 
-/// What runs have left behind that are not running any more.
+/// What runs have left behind that are no longer active.
 ///
 /// # Errors
 ///
-/// The server fails.
+/// If the server fails.
 pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
     const DOING: &str = "looking for what earlier runs left behind";
     let client = database.get().await?;
@@ -201,7 +202,7 @@ pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
             continue;
         }
         let topics = client.query_typed(&render(TOPICS, &schema), &[]).await;
-        // It may have been killed before it had the table, or be dropped by another run just now.
+        // The run may have been killed before the table existed, or another run may be dropping the schema.
         let topics = topics.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect();
         leftovers.push(Leftover { schema, topics });
     }
@@ -212,12 +213,12 @@ pub async fn leftovers(database: &Database) -> Result<Vec<Leftover>, Fault> {
 ///
 /// # Errors
 ///
-/// The server fails.
+/// If the server fails.
 pub async fn drop_leftover(database: &Database, leftover: &Leftover) -> Result<(), Fault> {
     drop_schema(database, &leftover.schema).await
 }
 
-/// Begins a transaction and takes the lock in it. False if somebody else has it.
+/// Begins a transaction and takes the lock in it. False if another run holds it.
 async fn hold(holder: &Object, schema: &str) -> Result<bool, Fault> {
     const DOING: &str = "locking the scratch schema";
     holder.batch_execute(HOLD).await.map_err(|error| fault(DOING, error))?;
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_is_made_with_the_name_and_the_mark_it_is_found_by() {
+    fn schema_is_created_with_the_name_and_mark_by_which_it_is_found() {
         assert!(CREATE.contains(&format!("COMMENT ON SCHEMA {{schema}} IS '{MARK}'")));
         assert!(FIND.contains(&format!("'^{PREFIX}[0-9a-f]{{8}}$'")));
     }

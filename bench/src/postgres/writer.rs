@@ -1,4 +1,4 @@
-//! Connections that do to the scratch outbox what applications do to theirs: insert, and hold a snapshot.
+//! Connections that use the scratch outbox as applications do: they insert, and hold a snapshot.
 
 use super::load::Shape;
 use deadpool_postgres::Object;
@@ -13,20 +13,20 @@ use tokio_postgres::types::{ToSql, Type};
 pub struct Writer {
     client: Object,
     sql: String,
-    /// `None` behind a pooler that keeps no prepared statements.
+    /// `None` behind a pooler that does not support prepared statements.
     statement: Option<Statement>,
     stream: i64,
     streams: i64,
-    /// How many rows it has committed.
+    /// The number of rows that it has committed.
     written: i64,
 }
 
 impl Writer {
-    /// Connects. Of `streams` streams, its own is number `stream`.
+    /// Connects the writer of stream `stream` of `streams`.
     ///
     /// # Errors
     ///
-    /// The server fails.
+    /// If the server fails.
     pub async fn open(
         database: &Database,
         table: &TableName,
@@ -46,7 +46,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The server fails: whether they are committed is not known.
+    /// If the server fails. It is then unknown whether the rows are committed.
     pub async fn write(&mut self, rows: u64) -> Result<(), Fault> {
         let (first, last) = (self.written, self.written + rows as i64 - 1);
         let numbers: [&(dyn ToSql + Sync); 4] = [&first, &last, &self.stream, &self.streams];
@@ -62,21 +62,21 @@ impl Writer {
         Ok(())
     }
 
-    /// How many rows it has committed.
+    /// The number of rows that it has committed.
     pub fn written(&self) -> u64 {
         self.written as u64
     }
 }
 
-/// A transaction that keeps its snapshot, as a backup or a report does: vacuum removes no row that dies after it.
+/// A transaction that keeps its snapshot, as a backup or a report does. Vacuum cannot remove rows that die after it.
 pub struct Snapshot(Option<Object>);
 
 impl Snapshot {
-    /// Takes it.
+    /// Takes the snapshot.
     ///
     /// # Errors
     ///
-    /// The server fails.
+    /// If the server fails.
     pub async fn take(database: &Database) -> Result<Snapshot, Fault> {
         const SQL: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
                            SET LOCAL idle_in_transaction_session_timeout = 0;
@@ -87,11 +87,11 @@ impl Snapshot {
         taken.map(|()| snapshot)
     }
 
-    /// Lets it go.
+    /// Releases the snapshot.
     ///
     /// # Errors
     ///
-    /// The server has ended the transaction before: what was measured under it was not.
+    /// If the server has already ended the transaction, so that the measurement is invalid.
     pub async fn end(mut self) -> Result<(), Fault> {
         let Some(client) = self.0.take() else { return Ok(()) };
         let ended = client.batch_execute("SELECT 1; COMMIT").await;
@@ -104,7 +104,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        // Not back to the pool with its transaction.
+        // Not returned to the pool with its open transaction.
         self.0.take().map(Object::take);
     }
 }

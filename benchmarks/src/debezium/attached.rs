@@ -1,4 +1,4 @@
-//! A connector that follows a scratch outbox: what is measured of Debezium.
+//! A running Debezium connector that publishes from a scratch outbox.
 
 use super::connect::Connect;
 use super::connector::{self, Source};
@@ -17,7 +17,8 @@ use tokio_postgres::Client;
 const CHANGES_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A connector with its slot and its publication. It has to be detached: else the server keeps its log for it.
+/// A connector with its slot and its publication. Call `detach` at the end, otherwise the server keeps WAL for the
+/// slot.
 pub struct Debezium<'a> {
     connect: &'a mut Connect,
     client: Client,
@@ -25,7 +26,7 @@ pub struct Debezium<'a> {
 }
 
 impl<'a> Debezium<'a> {
-    /// Follows the outbox of the place from now on, and publishes to the topics of the route.
+    /// Starts to follow the outbox of the place and to publish to the topics of the route.
     pub async fn attach(
         connect: &'a mut Connect,
         postgres: &str,
@@ -44,17 +45,17 @@ impl<'a> Debezium<'a> {
         Ok(debezium)
     }
 
-    /// Publishes nothing from now on, so that a backlog can form. It reads on until its queue is full.
+    /// Stops publishing, so that a backlog can build up. The connector keeps reading until its queue is full.
     pub async fn pause(&self) -> anyhow::Result<()> {
         self.connect.pause(&self.name).await
     }
 
-    /// Goes on.
+    /// Continues to publish.
     pub async fn resume(&self) -> anyhow::Result<()> {
         self.connect.resume(&self.name).await
     }
 
-    /// Removes connector, slot and publication.
+    /// Removes the connector, the slot and the publication.
     pub async fn detach(self) -> anyhow::Result<()> {
         self.connect.remove(&self.name).await?;
         self.wait_until_slot_is("not active").await?;
@@ -64,16 +65,16 @@ impl<'a> Debezium<'a> {
                 name = self.name
             ))
             .await
-            .context("cannot drop the slot of Debezium")
+            .context("cannot drop Debezium's slot")
     }
 
     async fn wait_until_slot_is(&self, state: &str) -> anyhow::Result<()> {
-        let asked =
+        let query =
             format!("SELECT 1 FROM pg_replication_slots WHERE {state} AND slot_name = '{}'", self.name);
         let begun = Instant::now();
-        while self.client.query_opt(&asked, &[]).await?.is_none() {
+        while self.client.query_opt(&query, &[]).await?.is_none() {
             if begun.elapsed() > CHANGES_WITHIN {
-                bail!("the slot of Debezium is not {state} after {CHANGES_WITHIN:?}");
+                bail!("Debezium's slot is not {state} after {CHANGES_WITHIN:?}");
             }
             sleep(LOOK_AGAIN).await;
         }
@@ -90,7 +91,7 @@ impl Subject for Debezium<'_> {
         self.connect.check().map_err(|error| BenchError::Subject(error.to_string()))
     }
 
-    /// It keeps its place in the log, and writes it down now and then; no row waits for that.
+    /// Always settled: Debezium stores its position in the log from time to time, and no row waits for that.
     async fn has_settled(&mut self, _rows: u64) -> Result<bool, BenchError> {
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! The process that Debezium runs in: a standalone worker of Kafka Connect.
+//! The process in which Debezium runs: a standalone Kafka Connect worker.
 
 use super::rest::request;
 use super::tuning::Tuning;
@@ -16,19 +16,19 @@ const STARTS_WITHIN: Duration = Duration::from_secs(120);
 const CHANGES_WITHIN: Duration = Duration::from_secs(120);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A worker that runs. Dropping it kills the process.
+/// A running worker. Dropping it kills the process.
 pub struct Connect {
     process: Child,
-    /// `setpriv` replaces itself with the JVM.
+    /// The JVM's process id, because `setpriv` replaces itself with the JVM.
     pid: u32,
     rest: SocketAddr,
     log: PathBuf,
 }
 
 impl Connect {
-    /// Starts it, with its files in `folder`, and waits until it takes requests.
+    /// Starts the worker with its files in `folder` and waits until it accepts requests.
     pub async fn start(jars: &Path, folder: &Path, bootstrap: &str, tuning: Tuning) -> anyhow::Result<Self> {
-        // It needs a plugin path, but finds the connector among its own jars.
+        // A plugin path is mandatory, although the connector is on the class path.
         std::fs::create_dir_all(folder.join("plugins"))?;
         _ = std::fs::remove_file(folder.join("offsets"));
         let rest = free_address()?;
@@ -36,7 +36,7 @@ impl Connect {
         std::fs::write(&properties, worker_properties(folder, bootstrap, rest))?;
         let log = folder.join("connect.log");
         let said = File::create(&log)?;
-        // It must not outlive this process, however this one ends.
+        // `setpriv` makes the kernel kill the worker when this process ends for any reason.
         let process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", &java()])
             .args(tuning.flags())
@@ -61,7 +61,7 @@ impl Connect {
         self.pid
     }
 
-    /// An error if the process has ended.
+    /// Fails if the process has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.process.try_wait()? {
             Some(ended) => bail!("Kafka Connect ended ({ended}); its log is {}", self.log.display()),
@@ -69,19 +69,19 @@ impl Connect {
         }
     }
 
-    /// Adds a connector and waits until its task runs.
+    /// Adds a connector and waits until its task is running.
     pub async fn add(&self, name: &str, settings: &Value) -> anyhow::Result<()> {
         request(self.rest, "POST", "/connectors", Some(&json!({ "name": name, "config": settings }))).await?;
         self.wait_for(name, "RUNNING").await
     }
 
-    /// The task stays and takes nothing more; the connector reads on until its queue is full.
+    /// Pauses a connector. Its task publishes nothing more, but the connector keeps reading until its queue is full.
     pub async fn pause(&self, name: &str) -> anyhow::Result<()> {
         request(self.rest, "PUT", &format!("/connectors/{name}/pause"), None).await?;
         self.wait_for(name, "PAUSED").await
     }
 
-    /// Does not wait until the task has noticed: what it does from now on counts.
+    /// Resumes a connector without waiting for its task, because the measurement starts now.
     pub async fn resume(&self, name: &str) -> anyhow::Result<()> {
         request(self.rest, "PUT", &format!("/connectors/{name}/resume"), None).await?;
         Ok(())
@@ -92,9 +92,9 @@ impl Connect {
         Ok(())
     }
 
-    /// Ends the process and waits for its end.
+    /// Kills the process and waits for its end.
     pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.process.kill().await.context("cannot end Kafka Connect")
+        self.process.kill().await.context("cannot kill Kafka Connect")
     }
 
     async fn wait_until_it_answers(&mut self) -> anyhow::Result<()> {
@@ -110,7 +110,7 @@ impl Connect {
         Ok(())
     }
 
-    /// Waits until the connector's task is in this state; one that failed is an error that quotes why.
+    /// Waits until the connector's task is in this state. If the task fails, the error quotes its trace.
     async fn wait_for(&self, name: &str, state: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -131,14 +131,14 @@ fn java() -> String {
     std::env::var("JAVA_HOME").map_or_else(|_| "java".to_owned(), |home| home + "/bin/java")
 }
 
-/// A port of loopback that was free a moment ago.
+/// A loopback port that was free a moment ago.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 fn worker_properties(folder: &Path, bootstrap: &str, rest: SocketAddr) -> String {
     let folder = folder.display();
-    // Plain strings: the payload goes out as it came from the table.
+    // Plain strings, so that the payload is published exactly as it is in the table.
     let converter = "org.apache.kafka.connect.storage.StringConverter";
     format!(
         "bootstrap.servers={bootstrap}\n\

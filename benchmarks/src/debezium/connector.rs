@@ -1,33 +1,32 @@
-//! The settings of the connector: everything that was found to make it faster, nothing that makes it promise less than the
-//! relay does.
+//! The settings of the connector: everything we found that makes it faster without weaker guarantees than the relay's.
 
 use super::tuning::Tuning;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tokio_postgres::config::Host;
 
-/// The columns that become a record. The others are neither sent by Postgres nor decoded.
+/// The columns that become a record. PostgreSQL does not send the others, so Debezium does not decode them.
 const COLUMNS: [&str; 6] = ["id", "event_id", "aggregate_type", "aggregate_id", "event_type", "payload"];
 
-/// Where events come from and go to.
+/// Where events come from and where they go.
 pub struct Source<'a> {
-    /// The URL of the database.
+    /// The database's URL.
     pub postgres: &'a str,
     pub schema: &'a str,
-    /// The outbox's name in it.
+    /// The name of the outbox table.
     pub table: &'a str,
-    /// A relay's template of topics.
+    /// The relay's topic template.
     pub topic: &'a str,
 }
 
-/// The publication, whose name is that of the connector: inserts, and the columns that are needed.
+/// The publication, which has the same name as the connector. It contains only inserts and the needed columns.
 pub fn create_publication(name: &str, source: &Source<'_>, tuning: Tuning) -> String {
     let columns = if tuning.needed_columns { format!(" ({})", COLUMNS.join(", ")) } else { String::new() };
     let Source { schema, table, .. } = source;
     format!("CREATE PUBLICATION {name} FOR TABLE {schema}.{table}{columns} WITH (publish = 'insert')")
 }
 
-/// The connector's settings. Slot and publication are named like the connector.
+/// The connector's settings. The slot and the publication have the same name as the connector.
 pub fn settings(name: &str, source: &Source<'_>, tuning: Tuning) -> anyhow::Result<Value> {
     let (host, port, user, database) = parts(source.postgres)?;
     let (schema, table) = (source.schema, source.table);

@@ -1,5 +1,5 @@
-//! Debezium, the best alternative known, tuned as well as we can: Kafka Connect with the Postgres connector and the outbox
-//! event router.
+//! Debezium, the best alternative that we know, tuned as well as we can: Kafka Connect with the PostgreSQL connector
+//! and the outbox event router.
 
 mod attached;
 pub mod connect;
@@ -10,5 +10,5 @@ mod tuning;
 pub use attached::Debezium;
 pub use tuning::Tuning;
 
-/// The header in which Debezium's records have the event's id.
+/// The header in which Debezium publishes the event's id.
 pub const EVENT_ID: &str = "id";

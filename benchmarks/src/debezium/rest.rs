@@ -1,4 +1,4 @@
-//! Connect's REST interface: one request, one connection, on loopback.
+//! Kafka Connect's REST interface, with a new loopback connection for each request.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -8,30 +8,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Connect answers a request after the change has been carried out, which can take as long as a connector's start.
+/// Connect answers after it has carried out a change, and starting a connector can take this long.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
-/// Sends a request and returns the answer's body, `Null` if it has none. An answer that is no success is an error that
-/// quotes it.
+/// Sends a request and returns the body of the answer, or `Null` if it is empty. If the status is not a success, the
+/// error quotes the answer.
 pub async fn request(
     address: SocketAddr,
     method: &str,
     path: &str,
     body: Option<&Value>,
 ) -> anyhow::Result<Value> {
-    let asked = format!("{method} {path}");
+    let request = format!("{method} {path}");
     let answer = timeout(ANSWER_WITHIN, exchange(address, method, path, body))
         .await
-        .with_context(|| format!("{asked}: no answer within {ANSWER_WITHIN:?}"))?
-        .with_context(|| asked.clone())?;
-    let (status, text) = parse(&answer).with_context(|| format!("{asked}: not an answer of HTTP"))?;
+        .with_context(|| format!("{request}: no answer within {ANSWER_WITHIN:?}"))?
+        .with_context(|| request.clone())?;
+    let (status, text) = parse(&answer).with_context(|| format!("{request}: not an HTTP response"))?;
     if !(200..300).contains(&status) {
-        bail!("{asked}: {status} {text}");
+        bail!("{request}: {status} {text}");
     }
     if text.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_str(text)?) }
 }
 
-/// HTTP/1.0, so that the answer comes in one piece and the connection ends behind it.
+/// Uses HTTP/1.0, so that the answer is not chunked and the server closes the connection after it.
 async fn exchange(
     address: SocketAddr,
     method: &str,

@@ -1,24 +1,24 @@
-//! What is tried in search of the fastest Debezium.
+//! The settings that are tried to find the fastest Debezium.
 
 use std::fmt;
 
-/// Settings of the connector and of the JVM around it.
+/// Settings of the connector and of its JVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// `max.batch.size`; the queue holds four of them.
+    /// `max.batch.size`. The queue holds four batches.
     pub batch_rows: u32,
     /// `linger.ms` of the producer.
     pub linger_ms: u32,
-    /// Postgres sends, and Debezium decodes, only the columns that become a record.
+    /// Whether PostgreSQL sends, and Debezium decodes, only the columns that become a record.
     pub needed_columns: bool,
-    /// At its full size from the start.
+    /// The size of the heap, which is allocated at the start.
     pub heap: &'static str,
     pub collector: &'static str,
 }
 
 impl Tuning {
-    /// What is compared with, but for the size of batches, which the comparison itself tries. The parallel collector: the
-    /// machine has few cores, and nobody waits for a single row.
+    /// The settings that the relay is compared with, except for the batch size, which the drain benchmark tries itself.
+    /// The parallel collector suits a machine with few cores and a benchmark of throughput.
     pub const DEFAULT: Self =
         Self { batch_rows: 8_192, linger_ms: 5, needed_columns: true, heap: "1g", collector: "Parallel" };
 

@@ -1,4 +1,4 @@
-//! What makes Debezium fast: other settings of the JVM and of the connector, each in a JVM of its own.
+//! Other settings of Debezium's JVM and connector, each in a separate JVM, to find the fastest.
 
 use super::Part;
 use super::subjects::{debezium_drains, note, reference};
@@ -20,13 +20,13 @@ const TUNINGS: [Tuning; 8] = [
     Tuning { collector: "Serial", ..BEST },
     Tuning { collector: "G1", ..BEST },
 ];
-/// Until the JVM has compiled what matters.
+/// Drains before the measurement, so that the JVM has compiled the hot code.
 const WARM_UPS: u32 = 2;
 
-/// By so much another setting has to be faster than the default to be taken for faster.
+/// How much faster than the default another setting has to be to count as faster.
 const NOTABLY: f64 = 1.03;
 
-/// What the relay is compared with: the fastest of those that were tried, or the default if none was.
+/// The settings that the relay is compared with: the fastest ones that were tried, or the default if none were.
 pub fn fastest(results: &Results) -> Tuning {
     let rate = |tuning: Tuning| {
         let figures = &results.parts.get(Part::Debezium.name())?.figures;

@@ -1,5 +1,5 @@
-//! Bars 1 to 3, and the first of bar 4: a backlog is drained by a relay that marks, by one that deletes, and by Debezium, in
-//! turn.
+//! Scenarios 1 to 3 and the first measurement of scenario 4: a relay that marks, a relay that deletes, and Debezium
+//! drain a backlog in turn.
 
 use super::subjects::{debezium_drains, note, note_rate, reference, relay_drains};
 use crate::debezium::Tuning;
@@ -10,7 +10,7 @@ use crate::world::World;
 use outbox_bench::Shape;
 use outbox_bench::place::Place;
 
-/// `max.batch.size` of Debezium. Each is tried, and the best one is what the relay is compared with.
+/// The values of Debezium's `max.batch.size` to try. The relay is compared with the best one.
 const BATCHES: [u32; 3] = [4_096, 8_192, 16_384];
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
@@ -33,7 +33,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-/// Warms the JVM up with drains that do not count, and finds the best size of batches.
+/// Warms up the JVM with drains that do not count, and finds the best batch size.
 async fn best_batches(
     world: &World,
     connect: &mut Connect,

@@ -1,4 +1,4 @@
-//! Bar 6: writers insert as fast as they can, beside a relay, beside Debezium, and alone.
+//! Scenario 6: writers insert as fast as they can: alone, with the relay, and with Debezium.
 
 use super::subjects::{make_route, reference};
 use crate::debezium::connect::Connect;
@@ -29,17 +29,17 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     let place = Place::create(world.settings()).await?;
     let tuning = world.fastest_debezium()?;
     let mut connect = world.start_connect(tuning).await?;
-    // Warms the JVM up.
-    beside_debezium(&mut connect, world, &place, &work, tuning).await?;
+    // The first run only warms up the JVM.
+    with_debezium(&mut connect, world, &place, &work, tuning).await?;
     for _ in 0..size.runs {
         let alone = flow::alone(&place, &reference(0), &work).await?;
         eprintln!("  alone: {}", Unit::RowsPerSecond.show(alone));
         outcome.figures.push("alone: written", Unit::RowsPerSecond, alone);
-        note(&mut outcome.figures, "relay", &beside_relay(&place, &work).await?)?;
+        note(&mut outcome.figures, "relay", &with_relay(&place, &work).await?)?;
         note(
             &mut outcome.figures,
             "Debezium",
-            &beside_debezium(&mut connect, world, &place, &work, tuning).await?,
+            &with_debezium(&mut connect, world, &place, &work, tuning).await?,
         )?;
     }
     outcome.notes.push(format!("{WRITERS} connections with {ROWS_PER_TRANSACTION} rows per transaction."));
@@ -48,7 +48,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-async fn beside_relay(place: &Place, work: &Work) -> anyhow::Result<Flow> {
+async fn with_relay(place: &Place, work: &Work) -> anyhow::Result<Flow> {
     let shape = reference(0);
     let route = make_route(place, &shape).await?;
     load::empty(place.database(), &place.table()).await?;
@@ -59,7 +59,7 @@ async fn beside_relay(place: &Place, work: &Work) -> anyhow::Result<Flow> {
     Ok(flow)
 }
 
-async fn beside_debezium(
+async fn with_debezium(
     connect: &mut Connect,
     world: &World,
     place: &Place,
@@ -76,10 +76,10 @@ async fn beside_debezium(
     Ok(flow)
 }
 
-/// Fails if something was lost, repeated or out of order.
+/// Fails if a row was lost, duplicated or out of order.
 fn note(figures: &mut Figures, name: &str, flow: &Flow) -> anyhow::Result<()> {
     let verdict = &flow.verdict;
-    ensure!(verdict.is_exact(), "{name}: not what was committed: {verdict:?}");
+    ensure!(verdict.is_exact(), "{name}: the records differ from the committed rows: {verdict:?}");
     let rates = [("written", flow.written_rows_per_second), ("delivered", flow.delivered_rows_per_second)];
     for (what, rate) in rates {
         eprintln!("  {name}: {what} {}", Unit::RowsPerSecond.show(rate));

@@ -1,7 +1,7 @@
-//! Bar 7: a transaction keeps its snapshot during the whole drain, as pg_dump does. Vacuum can remove nothing that the relay
-//! has marked since, and what it reads lies behind ever more dead index entries.
+//! Scenario 7: a transaction keeps its snapshot open during the whole drain, as pg_dump does. Vacuum cannot remove the
+//! row versions that the relay has marked since, so the relay reads past more and more dead index entries.
 
-use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
+use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_existing};
 use crate::figures::Unit;
 use crate::results::Outcome;
 use crate::size::Size;
@@ -19,7 +19,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         let route = make_route(&place, &shape).await?;
         place.fill(&shape).await?;
         let snapshot = Snapshot::take(place.database()).await?;
-        let held = relay_drains_what_is_there(&place, &route, &shape, |settings| settings).await?;
+        let held = relay_drains_existing(&place, &route, &shape, |settings| settings).await?;
         snapshot.end().await?;
         place.close(route).await?;
         note_rate(&mut outcome.figures, "held", &held);

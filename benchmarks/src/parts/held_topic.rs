@@ -1,6 +1,6 @@
-//! Bar 9: rows of a topic that does not exist lie in front of others. They are held, and the others flow.
+//! Scenario 9: rows of a missing topic precede the others. They are held, and the others are published.
 
-use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
+use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_existing};
 use crate::database;
 use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
@@ -14,7 +14,7 @@ use outbox_bench::subject::Subject;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-/// No topic is made for it.
+/// The name of a topic that is not created.
 const HELD: &str = "held";
 const HELD_WITHIN: Duration = Duration::from_secs(60);
 
@@ -31,11 +31,11 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         let table = place.table();
         load::empty(place.database(), &table).await?;
         client.batch_execute(&table.render(&insert_held(held))).await?;
-        let seconds = find_out(&place, &client, &route).await?;
+        let seconds = hold_topic(&place, &client, &route).await?;
         outcome.figures.push("until the topic is held", Unit::Seconds, seconds);
         load::fill(place.database(), &table, &shape).await?;
         load::prepare(place.database(), &table).await?;
-        let behind = relay_drains_what_is_there(&place, &route, &shape, |settings| settings).await?;
+        let behind = relay_drains_existing(&place, &route, &shape, |settings| settings).await?;
         place.close(route).await?;
         note_rate(&mut outcome.figures, "behind", &behind);
     }
@@ -49,7 +49,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-/// Rows like the others, but for their topic.
+/// Rows like the others, except for their topic.
 fn insert_held(rows: u64) -> String {
     format!(
         "INSERT INTO {{outbox}} (aggregate_type, aggregate_id, event_type, payload)
@@ -59,8 +59,8 @@ fn insert_held(rows: u64) -> String {
     )
 }
 
-/// A relay finds out that the topic is missing. Returns after how many seconds.
-async fn find_out(place: &Place, client: &Client, route: &Route) -> anyhow::Result<f64> {
+/// Lets a relay find out that the topic is missing. Returns the number of seconds that this took.
+async fn hold_topic(place: &Place, client: &Client, route: &Route) -> anyhow::Result<f64> {
     let held = place.table().render("SELECT 1 FROM {hold}");
     let mut relay = Relay::start(place, route).await?;
     let begun = Instant::now();

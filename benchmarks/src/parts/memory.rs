@@ -1,4 +1,4 @@
-//! Bar 4: the most memory that a relay has while it drains larger rows.
+//! Scenario 4: the peak memory of a relay that drains larger rows.
 
 use super::subjects::{MIB, relay_drains};
 use crate::figures::Unit;
@@ -8,9 +8,9 @@ use crate::world::World;
 use outbox_bench::Shape;
 use outbox_bench::place::Place;
 
-/// A topic takes records of 1 MiB by default, and key, headers and framing are of the record.
+/// A topic accepts records of 1 MiB by default, including the key, the headers and the framing.
 const NEARLY_A_MIB: usize = (1 << 20) - 1_024;
-/// The default of topics. librdkafka's own default is less.
+/// The default of topics. librdkafka's own default is smaller.
 const RECORD_BYTES_MAX: &str = "1048588";
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! The parts that can be measured, each on its own. A file a part.
+//! The parts of the benchmark. Each has its own file and can be measured separately.
 
 pub mod debezium;
 mod drain;
@@ -22,7 +22,7 @@ use crate::world::World;
 use clap::ValueEnum;
 use std::fmt;
 
-/// What can be chosen with `--only`, in the order in which it is measured.
+/// A part that can be chosen with `--only`. They are measured in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     Debezium,
@@ -41,7 +41,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Those, or all if there are none.
+    /// The chosen parts, or all if none were chosen.
     pub fn chosen(only: &[Part]) -> Vec<Part> {
         let all = Part::value_variants().iter().copied();
         all.filter(|part| only.is_empty() || only.contains(part)).collect()
@@ -65,26 +65,26 @@ impl Part {
         }
     }
 
-    /// Bars and contents, for whoever waits.
+    /// The scenarios and their contents, for the terminal.
     pub fn about(self) -> &'static str {
         match self {
             Part::Debezium => "the fastest settings of Debezium",
-            Part::Drain => "bars 1 to 3: drain a backlog with mark, with delete, and with Debezium",
-            Part::Memory => "bar 4: memory during drains of larger rows",
-            Part::Steady => "bar 5: latency at a steady rate, and the cost of idling",
-            Part::Flow => "bar 6: writers at full speed alone, with the relay, and with Debezium",
-            Part::HeldSnapshot => "bar 7: drain a backlog while a snapshot is held open",
-            Part::HotKey => "bar 8: one key has all rows, or half of the rows",
-            Part::HeldTopic => "bar 9: rows of a missing topic before the others",
-            Part::Retained => "bar 10: sent rows in the table, and the reaper",
-            Part::Outage => "bar 11: half an hour without Kafka",
-            Part::Replicas => "bar 12: several relays on one table",
-            Part::Shapes => "bar 13: many topics, many keys, small and large payloads",
-            Part::Network => "bar 14: long round trips to PostgreSQL and Kafka",
+            Part::Drain => "scenarios 1 to 3: drain a backlog with mark, with delete, and with Debezium",
+            Part::Memory => "scenario 4: memory during drains of larger rows",
+            Part::Steady => "scenario 5: latency at a steady rate, and the cost of idling",
+            Part::Flow => "scenario 6: writers at full speed alone, with the relay, and with Debezium",
+            Part::HeldSnapshot => "scenario 7: drain a backlog while a snapshot is held open",
+            Part::HotKey => "scenario 8: one key has all rows, or half of the rows",
+            Part::HeldTopic => "scenario 9: rows of a missing topic before the others",
+            Part::Retained => "scenario 10: sent rows in the table, and the reaper",
+            Part::Outage => "scenario 11: half an hour without Kafka",
+            Part::Replicas => "scenario 12: several relays on one table",
+            Part::Shapes => "scenario 13: many topics, many keys, small and large payloads",
+            Part::Network => "scenario 14: long round trips to PostgreSQL and Kafka",
         }
     }
 
-    /// Measures it, from servers on which nothing of an earlier part is left.
+    /// Measures the part. Removes everything that earlier parts have left on the servers first.
     pub async fn measure(self, world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
         database::clean(world).await?;
         match self {
@@ -114,20 +114,20 @@ impl fmt::Display for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bars::bars;
+    use crate::scenarios::scenarios;
 
     #[test]
-    fn each_bar_is_measured_by_a_part_that_exists() {
-        for bar in bars() {
-            for check in bar.checks {
+    fn each_scenario_is_measured_by_an_existing_part() {
+        for scenario in scenarios() {
+            for check in scenario.checks {
                 let known = Part::value_variants().iter().any(|part| part.name() == check.part);
-                assert!(known, "bar {}: there is no part {}", bar.number, check.part);
+                assert!(known, "scenario {}: there is no part {}", scenario.number, check.part);
             }
         }
     }
 
     #[test]
-    fn parts_are_called_by_their_names() {
+    fn parts_are_chosen_by_their_names() {
         for part in Part::value_variants() {
             assert_eq!(Part::from_str(part.name(), false), Ok(*part));
         }

@@ -1,6 +1,6 @@
-//! Bar 14: Postgres and Kafka are far away. A delaying proxy stands before each of them; only the relay goes through it.
+//! Scenario 14: a slow network. The relay reaches PostgreSQL and Kafka through delaying proxies, and nothing else does.
 
-use super::subjects::{make_route, note_rate, reference, relay_drains_what_is_there};
+use super::subjects::{make_route, note_rate, reference, relay_drains_existing};
 use crate::delay::Proxy;
 use crate::figures::Of;
 use crate::results::Outcome;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const TO_POSTGRES: Duration = Duration::from_micros(2_500);
 const TO_KAFKA: Duration = Duration::from_millis(5);
 
-/// Settings for a slow network: workers, and rows in a batch. Each is tried; the best is what a reader should set.
+/// Settings to try for a slow network: the number of workers and the batch size. The best is documented.
 const TUNINGS: [(u32, u32); 5] = [(6, 5_000), (8, 5_000), (12, 5_000), (8, 10_000), (16, 10_000)];
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
@@ -54,7 +54,7 @@ fn tuned(workers: u32, batch_rows: u32) -> impl Fn(Settings) -> Settings {
     }
 }
 
-/// Drains from `far` times the distance.
+/// Drains with `far` times the delay.
 async fn drain_from(
     place: &Place,
     world: &World,
@@ -71,7 +71,7 @@ async fn drain_from(
     let postgres = Proxy::start("127.0.0.1:0", address, TO_POSTGRES * far)?;
     let kafka = Proxy::start(&world.kafka_proxy, &world.kafka_behind, TO_KAFKA * far)?;
     let url = url.replace(address, &postgres.address.to_string());
-    let drain = relay_drains_what_is_there(place, &route, &shape, |settings| {
+    let drain = relay_drains_existing(place, &route, &shape, |settings| {
         change(settings).with("postgres", "url", url).with(
             "kafka",
             "bootstrap_servers",
@@ -84,10 +84,10 @@ async fn drain_from(
     Ok(())
 }
 
-/// Of `postgres://user@host:port/database`.
+/// The host and port of a URL such as `postgres://user@host:port/database`.
 fn host_and_port(url: &str) -> anyhow::Result<&str> {
     let rest = url.split('@').nth(1).and_then(|rest| rest.split('/').next());
-    rest.with_context(|| "the URL of the database is not as scripts/services makes it".to_owned())
+    rest.with_context(|| "the database's URL does not have the form that scripts/services uses".to_owned())
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_in_a_url_is_found() {
+    fn the_host_and_port_are_taken_from_the_url() {
         assert_eq!(host_and_port("postgres://postgres@127.0.0.1:25432/postgres").unwrap(), "127.0.0.1:25432");
         assert!(host_and_port("postgres").is_err());
     }

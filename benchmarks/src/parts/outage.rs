@@ -1,4 +1,5 @@
-//! Bar 11: Kafka was away for half an hour, in which writers went on at 2,000 rows/s, and still do. The backlog has to go.
+//! Scenario 11: Kafka was unavailable for half an hour while writers inserted 2,000 rows/s, which they still do. The
+//! relay has to catch up.
 
 use super::subjects::{arrived, check_all, make_route, note_rate, reference, relay_drains};
 use crate::database;
@@ -18,11 +19,11 @@ use tokio_postgres::{Client, Statement};
 
 const ROWS_PER_SECOND: u64 = 2_000;
 const OUTAGE_SECONDS: u64 = 30 * 60;
-/// One transaction of the writer.
+/// The rows of one transaction of the writer.
 const ROWS_AT_ONCE: u64 = 20;
-/// What is written in this time waits for the relay in any case: so much is no backlog.
+/// The rows that are written in this time always wait for the relay. A lag of so few rows is no backlog.
 const FRESH: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const GONE_WITHIN: Duration = Duration::from_secs(600);
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
@@ -37,7 +38,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         let mut writer = Writer::open(&world.postgres, &place, &shape).await?;
         let caught_up = catch_up(&place, &route, &mut writer).await?;
         let committed = Committed(vec![writer.written]);
-        // It fails if one row is out of order, whether it waited or was written meanwhile.
+        // Fails if a row is out of order, whether it belongs to the backlog or was written during the drain.
         check_all(&place, &route, &committed, &Shape { rows: writer.written, ..shape }, EVENT_ID).await?;
         place.close(route).await?;
         let rate = caught_up.rows as f64 / caught_up.seconds;
@@ -55,13 +56,13 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-/// Until no backlog was left.
+/// The time until the backlog was gone.
 struct CaughtUp {
     rows: u64,
     seconds: f64,
 }
 
-/// Starts a relay and writes beside it until the backlog is gone; then waits until all has arrived.
+/// Starts a relay, keeps writing until the backlog is gone, and then waits until all records have arrived.
 async fn catch_up(place: &Place, route: &Route, writer: &mut Writer) -> anyhow::Result<CaughtUp> {
     let mut relay = Relay::start(place, route).await?;
     let begun = Instant::now();
@@ -69,7 +70,7 @@ async fn catch_up(place: &Place, route: &Route, writer: &mut Writer) -> anyhow::
     let no_backlog = FRESH.as_secs_f64() * ROWS_PER_SECOND as f64;
     let caught_up = loop {
         writer.keep_pace(begun).await?;
-        if looked.elapsed() >= LOOK_EVERY {
+        if looked.elapsed() >= POLL_INTERVAL {
             looked = Instant::now();
             let arrived = arrived(place, route).await?;
             if writer.written.saturating_sub(arrived) as f64 <= no_backlog {
@@ -83,17 +84,17 @@ async fn catch_up(place: &Place, route: &Route, writer: &mut Writer) -> anyhow::
     while arrived(place, route).await? < writer.written {
         relay.check()?;
         ensure!(begun.elapsed() < GONE_WITHIN, "the last rows have not arrived after {GONE_WITHIN:?}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     relay.stop().await?;
     Ok(caught_up)
 }
 
-/// Goes on where the backlog ended: the same keys, and the numbers that follow.
+/// Continues the backlog, with the same keys and the next numbers.
 struct Writer {
     client: Client,
     insert: Statement,
-    /// Rows of the backlog and those that were written since.
+    /// The rows of the backlog and those that were written since.
     written: u64,
     backlog: u64,
 }
@@ -105,7 +106,7 @@ impl Writer {
         Ok(Self { client, insert, written: shape.rows, backlog: shape.rows })
     }
 
-    /// Writes what is due by now, one transaction at most, or waits until one is.
+    /// Writes the rows that are due, at most one transaction, or waits until rows are due.
     async fn keep_pace(&mut self, begun: Instant) -> anyhow::Result<()> {
         let before = (self.written - self.backlog) as f64 / ROWS_PER_SECOND as f64;
         tokio::time::sleep_until((begun + Duration::from_secs_f64(before)).into()).await;

@@ -1,4 +1,4 @@
-//! Bar 12: two and four relays share one table.
+//! Scenario 12: two and four relays share one table.
 
 use super::subjects::{check_all, make_route, note_rate, reference};
 use crate::database;
@@ -18,10 +18,10 @@ use outbox_relay::kafka::record::EVENT_ID;
 use std::time::{Duration, Instant};
 
 const PUBLISHED: &str = "outbox_relay_published_total";
-/// A backlog that lasts until the second one has had the time to join.
+/// A backlog large enough that the second relay can join before it is gone.
 const JOINED_ROWS_LEAST: u64 = 300_000;
 const JOINS_WITHIN: Duration = Duration::from_secs(30);
-/// After it has joined, a relay's share is looked at for so long.
+/// How long a relay's share is measured after it has joined.
 const SHARE_OVER: Duration = Duration::from_secs(2);
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
@@ -32,7 +32,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         for (name, relays) in [("1 relay", 1), ("2 relays", 2), ("4 relays", 4)] {
             let route = make_route(&place, &shape).await?;
             place.fill(&shape).await?;
-            // All of them begin at the same moment: while somebody has every lane, none of them finds work.
+            // All relays start at the same moment, because a relay finds no work while another one holds all lanes.
             client.batch_execute(&place.table().render("BEGIN; SELECT FROM {lane} FOR UPDATE")).await?;
             let mut relays = Relays::start(&place, &route, relays).await?;
             client.batch_execute("ROLLBACK").await?;
@@ -50,7 +50,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-/// A second relay joins one that is in the middle of a backlog.
+/// A second relay joins while the first one drains a backlog.
 async fn join(place: &Place, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let shape = reference(size.rows(2_000_000).max(JOINED_ROWS_LEAST));
     let route = make_route(place, &shape).await?;
@@ -92,7 +92,7 @@ async fn published(relay: &Relay) -> Result<f64, BenchError> {
     Ok(relay.metrics().await?.value(PUBLISHED))
 }
 
-/// Several relays as one subject.
+/// Several relays as one measured subject.
 struct Relays {
     relays: Vec<Relay>,
 }
@@ -106,7 +106,7 @@ impl Relays {
         Ok(Self { relays: started })
     }
 
-    /// Rows of the relay that has published the most, and of all of them.
+    /// The rows of the relay that has published the most, and of all relays.
     async fn published(&self) -> Result<(f64, f64), BenchError> {
         let (mut most, mut all) = (0.0_f64, 0.0);
         for relay in &self.relays {

@@ -1,6 +1,7 @@
-//! Bar 10: the table holds rows that were sent before, and in each run some of them are old enough for the reaper.
+//! Scenario 10: the table contains rows that were sent earlier. In each run, some of them are old enough for the
+//! reaper.
 
-use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_what_is_there};
+use super::subjects::{make_route, note_rate, reference, relay_drains, relay_drains_existing};
 use crate::database;
 use crate::figures::{Unit, thousands};
 use crate::results::Outcome;
@@ -9,7 +10,7 @@ use crate::world::World;
 use outbox_bench::place::Place;
 use outbox_bench::postgres::load;
 
-/// In each run: what the reaper finds if it looks once a minute, as it does by default, and 2,000 rows are sent in a second.
+/// The rows that the reaper finds in each run. It runs once a minute by default, in which 2,000 rows/s are sent.
 const ROWS_REAPED: u64 = 120_000;
 /// In one transaction.
 const ROWS_AT_ONCE: u64 = 500_000;
@@ -36,7 +37,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
         load::prepare(full.database(), &table).await?;
         let count = table.render("SELECT count(*) FROM {outbox}");
         let before: i64 = client.query_one(&count, &[]).await?.get(0);
-        let drain = relay_drains_what_is_there(&full, &route, &shape, |settings| settings).await?;
+        let drain = relay_drains_existing(&full, &route, &shape, |settings| settings).await?;
         let after: i64 = client.query_one(&count, &[]).await?.get(0);
         full.close(route).await?;
         note_rate(&mut outcome.figures, "retained", &drain);
@@ -53,7 +54,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-/// Rows of the usual size that were sent an hour ago.
+/// Inserts rows of the usual size that were sent an hour ago.
 fn insert_sent(rows: u64) -> String {
     format!(
         "INSERT INTO {{outbox}} (aggregate_type, aggregate_id, event_type, payload, created_at, sent_at)
@@ -64,7 +65,7 @@ fn insert_sent(rows: u64) -> String {
     )
 }
 
-/// The oldest rows become older than the retention, which is a day by default.
+/// Makes the oldest rows older than the retention, which is a day by default.
 fn age(rows: u64) -> String {
     format!(
         "UPDATE {{outbox}} SET sent_at = now() - interval '2 days'

@@ -1,4 +1,4 @@
-//! Bar 13: many topics, many keys, small and large payloads, each beside the rows that the other bars speak of.
+//! Scenario 13: many topics, many keys, small and large payloads, each compared with the reference rows.
 
 use super::subjects::{MIB, note_rate, reference, relay_drains};
 use crate::figures::{Unit, thousands};

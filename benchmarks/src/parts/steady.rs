@@ -1,4 +1,4 @@
-//! Bar 5: rows come at a steady pace, and have to be at the consumer soon; and what it costs when none come.
+//! Scenario 5: the latency of rows that are written at a steady rate, and the cost of an idle relay.
 
 use super::subjects::{make_route, reference};
 use crate::debezium::connect::Connect;
@@ -17,10 +17,10 @@ use outbox_bench::subject::Subject;
 use std::time::Duration;
 
 const PACES: [(&str, u64); 3] = [("100 rows/s", 100), ("1,000 rows/s", 1_000), ("5,000 rows/s", 5_000)];
-/// At which Debezium is measured, too.
+/// The rate at which Debezium is measured, too.
 const COMPARED: u64 = 1_000;
 const WARM_UP: Duration = Duration::from_secs(5);
-/// A JVM compiles what it runs often.
+/// Gives the JVM time to compile the hot code.
 const WARM_UP_OF_JVM: Duration = Duration::from_secs(60);
 const TIME: Duration = Duration::from_secs(40);
 const IDLE: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
     Ok(())
 }
 
-/// A relay whose outbox is empty, on a server that has nothing else to do either.
+/// A relay with an empty outbox, on an otherwise idle server.
 async fn idle_relay(place: &Place, outcome: &mut Outcome, size: &Size) -> anyhow::Result<()> {
     let route = make_route(place, &reference(0)).await?;
     load::empty(place.database(), &place.table()).await?;
@@ -90,7 +90,7 @@ async fn of_debezium(
     Ok(steady)
 }
 
-/// What subject and Postgres use while nothing is written, in percent of a core.
+/// The CPU time of the subject and of PostgreSQL while nothing is written, in percent of one core.
 async fn idle(
     place: &Place,
     subject: &mut impl Subject,
@@ -99,7 +99,7 @@ async fn idle(
     names: [&str; 2],
 ) -> anyhow::Result<()> {
     let idle = idle::measure(place, subject, size.time(IDLE)).await?;
-    // The subject comes first, and Postgres behind it if it is in sight.
+    // The subject comes first. PostgreSQL follows if its processes can be seen.
     for (name, usage) in names.into_iter().zip(&idle.usage) {
         eprintln!("  {name} {}", Unit::CorePercent.show(usage.cores * 100.0));
         figures.push(name, Unit::CorePercent, usage.cores * 100.0);
@@ -107,10 +107,10 @@ async fn idle(
     Ok(())
 }
 
-/// Fails if something was lost, repeated or out of order.
+/// Fails if a row was lost, duplicated or out of order.
 fn note(figures: &mut Figures, name: &str, steady: &Steady) -> anyhow::Result<()> {
     let verdict = &steady.verdict;
-    ensure!(verdict.is_exact(), "{name}: not what was committed: {verdict:?}");
+    ensure!(verdict.is_exact(), "{name}: the records differ from the committed rows: {verdict:?}");
     let latency = &steady.latency;
     eprintln!("  {name}: p50 {:.1} ms, p99 {:.1} ms", latency.p50_ms, latency.p99_ms);
     for (quantile, ms) in [("p50", latency.p50_ms), ("p99", latency.p99_ms), ("p99.9", latency.p999_ms)] {

@@ -1,4 +1,4 @@
-//! A drain of either subject, from an empty outbox to the verdict: what most parts are made of.
+//! A drain by the relay or by Debezium, from an empty outbox to the verdict. Most parts consist of such drains.
 
 use crate::debezium::connect::Connect;
 use crate::debezium::{self, Debezium, Tuning};
@@ -13,19 +13,19 @@ use outbox_bench::verify::{self, Committed, Verdict};
 use outbox_bench::{BenchError, Shape};
 use outbox_relay::kafka::record::EVENT_ID;
 
-/// Makes the topics of a measurement: one of 12 partitions, or many of one.
+/// Creates the topics of a measurement: one topic with 12 partitions, or many with one partition each.
 pub async fn make_route(place: &Place, shape: &Shape) -> anyhow::Result<Route> {
     Ok(place.route(shape, if shape.topics == 1 { 12 } else { 1 }).await?)
 }
 
 pub const MIB: f64 = (1 << 20) as f64;
 
-/// The rows that the bars speak of, if not said otherwise.
+/// The reference rows, which the scenarios use unless stated otherwise.
 pub fn reference(rows: u64) -> Shape {
     Shape { rows, keys: 10_000, payload_bytes: 246, topics: 1, hot_share: 0.0 }
 }
 
-/// Fills the outbox, and lets a relay with these settings drain it.
+/// Fills the outbox and lets a relay with these settings drain it.
 pub async fn relay_drains(
     place: &Place,
     shape: &Shape,
@@ -33,13 +33,13 @@ pub async fn relay_drains(
 ) -> anyhow::Result<Drain> {
     let route = make_route(place, shape).await?;
     place.fill(shape).await?;
-    let drain = relay_drains_what_is_there(place, &route, shape, change).await?;
+    let drain = relay_drains_existing(place, &route, shape, change).await?;
     place.close(route).await?;
     Ok(drain)
 }
 
-/// Lets a relay with these settings drain an outbox whose unsent rows are those of the shape.
-pub async fn relay_drains_what_is_there(
+/// Lets a relay with these settings drain an outbox whose unsent rows have the given shape.
+pub async fn relay_drains_existing(
     place: &Place,
     route: &Route,
     shape: &Shape,
@@ -52,7 +52,7 @@ pub async fn relay_drains_what_is_there(
     Ok(drain)
 }
 
-/// Fills the outbox while Debezium pauses, and lets it drain.
+/// Fills the outbox while Debezium is paused, and lets Debezium drain it.
 pub async fn debezium_drains(
     connect: &mut Connect,
     postgres: &str,
@@ -72,12 +72,12 @@ pub async fn debezium_drains(
     Ok(drain)
 }
 
-/// How many records the topics have.
+/// The number of records in the topics.
 pub async fn arrived(place: &Place, route: &Route) -> Result<u64, BenchError> {
     Ok(place.topics().ends(&route.topics, route.partitions).await?)
 }
 
-/// Consumes everything, and fails unless it is what was committed: each row once and in order.
+/// Consumes everything, and fails unless each committed row was delivered once and in order.
 pub async fn check_all(
     place: &Place,
     route: &Route,
@@ -87,19 +87,19 @@ pub async fn check_all(
 ) -> anyhow::Result<Verdict> {
     let verdict = verify::read_as(&place.config().kafka, route, shape, committed, header).await?;
     if !verdict.is_exact() {
-        bail!("the records are not what was committed: {verdict:?}");
+        bail!("the records differ from the committed rows: {verdict:?}");
     }
     Ok(verdict)
 }
 
-/// Adds the rate, and says it.
+/// Adds the rate and prints it.
 pub fn note_rate(figures: &mut Figures, name: &str, drain: &Drain) {
     let name = format!("{name}: rate");
     eprintln!("  {name} {}", Unit::RowsPerSecond.show(drain.rows_per_second));
     figures.push(name, Unit::RowsPerSecond, drain.rows_per_second);
 }
 
-/// Adds rate, CPU and memory of a drain, and how near it came to what CPU allows.
+/// Adds the rate, CPU and memory of a drain, and the rate in percent of the CPU limit.
 pub fn note(figures: &mut Figures, name: &str, drain: &Drain) {
     note_rate(figures, name, drain);
     for (at, usage) in drain.usage.iter().enumerate() {
@@ -130,8 +130,8 @@ fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1.0, |cores| usize::from(cores) as f64)
 }
 
-/// The limit is the rate at which all cores would do nothing but what the subject, Postgres and Kafka do for each row.
-/// Nothing if one of them was not in sight.
+/// The limit is the rate at which all cores would do nothing but the work of the subject, PostgreSQL and Kafka for each
+/// row. None if the processes of one of them could not be seen.
 fn share_of_cpu_limit(drain: &Drain, cores: f64) -> Option<f64> {
     if drain.usage.len() < 3 {
         return None;
@@ -168,15 +168,15 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_all_cores_by_the_cost_of_a_row() {
+    fn the_limit_is_the_number_of_cores_divided_by_the_cost_of_a_row() {
         let drain = drained(vec![usage("relay", 2.5), usage("postgres", 8.5), usage("kafka", 1.5)]);
-        // 2 cores by 12.5 us are 160,000 rows/s.
+        // 2 cores at 12.5 us per row are 160,000 rows/s.
         assert_eq!(share_of_cpu_limit(&drain, 2.0), Some(75.0));
         assert_eq!(share_of_cpu_limit(&drained(vec![usage("relay", 2.5)]), 2.0), None);
     }
 
     #[test]
-    fn the_figures_of_a_drain_have_the_names_that_the_bars_ask_for() {
+    fn the_figures_of_a_drain_have_the_names_that_the_scenarios_use() {
         let mut figures = Figures::default();
         note(
             &mut figures,

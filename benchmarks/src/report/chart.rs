@@ -1,4 +1,4 @@
-//! Horizontal bars as SVG.
+//! Horizontal bar charts as SVG.
 
 use std::fmt::Write;
 
@@ -9,26 +9,26 @@ const TOP: f64 = 44.0;
 const ROW: f64 = 30.0;
 const THICK: f64 = 18.0;
 
-/// What a bar shows.
+/// A bar.
 pub struct Row {
     pub label: String,
     pub value: f64,
-    /// The value as it is written behind the bar.
+    /// The value as it is written next to the bar.
     pub text: String,
-    /// A mark on it: what is to be reached, or not to be exceeded.
+    /// A marker on the bar: the target to reach or not to exceed.
     pub target: Option<f64>,
-    /// Ours, or what it is compared with.
+    /// Whether it shows the relay and not what the relay is compared with.
     pub ours: bool,
 }
 
-/// One chart: a title, which says the unit, and the bars.
+/// A chart: a title, which contains the unit, and the bars.
 pub struct Chart {
     pub title: String,
     pub rows: Vec<Row>,
 }
 
 impl Chart {
-    /// The whole file. It has a background of its own, since it may be shown on a dark page.
+    /// The SVG file. It has its own background, because it may be shown on a dark page.
     pub fn svg(&self) -> String {
         let height = TOP + ROW * self.rows.len() as f64 + 12.0;
         let most =
@@ -58,7 +58,7 @@ impl Row {
         let fill = if self.ours { "#1a7f64" } else { "#8c959f" };
         let behind = LABELS + self.target.map_or(width, |target| width.max(target * scale)) + 8.0;
         let (label, text) = (escape(&self.label), escape(&self.text));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         _ = writeln!(
             svg,
             "<text x=\"{x:.1}\" y=\"{baseline:.1}\" text-anchor=\"end\" fill=\"#1f2328\">{label}</text>\n\
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_bar_fills_the_width_and_the_others_are_in_proportion() {
+    fn the_longest_bar_fills_the_width_and_the_others_are_proportional() {
         let rows = vec![row("a", 100.0, None), row("b", 50.0, Some(25.0))];
         let svg = Chart { title: "rows/s".into(), rows }.svg();
         assert!(svg.contains("width=\"350.0\""), "{svg}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_the_file() {
+    fn special_characters_are_escaped() {
         let svg = Chart { title: "a < b & c".into(), rows: vec![row("<&>", 0.0, None)] }.svg();
         assert!(svg.contains("a &lt; b &amp; c") && svg.contains("&lt;&amp;&gt;"), "{svg}");
     }

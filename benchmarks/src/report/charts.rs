@@ -1,18 +1,18 @@
-//! Which charts there are, and what they show.
+//! The charts and the figures that they show.
 
 use super::chart::{Chart, Row};
-use crate::bars::{Bar, Check, Target, bars};
 use crate::figures::{Of, Unit};
 use crate::results::Results;
+use crate::scenarios::{Check, Scenario, Target, scenarios};
 
-/// The charts whose parts were measured, with the names of their files.
+/// The charts whose parts have results, with their file names.
 pub fn charts(results: &Results) -> Vec<(&'static str, Chart)> {
     let charts =
         [("drain.svg", drain(results)), ("latency.svg", latency(results)), (SHARES_FILE, shares(results))];
     charts.into_iter().filter(|(_, chart)| !chart.rows.is_empty()).collect()
 }
 
-/// A row for each of these figures that was measured: its median.
+/// A row with the median of each of these figures that has been measured.
 fn rows(results: &Results, part: &str, unit: Unit, figures: &[(&str, &str)]) -> Vec<Row> {
     let Some(part) = results.parts.get(part) else { return Vec::new() };
     let row = |(label, figure): &(&str, &str)| {
@@ -50,10 +50,11 @@ fn latency(results: &Results) -> Chart {
     }
 }
 
-/// The chart of shares has targets, so it belongs to the page of the targets.
+/// The file of the chart of shares. It shows targets, so it belongs to the page of the targets.
 pub const SHARES_FILE: &str = "shares.svg";
 
-/// The bars whose target is a share of the undisturbed rate: number, check, and the label in the chart.
+/// The checks whose target is a share of the undisturbed rate: the number of the scenario, the name of the check, and the
+/// label in the chart.
 const SHARES: [(u8, &str, &str); 9] = [
     (7, "rate, relative to no held snapshot", "a snapshot is held open"),
     (9, "rate of the others, relative to no held topic", "rows of a held topic come first"),
@@ -67,9 +68,9 @@ const SHARES: [(u8, &str, &str); 9] = [
 ];
 
 fn shares(results: &Results) -> Chart {
-    let bars = bars();
-    let row = |(number, what, label): &(u8, &str, &str)| {
-        let check = check(&bars, *number, what)?;
+    let scenarios = scenarios();
+    let row = |(number, name, label): &(u8, &str, &str)| {
+        let check = check(&scenarios, *number, name)?;
         let value = check.value(&results.parts.get(check.part)?.figures)?;
         let target = if let Target::AtLeast(least) = check.target { least } else { 100.0 };
         let text = check.unit.show(value);
@@ -83,9 +84,9 @@ fn shares(results: &Results) -> Chart {
     }
 }
 
-fn check<'a>(bars: &'a [Bar], number: u8, what: &str) -> Option<&'a Check> {
-    let bar = bars.iter().find(|bar| bar.number == number)?;
-    bar.checks.iter().find(|check| check.what == what)
+fn check<'a>(scenarios: &'a [Scenario], number: u8, name: &str) -> Option<&'a Check> {
+    let scenario = scenarios.iter().find(|scenario| scenario.number == number)?;
+    scenario.checks.iter().find(|check| check.name == name)
 }
 
 #[cfg(test)]
@@ -94,17 +95,17 @@ mod tests {
     use crate::results::Outcome;
 
     #[test]
-    fn each_share_of_the_chart_is_a_check_of_its_bar() {
-        let bars = bars();
-        for (number, what, _) in SHARES {
-            let check =
-                check(&bars, number, what).unwrap_or_else(|| panic!("bar {number} has no check {what:?}"));
-            assert_eq!(check.unit, Unit::Percent, "bar {number}: {what}");
+    fn each_share_of_the_chart_is_a_check_of_its_scenario() {
+        let scenarios = scenarios();
+        for (number, name, _) in SHARES {
+            let check = check(&scenarios, number, name)
+                .unwrap_or_else(|| panic!("scenario {number} has no check {name:?}"));
+            assert_eq!(check.unit, Unit::Percent, "scenario {number}: {name}");
         }
     }
 
     #[test]
-    fn a_chart_of_which_nothing_was_measured_is_left_out() {
+    fn a_chart_without_results_is_left_out() {
         let mut drain = Outcome::default();
         drain.figures.push("mark: rate", Unit::RowsPerSecond, 150_000.0);
         drain.figures.push("Debezium: rate", Unit::RowsPerSecond, 75_000.0);

@@ -1,4 +1,5 @@
-//! From results to `docs/benchmarks.md`, `benchmarks/TARGETS.md` and the charts. Every statement about figures is computed here.
+//! Writes `docs/benchmarks.md`, `benchmarks/TARGETS.md` and the charts from the results. Every figure in them is
+//! computed here.
 
 mod chart;
 mod charts;
@@ -13,7 +14,7 @@ use std::path::Path;
 /// Writes the page and the charts into the folder `docs`, and the page of the targets into the folder `targets`.
 pub fn write(results: &Results, docs: &Path, targets: &Path) -> anyhow::Result<()> {
     let images = docs.join("images");
-    std::fs::create_dir_all(&images).with_context(|| format!("cannot make {}", images.display()))?;
+    std::fs::create_dir_all(&images).with_context(|| format!("cannot create {}", images.display()))?;
     let charts = charts::charts(results);
     for (file, chart) in &charts {
         write_file(&images.join(file), &chart.svg())?;
@@ -27,12 +28,12 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The warning that goes with figures of shortened runs.
+/// The warning about figures of shortened runs.
 fn warning(results: &Results) -> &'static str {
     if results.parts.values().any(|part| part.quick) { prose::QUICK } else { "" }
 }
 
-/// The page. `charts` are the files in `images/` and their titles.
+/// The page. `charts` are the file names in `images/` and the titles.
 fn page(results: &Results, charts: &[(&str, &str)]) -> String {
     let mut page = format!("{}{}{}", prose::BEGINNING, warning(results), table::results_table(results));
     for (file, title) in charts.iter().filter(|(file, _)| *file != charts::SHARES_FILE) {
@@ -52,7 +53,7 @@ fn page(results: &Results, charts: &[(&str, &str)]) -> String {
 
 /// The page of the targets.
 fn targets_page(results: &Results, charts: &[(&str, &str)]) -> String {
-    let mut page = format!("{}{}{}", prose::TARGETS, warning(results), table::bars_table(results));
+    let mut page = format!("{}{}{}", prose::TARGETS, warning(results), table::targets_table(results));
     for (file, title) in charts.iter().filter(|(file, _)| *file == charts::SHARES_FILE) {
         page += &format!("\n![{title}](../docs/images/{file})\n");
     }
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_each_result_and_every_run() {
+    fn the_page_contains_each_result_and_every_run() {
         let page = page(&results(false), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
         for expected in [
             "| drain of a backlog, `on_sent = \"mark\"` | rate | 145,000 rows/s (best 150,000 rows/s) |",
@@ -90,14 +91,14 @@ mod tests {
             "Debezium was warm.",
             "a \\| b",
         ] {
-            assert!(page.contains(expected), "{expected:?} is in:\n{page}");
+            assert!(page.contains(expected), "{expected:?} is missing from:\n{page}");
         }
         assert!(!page.contains("Do not quote"), "{page}");
         assert!(!page.contains("shares.svg"), "{page}");
     }
 
     #[test]
-    fn the_targets_have_each_bar_with_its_result_and_verdict() {
+    fn the_targets_contain_each_scenario_with_its_result_and_verdict() {
         let page = targets_page(&results(false), &[("drain.svg", "Drain"), ("shares.svg", "Shares")]);
         let drain = "drain of a backlog, `on_sent = \"mark\"`";
         for expected in [
@@ -112,7 +113,7 @@ mod tests {
             "![Shares](../docs/images/shares.svg)".to_owned(),
             "## What was tried".to_owned(),
         ] {
-            assert!(page.contains(&expected), "{expected:?} is in:\n{page}");
+            assert!(page.contains(&expected), "{expected:?} is missing from:\n{page}");
         }
         assert!(!page.contains("Do not quote"), "{page}");
     }

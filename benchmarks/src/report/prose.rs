@@ -1,4 +1,4 @@
-//! The words of the pages around their tables.
+//! The texts of the pages around their tables.
 
 pub const BEGINNING: &str = "# Benchmarks
 
@@ -77,7 +77,7 @@ The time counts from the start of the relay until at most as many rows wait as a
 ### Machine, versions and settings
 ";
 
-/// The beginning of the page of the targets.
+/// The introduction of the page of the targets.
 pub const TARGETS: &str = "# Benchmark targets
 
 This page is for contributors. `make bench` writes it together with [docs/benchmarks.md](../docs/benchmarks.md), which has the method and
@@ -87,7 +87,7 @@ The targets were set before anything was measured. The median of the runs decide
 rate as high as another one, up to 5 % less counts as *met, within noise*, because two runs of the same program differ that much.
 ";
 
-/// Written by hand: what limits where a target is missed, and what was tried.
+/// Written by hand: what was tried to reach the targets.
 pub const TRIED: &str = include_str!("../../tried.md");
 
 pub const NOT_MEASURED: &str = "

@@ -1,35 +1,35 @@
 //! The tables of the pages.
 
-use crate::bars::{Check, Target, Verdict, bars};
 use crate::results::{Outcome, Results};
+use crate::scenarios::{Check, Target, Verdict, scenarios};
 
-/// Every result, without targets.
+/// All results, without targets.
 pub fn results_table(results: &Results) -> String {
     let mut text = "\n| Scenario | Measurement | Result |\n|---|---|---|\n".to_owned();
-    for bar in bars() {
-        for check in &bar.checks {
+    for scenario in scenarios() {
+        for check in &scenario.checks {
             let (result, _) = judged(check, results);
-            text += &format!("| {} | {} | {result} |\n", bar.what, check.what);
+            text += &format!("| {} | {} | {result} |\n", scenario.name, check.name);
         }
     }
     text
 }
 
-/// Every bar with its target next to the result.
-pub fn bars_table(results: &Results) -> String {
+/// All scenarios, with each target next to its result.
+pub fn targets_table(results: &Results) -> String {
     let mut text =
         "\n| # | Scenario: measurement | Target | Result | Verdict |\n|---|---|---|---|---|\n".to_owned();
-    for bar in bars() {
-        for check in &bar.checks {
+    for scenario in scenarios() {
+        for check in &scenario.checks {
             let (result, verdict) = judged(check, results);
-            let (number, what) = (bar.number, format!("{}: {}", bar.what, check.what));
-            text += &format!("| {number} | {what} | {} | {result} | {verdict} |\n", asked(check));
+            let (number, what) = (scenario.number, format!("{}: {}", scenario.name, check.name));
+            text += &format!("| {number} | {what} | {} | {result} | {verdict} |\n", target_text(check));
         }
     }
     text
 }
 
-fn asked(check: &Check) -> String {
+fn target_text(check: &Check) -> String {
     match check.target {
         Target::AtLeast(least) => format!("≥ {}", check.unit.show(least)),
         Target::AtMost(most) => format!("≤ {}", check.unit.show(most)),
@@ -38,7 +38,7 @@ fn asked(check: &Check) -> String {
     }
 }
 
-/// The result, with that of the best runs if there were several, and the verdict.
+/// The result, the best run if there were several, and the verdict.
 fn judged(check: &Check, results: &Results) -> (String, &'static str) {
     let figures = results.parts.get(check.part).map(|part| &part.figures);
     let Some((figures, value)) = figures.and_then(|figures| Some((figures, check.value(figures)?))) else {
@@ -58,7 +58,7 @@ fn judged(check: &Check, results: &Results) -> (String, &'static str) {
     (result, verdict)
 }
 
-/// What it was measured on and with.
+/// The machine, the versions and the settings.
 pub fn setting(results: &Results) -> String {
     let mut text = "\n| Name | Value |\n|---|---|\n".to_owned();
     for (name, value) in &results.setting {
@@ -67,7 +67,7 @@ pub fn setting(results: &Results) -> String {
     text
 }
 
-/// One part: each figure of each run, and the notes on them.
+/// One part: each figure of each run, and its notes.
 pub fn part(name: &str, part: &Outcome) -> String {
     let mut text = format!("\n### {name}\n\nMeasured {}.", part.at);
     for note in &part.notes {
@@ -83,7 +83,7 @@ pub fn part(name: &str, part: &Outcome) -> String {
     text
 }
 
-/// Text that cannot end its cell.
+/// Escapes text so that it cannot end its table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

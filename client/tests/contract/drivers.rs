@@ -1,4 +1,4 @@
-//! What the suite needs of a driver: a connection, a transaction, and SQL in it.
+//! What the suite needs from a driver: a connection, a transaction, and a way to run SQL in it.
 
 #[cfg(feature = "deadpool-postgres")]
 pub mod deadpool_postgres;
@@ -22,7 +22,7 @@ pub trait Connection: Sized {
     /// The driver's own error.
     type Error: Classify + std::error::Error + 'static;
 
-    /// When it gets a connection back, with a round trip of its own behind the caller's back.
+    /// Whether the pool pings a returned connection, which is a round trip that the caller does not see.
     const IS_PINGED_BY_ITS_POOL: bool = false;
 
     async fn connect(url: &str) -> Self;
@@ -31,7 +31,7 @@ pub trait Connection: Sized {
 
     fn client(&mut self) -> impl OutboxClient;
 
-    /// A phase whose work is one statement that gives a bigint.
+    /// Runs a phase whose work is one statement that returns a bigint.
     async fn phase(
         &mut self,
         guard: &mut Guard,
@@ -45,7 +45,7 @@ pub trait Tx {
 
     fn tx(&mut self) -> impl OutboxTransaction;
 
-    /// Runs a statement, and counts the rows that it changed.
+    /// Runs a statement and returns the number of changed rows.
     async fn run(&mut self, sql: &str) -> Result<u64, Self::Error>;
 
     async fn commit(self);

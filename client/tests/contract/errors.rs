@@ -11,7 +11,7 @@ fn event(key: impl std::fmt::Display) -> Event {
     Event::new("order", key, "E").tombstone()
 }
 
-fn said_by_postgres(error: &Error) -> &PostgresError {
+fn postgres_error(error: &Error) -> &PostgresError {
     match error {
         Error::Postgres { source, .. } => source,
         other => panic!("{other:?}"),
@@ -47,7 +47,7 @@ pub async fn a_missing_table_names_the_command_that_creates_it<C: Connection>() 
     db.clean_up().await;
 }
 
-pub async fn a_table_that_swallows_rows_is_an_error<C: Connection>() {
+pub async fn a_table_that_drops_rows_is_an_error<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let (schema, table) = (&db.schema, db.table());
     db.client
@@ -81,7 +81,7 @@ pub async fn an_error_shows_no_payload<C: Connection>() {
         let mut tx = connection.begin().await;
         let error = db.outbox.enqueue_many(tx.tx(), events).await.unwrap_err();
         tx.rollback().await;
-        let said = said_by_postgres(&error);
+        let said = postgres_error(&error);
         assert_eq!(said.sqlstate(), Some(sqlstate), "{said}");
         assert!(!said.is_connection_lost());
         let chain = format!("{error} {error:?} {}", error.source().unwrap());
@@ -99,7 +99,7 @@ pub async fn a_violated_constraint_is_named<C: Connection>() {
     let mut tx = connection.begin().await;
     let error = db.outbox.enqueue_many(tx.tx(), [event(1), event(1)]).await.unwrap_err();
     tx.rollback().await;
-    let said = said_by_postgres(&error);
+    let said = postgres_error(&error);
     assert_eq!((said.sqlstate(), said.constraint()), (Some("23505"), Some("one_of_each")));
     assert!(said.driver_error().downcast_ref::<C::Error>().is_some(), "{said:?}");
     db.clean_up().await;
@@ -112,8 +112,8 @@ fn of_postgres(error: inbox::Error) -> PostgresError {
     }
 }
 
-/// Two transactions receive two events in opposite orders. One of them is ended, whichever it is.
-pub async fn a_deadlock_may_be_tried_again<C: Connection>() {
+/// Two transactions receive two events in opposite orders. PostgreSQL aborts either of them.
+pub async fn a_deadlock_may_be_retried<C: Connection>() {
     let db = modules::Database::new().await;
     let (mut one, mut two) = (C::connect(&url()).await, C::connect(&url()).await);
     let (mut first, mut second) = (one.begin().await, two.begin().await);
@@ -122,7 +122,7 @@ pub async fn a_deadlock_may_be_tried_again<C: Connection>() {
     }
     let _ = db.inbox.receive(first.tx(), "a", "1").await.unwrap();
     let _ = db.inbox.receive(second.tx(), "a", "2").await.unwrap();
-    // Whoever loses rolls back, for which the other one waits.
+    // The aborted transaction has to roll back, because the other one waits for its locks.
     let receive = async |mut tx: C::Tx<'_>, event: &str| {
         let received = db.inbox.receive(tx.tx(), "a", event).await;
         tx.rollback().await;
@@ -138,7 +138,7 @@ pub async fn a_deadlock_may_be_tried_again<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_serialization_failure_may_be_tried_again<C: Connection>() {
+pub async fn a_serialization_failure_may_be_retried<C: Connection>() {
     let db = modules::Database::new().await;
     let mut connection = C::connect(&url()).await;
     let mut tx = connection.begin().await;
@@ -152,7 +152,7 @@ pub async fn a_serialization_failure_may_be_tried_again<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_lock_that_is_not_to_be_had_may_be_tried_again<C: Connection>() {
+pub async fn a_lock_timeout_may_be_retried<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut other = connect().await;
     let lock = other.transaction().await.unwrap();
@@ -162,30 +162,30 @@ pub async fn a_lock_that_is_not_to_be_had_may_be_tried_again<C: Connection>() {
     let error = db.outbox.enqueue_many(tx.tx(), [event(1), event(2)]).await.unwrap_err();
     tx.rollback().await;
     lock.rollback().await.unwrap();
-    assert_eq!(said_by_postgres(&error).sqlstate(), Some("55P03"));
+    assert_eq!(postgres_error(&error).sqlstate(), Some("55P03"));
     assert_eq!(error.verdict(), Verdict::Again);
     db.clean_up().await;
 }
 
-pub async fn what_follows_an_error_is_not_worth_another_attempt<C: Connection>() {
+pub async fn a_statement_after_an_error_is_not_retried<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let error = tx.run("SELECT * FROM nowhere.at_all").await.unwrap_err();
     assert_eq!(error.verdict(), Verdict::Final, "{error:?}");
     let error = db.outbox.enqueue(tx.tx(), event(1)).await.unwrap_err();
     tx.rollback().await;
-    assert_eq!(said_by_postgres(&error).sqlstate(), Some("25P02"));
+    assert_eq!(postgres_error(&error).sqlstate(), Some("25P02"));
     assert_eq!(error.verdict(), Verdict::Final);
     assert_eq!(db.rows().await, []);
     db.clean_up().await;
 }
 
-/// As a restart of Postgres or a failover ends it.
+/// PostgreSQL ends connections like this when it restarts or fails over.
 pub async fn a_lost_connection_leaves_the_outcome_unknown<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     db.outbox.enqueue(tx.tx(), event(1)).await.unwrap();
-    // The only transaction that has written to this table.
+    // No other transaction has written to this table.
     let end = format!(
         "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_locks
          WHERE relation = '{}'::regclass AND mode = 'RowExclusiveLock'",
@@ -194,7 +194,7 @@ pub async fn a_lost_connection_leaves_the_outcome_unknown<C: Connection>() {
     assert_eq!(connect().await.query_one(&end, &[]).await.unwrap().get::<_, i64>(0), 1);
     let error = db.outbox.enqueue(tx.tx(), event(2)).await.unwrap_err();
     drop(tx);
-    assert!(said_by_postgres(&error).is_connection_lost(), "{error:?}");
+    assert!(postgres_error(&error).is_connection_lost(), "{error:?}");
     assert_eq!(error.verdict(), Verdict::Unknown, "{error:?}");
     assert_eq!(db.rows().await, []);
     db.clean_up().await;

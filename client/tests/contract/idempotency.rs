@@ -77,7 +77,7 @@ pub async fn a_late_finish_is_refused_with_its_business_change<C: Connection>() 
     db.clean_up().await;
 }
 
-pub async fn a_release_lets_a_retry_begin_at_once<C: Connection>() {
+pub async fn a_release_lets_a_retry_begin_immediately<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let guard = started(&db, &mut connection).await;
     guard.release(connection.client()).await.unwrap();
@@ -85,13 +85,13 @@ pub async fn a_release_lets_a_retry_begin_at_once<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_retry_goes_on_behind_the_last_phase<C: Connection>() {
+pub async fn a_retry_continues_after_the_last_phase<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     db.run("CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY)").await;
     let insert = db.sql("INSERT INTO {s}.payment DEFAULT VALUES RETURNING id");
     let mut guard = started(&db, &mut connection).await;
     assert_eq!(connection.phase(&mut guard, "recorded", &insert).await.unwrap(), 1);
-    assert_eq!(connection.phase(&mut guard, "recorded", &insert).await.unwrap(), 1, "it is not done again");
+    assert_eq!(connection.phase(&mut guard, "recorded", &insert).await.unwrap(), 1, "the phase was repeated");
     let failed = connection.phase(&mut guard, "charged", "SELECT 1 / 0::bigint AS id").await;
     assert!(matches!(failed, Err(PhaseError::Work(_))), "{failed:?}");
     assert_eq!(guard.recovery_point(), Some("recorded"));
@@ -119,12 +119,12 @@ pub async fn a_phase_after_a_takeover_is_refused<C: Connection>() {
     let refused = connection.phase(&mut first, "recorded", &insert).await;
     assert!(matches!(refused, Err(PhaseError::Idempotency(Error::LockLost))), "{refused:?}");
     assert_eq!(db.number("SELECT count(*) FROM {s}.payment").await, 0);
-    // The connection is as it was before.
+    // The failed phase has left the connection usable.
     second.release(connection.client()).await.unwrap();
     db.clean_up().await;
 }
 
-pub async fn an_abandoned_request_is_handed_over<C: Connection>() {
+pub async fn an_abandoned_request_can_be_taken_over<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let request = request(b"{}").keep_body("body").unwrap();
     let begun = db.idempotency.begin(connection.client(), &request).await.unwrap();

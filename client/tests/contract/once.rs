@@ -8,7 +8,7 @@ use Claim::{First, Seen};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub async fn a_key_is_claimed_once_and_a_rollback_gives_it_back<C: Connection>() {
+pub async fn a_key_is_claimed_once_and_a_rollback_frees_it<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     for (commits, expected) in [(false, First), (true, First), (true, Seen)] {
         let mut tx = connection.begin().await;
@@ -20,7 +20,7 @@ pub async fn a_key_is_claimed_once_and_a_rollback_gives_it_back<C: Connection>()
     db.clean_up().await;
 }
 
-pub async fn a_key_is_free_again_when_its_time_has_passed<C: Connection>() {
+pub async fn a_key_is_free_after_it_has_expired<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     for (age, expected) in [("0", First), ("59 minutes 59 seconds", Seen), ("60 minutes", First)] {
         db.run(&format!(

@@ -1,8 +1,8 @@
-//! Shown by compiling: only transactions are `OutboxTransaction`s, only clients are `OutboxClient`s, and the futures can
-//! be spawned.
+//! Compile-time checks: only transactions are `OutboxTransaction`s, only clients are `OutboxClient`s, and the futures
+//! can be spawned.
 //!
-//! The compile_fail examples of the trait's documentation show it to a reader, but stable rustdoc takes any error for the
-//! expected one; here nothing else can be what fails. diesel has one type for both, and is asked at run time.
+//! The `compile_fail` examples in the trait's documentation show the same, but stable rustdoc accepts any compile
+//! error. Here, nothing else can fail. diesel has one type for both, so it is checked at run time.
 
 #![allow(dead_code)] // compiling it is the test
 
@@ -11,7 +11,7 @@ use pg_outbox::{Event, OutboxClient, OutboxTransaction, inbox};
 fn is_transaction<T: OutboxTransaction>() {}
 fn is_client<T: OutboxClient>() {}
 
-/// `some_item` is ambiguous, which does not compile, for a type to which both implementations apply.
+/// Does not compile for a type that both implementations cover, because `some_item` is then ambiguous.
 trait NotATransaction<Marker> {
     fn some_item() {}
 }

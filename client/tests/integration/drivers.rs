@@ -4,7 +4,7 @@ use tokio_postgres::NoTls;
 
 use crate::database::{Database, url};
 
-/// One connection, so that what it has prepared is met again.
+/// A pool of one connection, so that its prepared statements are used again.
 fn pool() -> Pool {
     let manager = Manager::new(url().parse().unwrap(), NoTls);
     Pool::builder(manager).max_size(1).build().unwrap()
@@ -42,7 +42,7 @@ async fn a_deadpool_transaction_stores_the_same_rows() {
 }
 
 #[tokio::test]
-async fn a_deadpool_connection_gets_over_a_changed_column_type() {
+async fn a_deadpool_connection_recovers_from_a_changed_column_type() {
     let (pool, db) = (pool(), Database::with_payload("bytea").await);
     enqueue_three(&db, &pool, b"{}").await.unwrap();
     db.set_payload("json").await;
@@ -61,7 +61,7 @@ async fn deadpool_reports_a_missing_table_too() {
 }
 
 #[tokio::test]
-async fn a_pooled_transaction_stripped_of_its_pool_serves_as_well() {
+async fn a_pooled_transaction_works_without_its_pool() {
     let (pool, db) = (pool(), Database::new().await);
     let mut client = pool.get().await.unwrap();
     let tx = client.transaction().await.unwrap();

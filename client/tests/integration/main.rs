@@ -1,6 +1,6 @@
-//! The promises of the crate, against a real Postgres.
+//! The guarantees of the crate, tested with a real PostgreSQL.
 
-#![allow(clippy::unwrap_used)] // also in what the tests share
+#![allow(clippy::unwrap_used)] // also in shared code
 
 mod database;
 mod drivers;

@@ -38,7 +38,7 @@ async fn a_bytea_column_keeps_every_byte() {
 }
 
 #[tokio::test]
-async fn a_jsonb_column_takes_the_same_events() {
+async fn a_jsonb_column_accepts_the_same_events() {
     let printed = r#"{"a": 1, "b": 100}"#;
     assert_eq!(
         stored("jsonb", Some(br#"{"b":1e2,  "a" : 1}"#)).await,
@@ -67,7 +67,7 @@ async fn another_column_type_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_column_type_that_changes_fails_one_transaction_at_most() {
+async fn a_changed_column_type_fails_at_most_one_transaction() {
     let mut db = Database::with_payload("bytea").await;
     enqueue_both_ways(&mut db, Some(b"{}")).await;
     for column_type in ["json", "bytea", "jsonb"] {

@@ -5,7 +5,7 @@ use pg_outbox::{Error, Event, InvalidEvent, Outbox};
 use crate::database::Database;
 
 #[tokio::test]
-async fn a_refused_event_leaves_the_transaction_as_it_was() {
+async fn a_refused_event_does_not_abort_the_transaction() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let good = || Event::new("order", 1, "E").tombstone();
@@ -36,7 +36,7 @@ async fn a_missing_table_names_the_command_that_creates_it() {
 }
 
 #[tokio::test]
-async fn an_error_of_postgres_shows_no_payload() {
+async fn a_postgres_error_shows_no_payload() {
     let mut db = Database::new().await;
     let check =
         format!("ALTER TABLE {} ADD CONSTRAINT no_robots CHECK (aggregate_id <> 'robot')", db.table());
@@ -58,7 +58,7 @@ async fn an_error_of_postgres_shows_no_payload() {
 }
 
 #[tokio::test]
-async fn a_table_that_swallows_rows_is_an_error() {
+async fn a_table_that_drops_rows_is_an_error() {
     let mut db = Database::new().await;
     let (schema, table) = (&db.schema, db.table());
     db.client
@@ -78,7 +78,7 @@ async fn a_table_that_swallows_rows_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_hostile_table_name_is_only_a_name() {
+async fn a_hostile_table_name_is_quoted() {
     let mut db = Database::new().await;
     let hostile = r#""o""x; DROP TABLE outbox; --""#;
     let sql = format!("CREATE TABLE {}.{hostile} (LIKE {} INCLUDING ALL)", db.schema, db.table());

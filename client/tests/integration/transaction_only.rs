@@ -1,7 +1,7 @@
-//! Shown by compiling: only transactions are `OutboxTransaction`s, and the futures can be spawned.
+//! Compile-time checks: only transactions are `OutboxTransaction`s, and the futures can be spawned.
 //!
-//! The compile_fail examples of the trait's documentation show it to a reader, but stable rustdoc takes any
-//! error for the expected one; here nothing else can be what fails.
+//! The `compile_fail` examples in the trait's documentation show the same, but stable rustdoc accepts any compile
+//! error. Here, nothing else can fail.
 
 use pg_outbox::{Event, OutboxTransaction};
 
@@ -13,7 +13,7 @@ fn transactions_are_accepted() {
     is_transaction::<&deadpool_postgres::Transaction<'_>>();
 }
 
-/// `some_item` is ambiguous, which does not compile, for a type to which both implementations apply.
+/// Does not compile for a type that both implementations cover, because `some_item` is then ambiguous.
 trait NotATransaction<Marker> {
     fn some_item() {}
 }
@@ -21,7 +21,7 @@ impl<T> NotATransaction<()> for T {}
 impl<T: OutboxTransaction> NotATransaction<u8> for T {}
 
 #[test]
-fn clients_and_pools_are_not() {
+fn clients_and_pools_are_not_accepted() {
     <&tokio_postgres::Client as NotATransaction<_>>::some_item();
     <&mut tokio_postgres::Client as NotATransaction<_>>::some_item();
     <&deadpool_postgres::Client as NotATransaction<_>>::some_item();

@@ -1,5 +1,5 @@
-//! What a call costs: time, write-ahead log, space. Not a test of anything, so it is asked for by name:
-//! `cargo test -p pg-outbox --all-features --test modules costs -- --ignored --nocapture`
+//! Measures the cost of the calls: time, WAL and space. These are not tests and have to be requested by name: `cargo
+//! test -p pg-outbox --all-features --test modules costs -- --ignored --nocapture`
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::database::Database;
 
 const CALLS: u32 = 5_000;
 
-/// Where the log ends now.
+/// The current end of the WAL.
 const LOG: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Runs `call` so often, each in a transaction of its own, without waiting for the disk.
+/// Makes a number of calls, each in its own transaction, without waiting for the disk.
 async fn measure(
     name: &str,
     db: &mut Database,
@@ -23,7 +23,7 @@ async fn measure(
 ) {
     let mut client = crate::database::connect().await;
     client.batch_execute("SET synchronous_commit = off").await.unwrap();
-    call(db, &mut client, u32::MAX).await; // what the first call of a connection plans
+    call(db, &mut client, u32::MAX).await; // the first call of a connection includes planning
     let log: i64 = client.query_one(LOG, &[]).await.unwrap().get(0);
     let server = crate::database::pid(&client).await;
     let cpu = cpu_micros(server);
@@ -38,7 +38,7 @@ async fn measure(
     println!("{name:<44} {micros:>7.0} us, of the server's CPU {cpu:>6.0} us, {bytes:>7} bytes of WAL");
 }
 
-/// The CPU time of a backend on this machine, in steps of 10 ms.
+/// The CPU time of a backend on this machine, with a resolution of 10 ms.
 fn cpu_micros(pid: i32) -> f64 {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return f64::NAN };
     let behind_the_name = stat.rsplit_once(')').unwrap().1;
@@ -48,7 +48,7 @@ fn cpu_micros(pid: i32) -> f64 {
 }
 
 #[tokio::test]
-#[ignore = "measures, and asserts nothing"]
+#[ignore = "a measurement without assertions"]
 async fn costs_of_calls() {
     let mut db = Database::new().await;
     measure("an empty transaction", &mut db, CALLS, async |_, client, _| {
@@ -89,7 +89,7 @@ async fn costs_of_calls() {
     };
     measure("idempotency: begin, finish with 200 bytes", &mut db, CALLS, async |db, client, n| {
         let Begun::Started(guard) = db.idempotency.begin(&*client, &request(n)).await.unwrap() else {
-            panic!("it is new")
+            panic!("a new key must be started")
         };
         let tx = client.transaction().await.unwrap();
         guard.finish(&tx, &Response::new(201).body([b'x'; 200])).await.unwrap();
@@ -105,7 +105,7 @@ async fn costs_of_calls() {
 }
 
 #[tokio::test]
-#[ignore = "measures, and asserts nothing"]
+#[ignore = "a measurement without assertions"]
 async fn costs_of_a_million_rows() {
     let db = Database::new().await;
     for (table, fill, reap) in [

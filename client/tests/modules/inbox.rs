@@ -18,18 +18,18 @@ async fn an_event_is_first_once_for_each_subscriber() {
 }
 
 #[tokio::test]
-async fn a_rollback_forgets_the_mark_with_the_effect() {
+async fn a_rollback_removes_the_mark_with_the_effect() {
     let mut db = Database::new().await;
     for _ in 0..2 {
         let tx = db.client.transaction().await.unwrap();
         assert_eq!(db.inbox.receive(&tx, "a", "e").await.unwrap(), First);
-        assert_eq!(db.inbox.receive(&tx, "a", "e").await.unwrap(), Duplicate, "within one transaction");
+        assert_eq!(db.inbox.receive(&tx, "a", "e").await.unwrap(), Duplicate, "in the same transaction");
         tx.rollback().await.unwrap();
     }
     db.clean_up().await;
 }
 
-/// Two consumers with one event: the first has it and its transaction is open, the second asks.
+/// Two consumers of one event. The second one receives it while the transaction of the first one is open.
 async fn second_of_two(first_commits: bool) -> Receipt {
     let mut db = Database::new().await;
     let first = db.client.transaction().await.unwrap();
@@ -67,7 +67,7 @@ async fn the_second_of_two_consumers_waits_and_is_first_if_the_first_rolls_back(
 }
 
 #[tokio::test]
-async fn in_the_stricter_isolations_a_duplicate_is_never_taken_for_the_first() {
+async fn at_stricter_isolation_levels_a_duplicate_never_counts_as_first() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         for batch in [false, true] {
             let mut db = Database::new().await;
@@ -95,13 +95,13 @@ async fn in_the_stricter_isolations_a_duplicate_is_never_taken_for_the_first() {
 }
 
 #[tokio::test]
-async fn a_batch_answers_in_the_order_of_its_input() {
+async fn a_batch_returns_receipts_in_the_order_of_its_input() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     assert_eq!(db.inbox.receive_many(&tx, "a", ["m", "B"]).await.unwrap(), [First, First]);
     tx.commit().await.unwrap();
 
-    // Known ones, new ones, and some twice, in no order that sorting could give.
+    // Known and new ids, some of them twice, in an order that no sorting produces.
     let ids = ["z", "m", "é", "z", "B", "a", "Z", "a", "é", "m"];
     let expected =
         [First, Duplicate, First, Duplicate, Duplicate, First, First, Duplicate, Duplicate, Duplicate];
@@ -133,8 +133,8 @@ async fn a_batch_of_500_is_one_call_with_either_driver() {
     db.clean_up().await;
 }
 
-/// Two consumers receive the same 200 new events again and again, one in each direction. If marks were made in the order of
-/// the input, each would soon hold one that the other waits for.
+/// Two consumers repeatedly receive the same 200 new events in opposite orders. If the marks were inserted in the order
+/// of the input, the consumers would soon wait for each other.
 #[tokio::test]
 async fn batches_in_opposite_orders_never_deadlock() {
     const ROUNDS: usize = 40;
@@ -160,12 +160,16 @@ async fn batches_in_opposite_orders_never_deadlock() {
         }
     };
     let (one, two) = tokio::join!(tokio::spawn(consumer(false)), tokio::spawn(consumer(true)));
-    assert_eq!(one.unwrap() + two.unwrap(), 200 * ROUNDS, "each event is first for exactly one of them");
+    assert_eq!(
+        one.unwrap() + two.unwrap(),
+        200 * ROUNDS,
+        "each event must be first for exactly one consumer"
+    );
     db.clean_up().await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was() {
+async fn invalid_input_is_refused_without_aborting_the_transaction() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let long = "x".repeat(BYTES_MAX + 1);
@@ -179,7 +183,7 @@ async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was()
     let Err(Error::InvalidInBatch { position: 2, reason: InvalidText::Character { .. } }) = refused else {
         panic!("{refused:?}")
     };
-    // The longest that is possible, in two-byte characters, for both.
+    // The longest possible values, in two-byte characters.
     let longest = "ü".repeat(BYTES_MAX / 2) + "x";
     assert_eq!(db.inbox.receive(&tx, &longest, &longest).await.unwrap(), First);
     tx.commit().await.unwrap();
@@ -188,7 +192,7 @@ async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was()
 }
 
 #[tokio::test]
-async fn a_missing_inbox_names_the_command_that_makes_it() {
+async fn a_missing_inbox_names_the_command_that_creates_it() {
     let mut db = Database::new().await;
     db.run("DROP TABLE {s}.processed_message; DROP FUNCTION {s}.inbox_receive").await;
     for schema in [db.schema.as_str(), "nowhere"] {
@@ -202,7 +206,7 @@ async fn a_missing_inbox_names_the_command_that_makes_it() {
 }
 
 #[tokio::test]
-async fn the_reaper_deletes_old_marks_only_and_no_more_than_it_may() {
+async fn the_reaper_deletes_only_old_marks_and_at_most_its_limit() {
     let db = Database::new().await;
     db.run(
         "INSERT INTO {s}.processed_message (subscriber, event_id, processed_at)
@@ -222,7 +226,7 @@ async fn the_reaper_deletes_old_marks_only_and_no_more_than_it_may() {
 }
 
 #[tokio::test]
-async fn of_two_reapers_at_once_one_does_nothing() {
+async fn of_two_concurrent_reapers_one_does_nothing() {
     let mut db = Database::new().await;
     db.run("INSERT INTO {s}.processed_message VALUES ('a', 'e', now() - interval '2 days')").await;
     let reap = db.sql("SELECT {s}.inbox_reap(interval '1 day', 10)::bigint");
@@ -230,7 +234,11 @@ async fn of_two_reapers_at_once_one_does_nothing() {
     assert_eq!(tx.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 1);
     let other = connect().await;
     other.batch_execute("SET lock_timeout = '5s'").await.unwrap();
-    assert_eq!(other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 0, "without waiting");
+    assert_eq!(
+        other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0),
+        0,
+        "the second reaper must not wait"
+    );
     tx.rollback().await.unwrap();
     assert_eq!(other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 1);
     db.clean_up().await;

@@ -10,7 +10,7 @@ use Claim::{First, Seen};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn of_64_at_once_exactly_one_is_first() {
+async fn of_64_concurrent_claims_exactly_one_is_first() {
     let db = Database::new().await;
     let mut clients = Vec::new();
     for _ in 0..64 {
@@ -33,10 +33,10 @@ async fn of_64_at_once_exactly_one_is_first() {
     db.clean_up().await;
 }
 
-/// Eight clients claim one key for 20 ms again and again. Each that is first records for how long it has the key, by the
-/// server's clock: no two of them may have it at the same time.
+/// Eight clients repeatedly claim one key for 20 ms. Each client that is first records how long it has the key, by the
+/// server's clock. No two clients may have it at the same time.
 #[tokio::test]
-async fn at_its_expiry_a_key_is_never_claimed_by_two() {
+async fn an_expiring_key_is_never_claimed_by_two_clients() {
     let db = Database::new().await;
     db.run("CREATE TABLE {s}.held (from_ timestamptz, until timestamptz)").await;
     let record =
@@ -59,26 +59,26 @@ async fn at_its_expiry_a_key_is_never_claimed_by_two() {
         claimer.await.unwrap();
     }
     let times = db.number("SELECT count(*) FROM {s}.held").await;
-    assert!(times > 10, "it expired only {times} times");
+    assert!(times > 10, "the key expired only {times} times");
     let overlaps = db
         .number(
             "SELECT count(*) FROM {s}.held AS a JOIN {s}.held AS b
              ON a.ctid < b.ctid AND a.from_ < b.until AND b.from_ < a.until",
         )
         .await;
-    assert_eq!(overlaps, 0, "of {times}");
+    assert_eq!(overlaps, 0, "overlapping claims, of {times}");
     db.clean_up().await;
 }
 
 #[tokio::test]
-async fn a_key_is_free_again_when_its_time_has_passed_and_not_before() {
+async fn a_key_is_free_after_it_has_expired_and_not_before() {
     let mut db = Database::new().await;
     for expected in [First, Seen] {
         let tx = db.client.transaction().await.unwrap();
         assert_eq!(db.once.claim(&tx, "job", HOUR).await.unwrap(), expected);
         tx.commit().await.unwrap();
     }
-    // The client's clock and time zone are nobody's business.
+    // The client's clock and time zone must not matter.
     db.run("SET timezone = 'Pacific/Auckland'").await;
     for (age, expected) in [("59 minutes 59 seconds", Seen), ("60 minutes", First), ("0", Seen)] {
         db.run(&format!(
@@ -94,7 +94,7 @@ async fn a_key_is_free_again_when_its_time_has_passed_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_rollback_gives_the_key_to_the_one_who_waits() {
+async fn a_rollback_gives_the_key_to_the_waiting_client() {
     for commits in [false, true] {
         let mut db = Database::new().await;
         let first = db.client.transaction().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_rollback_gives_the_key_to_the_one_who_waits() {
 }
 
 #[tokio::test]
-async fn who_sees_a_key_makes_nobody_wait() {
+async fn a_claim_of_a_taken_key_blocks_no_one() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     assert_eq!(db.once.claim(&tx, "job", HOUR).await.unwrap(), First);
@@ -136,7 +136,7 @@ async fn who_sees_a_key_makes_nobody_wait() {
 }
 
 #[tokio::test]
-async fn in_the_stricter_isolations_a_claim_after_the_snapshot_is_an_error() {
+async fn at_stricter_isolation_levels_a_claim_newer_than_the_snapshot_is_an_error() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         for expired in [false, true] {
             let mut db = Database::new().await;
@@ -162,7 +162,7 @@ async fn in_the_stricter_isolations_a_claim_after_the_snapshot_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_claimed_is_refused_and_leaves_the_transaction_as_it_was() {
+async fn an_invalid_claim_is_refused_without_aborting_the_transaction() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let refused = db.once.claim(&tx, "", HOUR).await;
@@ -184,7 +184,7 @@ async fn what_cannot_be_claimed_is_refused_and_leaves_the_transaction_as_it_was(
 }
 
 #[tokio::test]
-async fn the_reaper_deletes_expired_claims_only() {
+async fn the_reaper_deletes_only_expired_claims() {
     let db = Database::new().await;
     db.run(
         "INSERT INTO {s}.once_key

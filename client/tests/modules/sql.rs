@@ -1,4 +1,4 @@
-//! What other languages call.
+//! The SQL functions that other languages call.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::database::{Database, connect};
 
-/// A call of its own each, as psql would send it.
+/// Sends each statement separately, as psql does.
 async fn texts(db: &Database, sql: &str) -> Vec<Option<String>> {
     let row = connect().await.query_one(&db.sql(sql), &[]).await.unwrap();
     (0..row.len()).map(|column| row.get(column)).collect()
@@ -40,7 +40,7 @@ async fn every_function_works_by_name_from_plain_sql() {
          SELECT {{s}}.idempotency_finish('POST /orders 42', 'k-1', '{token}', 201, '{{\"location\": \"/orders/7\"}}', 'done')"
     ))
     .await;
-    // The order of the names does not matter.
+    // The order of the object's members does not matter.
     let again = begin.replace("\"b\": 1, \"a\": 2", "\"a\": 2, \"b\": 1");
     let replay = texts(&db, &again).await;
     let shown: Vec<_> = replay.iter().map(Option::as_deref).collect();
@@ -80,7 +80,7 @@ async fn the_table_refuses_what_the_crate_refuses() {
     db.clean_up().await;
 }
 
-/// Time is the server's alone: a client whose clock is wrong by an hour behaves as any other.
+/// Only the server's clock counts, so a client with a wrong clock behaves like any other.
 #[test]
 fn no_module_reads_the_clock_of_the_client() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -30,7 +30,7 @@ async fn of_two_updates_from_one_version_the_second_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_compares_versions_ends_with_the_latest_whatever_comes_again_and_late() {
+async fn a_consumer_that_compares_versions_ends_with_the_latest() {
     let db = Database::new().await;
     db.run("CREATE TABLE {s}.copy (id bigint PRIMARY KEY, version bigint, name text)").await;
     let apply = db.sql(

@@ -1,5 +1,5 @@
-//! One harness, four ways to make a payment: the one of this crate, and three that are written by hand again and again.
-//! The harness has to find fault with those three, else it would prove nothing about the first.
+//! One harness and four ways to make a payment: the one of this crate, and three that are often written by hand. The
+//! harness has to detect the bugs of those three, otherwise it would prove nothing about the first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,37 +15,37 @@ use crate::database::{Database, connect};
 enum Way {
     /// `begin`, and `finish` in the transaction of the change.
     Ours,
-    /// Looks whether there is a response, and works if there is none.
+    /// Checks whether a response exists, and does the work if there is none.
     CheckThenInsert,
-    /// Stores the response in a transaction after that of the change.
+    /// Stores the response in a second transaction after the change.
     ResponseAfterCommit,
-    /// Asks nobody: `SET cents = cents - 10`.
+    /// Checks nothing: `SET cents = cents - 10`.
     RelativeUpdate,
 }
 
-/// What goes wrong in the world.
+/// What goes wrong.
 #[derive(Clone)]
 enum Fault {
-    /// Nothing, but everybody has looked before anybody works.
+    /// No failure, but all clients have checked before any of them does the work.
     Race(Arc<Barrier>),
-    /// The first one dies when the change is made, and where it can be committed it is, before anything else.
+    /// The first client crashes after the change, which is committed by then if the way commits it separately.
     Crash(Arc<AtomicBool>),
 }
 
 impl Fault {
-    async fn when_it_has_looked(&self) {
-        if let Fault::Race(everybody) = self {
-            everybody.wait().await;
+    async fn after_the_check(&self) {
+        if let Fault::Race(barrier) = self {
+            barrier.wait().await;
         }
     }
 
-    fn kills_after_the_change(&self) -> bool {
-        matches!(self, Fault::Crash(dead) if !dead.swap(true, Ordering::SeqCst))
+    fn crashes_after_the_change(&self) -> bool {
+        matches!(self, Fault::Crash(crashed) if !crashed.swap(true, Ordering::SeqCst))
     }
 }
 
-/// The client of the application lost its connection.
-struct Died;
+/// The application crashed and lost its connection.
+struct Crashed;
 
 struct Payment {
     way: Way,
@@ -59,38 +59,38 @@ impl Payment {
         sql.replace("{s}", &self.schema)
     }
 
-    /// One attempt; `None`: come again.
-    async fn attempt(&self, client: &mut Client, looked: &mut bool) -> Result<Option<String>, Died> {
+    /// One attempt. `None` asks for another one.
+    async fn attempt(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Crashed> {
         match self.way {
-            Way::Ours => self.ours(client, looked).await,
-            _ => self.by_hand(client, looked).await,
+            Way::Ours => self.ours(client, checked).await,
+            _ => self.by_hand(client, checked).await,
         }
     }
 
-    async fn ours(&self, client: &mut Client, looked: &mut bool) -> Result<Option<String>, Died> {
+    async fn ours(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Crashed> {
         let scope = Scope::new("POST", "/payments", "user 1").unwrap();
         let request = Request::new(scope, Key::new("k").unwrap(), Fingerprint::bytes(b"10"));
         let begun = self.idempotency.begin(&*client, &request).await.unwrap();
-        self.look_once(looked).await;
+        self.wait_once(checked).await;
         let guard = match begun {
             Begun::Started(guard) => guard,
             Begun::Replay(response) => {
                 return Ok(Some(String::from_utf8(response.bytes().to_vec()).unwrap()));
             }
             Begun::InProgress { .. } => return Ok(None),
-            Begun::Mismatch => panic!("there is one request only"),
+            Begun::Mismatch => panic!("all requests are the same"),
         };
         let tx = client.transaction().await.unwrap();
         let answer = change(&tx, &self.schema).await;
-        if self.fault.kills_after_the_change() {
-            return Err(Died); // dropping the transaction rolls it back, as a closed connection does
+        if self.fault.crashes_after_the_change() {
+            return Err(Crashed); // dropping the transaction rolls it back, as a closed connection does
         }
         guard.finish(&tx, &Response::new(201).body(answer.clone())).await.unwrap();
         tx.commit().await.unwrap();
         Ok(Some(answer))
     }
 
-    async fn by_hand(&self, client: &mut Client, looked: &mut bool) -> Result<Option<String>, Died> {
+    async fn by_hand(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Crashed> {
         let stored = self.sql("SELECT answer FROM {s}.stored WHERE key = 'k'");
         let store = self.sql("INSERT INTO {s}.stored VALUES ('k', $1) ON CONFLICT DO NOTHING");
         if self.way != Way::RelativeUpdate
@@ -98,15 +98,15 @@ impl Payment {
         {
             return Ok(Some(row.get(0)));
         }
-        self.look_once(looked).await;
+        self.wait_once(checked).await;
         let tx = client.transaction().await.unwrap();
         let answer = change(&tx, &self.schema).await;
         if self.way == Way::CheckThenInsert {
             tx.execute(&store, &[&answer]).await.unwrap();
         }
         tx.commit().await.unwrap();
-        if self.fault.kills_after_the_change() {
-            return Err(Died);
+        if self.fault.crashes_after_the_change() {
+            return Err(Crashed);
         }
         if self.way == Way::ResponseAfterCommit {
             client.execute(&store, &[&answer]).await.unwrap();
@@ -114,14 +114,14 @@ impl Payment {
         Ok(Some(answer))
     }
 
-    async fn look_once(&self, looked: &mut bool) {
-        if !std::mem::replace(looked, true) {
-            self.fault.when_it_has_looked().await;
+    async fn wait_once(&self, checked: &mut bool) {
+        if !std::mem::replace(checked, true) {
+            self.fault.after_the_check().await;
         }
     }
 }
 
-/// The business change: 10 cents less, and an entry whose number is the answer.
+/// The business change: subtracts 10 cents and inserts a payment. Its id is the answer.
 async fn change(tx: &tokio_postgres::Transaction<'_>, schema: &str) -> String {
     let sql = format!("UPDATE {schema}.account SET cents = cents - 10");
     tx.execute(&sql, &[]).await.unwrap();
@@ -129,8 +129,8 @@ async fn change(tx: &tokio_postgres::Transaction<'_>, schema: &str) -> String {
     tx.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// Lets each of `clients` send the same request until it has an answer, and says what is wrong afterwards.
-async fn faults(way: Way, fault: Fault, clients: usize) -> Vec<String> {
+/// Lets each of `clients` repeat the same request until it gets an answer, and returns what is wrong afterwards.
+async fn problems(way: Way, fault: Fault, clients: usize) -> Vec<String> {
     let db = Database::new().await;
     db.run(
         "CREATE TABLE {s}.account (cents bigint); INSERT INTO {s}.account VALUES (1000);
@@ -142,19 +142,19 @@ async fn faults(way: Way, fault: Fault, clients: usize) -> Vec<String> {
     for _ in 0..clients {
         connected.push(connect().await);
     }
-    // Long enough that nobody who works is overtaken, or short enough to wait for after a crash.
+    // Long enough that no working client loses its lock, or short enough to wait for after a crash.
     let lock_for = Duration::from_secs(if matches!(fault, Fault::Race(_)) { 600 } else { 1 });
     let idempotency = db.idempotency.clone().lock_for(lock_for).unwrap();
     let payment = Arc::new(Payment { way, fault, schema: db.schema.clone(), idempotency });
     let senders = connected.into_iter().map(|mut client| {
         let payment = Arc::clone(&payment);
         tokio::spawn(async move {
-            let mut looked = false;
+            let mut checked = false;
             loop {
-                match payment.attempt(&mut client, &mut looked).await {
+                match payment.attempt(&mut client, &mut checked).await {
                     Ok(Some(answer)) => return answer,
-                    Ok(None) => tokio::time::sleep(Duration::from_millis(20)).await, // as Retry-After asks
-                    Err(Died) => client = connect().await,
+                    Ok(None) => tokio::time::sleep(Duration::from_millis(20)).await, // as Retry-After tells the client
+                    Err(Crashed) => client = connect().await,
                 }
             }
         })
@@ -166,20 +166,20 @@ async fn faults(way: Way, fault: Fault, clients: usize) -> Vec<String> {
     answers.sort();
     answers.dedup();
 
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let payments = db.number("SELECT count(*) FROM {s}.payment").await;
     let cents = db.number("SELECT cents FROM {s}.account").await;
     if payments != 1 {
-        found.push(format!("{payments} payments"));
+        problems.push(format!("{payments} payments"));
     }
     if cents != 990 {
-        found.push(format!("{cents} cents are left"));
+        problems.push(format!("{cents} cents are left"));
     }
     if answers.len() != 1 {
-        found.push(format!("{} different answers", answers.len()));
+        problems.push(format!("{} different answers", answers.len()));
     }
     db.clean_up().await;
-    found
+    problems
 }
 
 fn race(clients: usize) -> Fault {
@@ -191,29 +191,29 @@ fn crash() -> Fault {
 }
 
 #[tokio::test]
-async fn of_64_clients_with_one_key_one_pays_and_all_have_its_answer() {
-    assert_eq!(faults(Way::Ours, race(64), 64).await, [""; 0]);
+async fn of_64_clients_with_one_key_one_pays_and_all_get_its_answer() {
+    assert_eq!(problems(Way::Ours, race(64), 64).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_crash_after_the_change_pays_once() {
-    assert_eq!(faults(Way::Ours, crash(), 1).await, [""; 0]);
+    assert_eq!(problems(Way::Ours, crash(), 1).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn looking_before_working_pays_twice() {
-    let found = faults(Way::CheckThenInsert, race(8), 8).await;
-    assert!(found.contains(&"8 payments".to_owned()), "{found:?}");
+async fn checking_before_working_pays_twice() {
+    let problems = problems(Way::CheckThenInsert, race(8), 8).await;
+    assert!(problems.contains(&"8 payments".to_owned()), "{problems:?}");
 }
 
 #[tokio::test]
 async fn storing_the_response_after_the_commit_pays_twice() {
-    let found = faults(Way::ResponseAfterCommit, crash(), 1).await;
-    assert!(found.contains(&"2 payments".to_owned()), "{found:?}");
+    let problems = problems(Way::ResponseAfterCommit, crash(), 1).await;
+    assert!(problems.contains(&"2 payments".to_owned()), "{problems:?}");
 }
 
 #[tokio::test]
-async fn a_relative_update_that_is_sent_again_is_made_again() {
-    let found = faults(Way::RelativeUpdate, crash(), 1).await;
-    assert!(found.contains(&"980 cents are left".to_owned()), "{found:?}");
+async fn a_repeated_relative_update_is_applied_twice() {
+    let problems = problems(Way::RelativeUpdate, crash(), 1).await;
+    assert!(problems.contains(&"980 cents are left".to_owned()), "{problems:?}");
 }

@@ -1,6 +1,6 @@
--- The consumer's tables. Its inbox beside them is made by `outbox-relay migrate --with inbox`.
+-- The consumer's tables. `outbox-relay migrate --with inbox` creates its inbox.
 
--- Each event that had its effect. No unique index, as in the ledger: it is the inbox that has to do it.
+-- Each event that was applied. As in the ledger, there is no unique index, so that only the inbox prevents duplicates.
 CREATE TABLE IF NOT EXISTS posting (
     event_id  text   NOT NULL,
     reference text   NOT NULL,
@@ -10,14 +10,14 @@ CREATE TABLE IF NOT EXISTS posting (
 
 CREATE TABLE IF NOT EXISTS balance (account text PRIMARY KEY, cents bigint NOT NULL);
 
--- What each consumer has read, in transactions that were committed.
+-- The number of records that each consumer has read, in committed transactions.
 CREATE TABLE IF NOT EXISTS consumed (
     consumer   text   PRIMARY KEY,
     records    bigint NOT NULL,
     duplicates bigint NOT NULL
 );
 
--- Records that hold no payment, for a person to look at. They are not to stop the others.
+-- Records without a valid payment, for inspection. They must not stop the others.
 CREATE TABLE IF NOT EXISTS unreadable_record (
     place  text PRIMARY KEY,                      -- topic, partition and offset
     reason text NOT NULL

@@ -1,4 +1,4 @@
--- The payment provider's, somewhere else in the world.
+-- The payment provider's tables. In reality, they are in another system.
 CREATE SCHEMA IF NOT EXISTS provider;
 
 CREATE TABLE IF NOT EXISTS provider.charge (

@@ -17,7 +17,7 @@ use crate::completer;
 use crate::idempotent::{Held, Idempotent, Subject, idempotent, respond};
 use crate::pay::Shop;
 
-/// Serves until the process ends, and completes what no client came back for.
+/// Serves until the process ends, and completes abandoned requests.
 pub async fn serve(listen: &str, shop: Shop, lock_for: Duration) -> anyhow::Result<()> {
     let idempotency = Idempotency::default().lock_for(lock_for)?;
     tokio::spawn(completer::run(shop.clone(), idempotency.clone(), lock_for));
@@ -32,7 +32,7 @@ pub async fn serve(listen: &str, shop: Shop, lock_for: Duration) -> anyhow::Resu
     Ok(())
 }
 
-/// Stands for real authentication.
+/// A stand-in for real authentication.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let user = request.headers().get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
     if let Some(user) = user {

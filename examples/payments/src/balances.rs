@@ -1,4 +1,4 @@
-//! What the consumer does with records: balances that are added to, in the transaction in which the inbox marks the events.
+//! The effect of records: postings and balances, in the transaction in which the inbox marks the events.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::database::{NoConnection, connection};
 use crate::pay::Order;
 use crate::wrong::Mistake;
 
-/// Longer than any outage that nobody comes for. Then the process ends, and is started again.
+/// Longer than any outage that ends without an operator. Then the process ends and is restarted.
 const ATTEMPTS_WITHIN: Duration = Duration::from_secs(300);
 
-/// Adds to the balances in the order of the accounts, so that two consumers do not deadlock.
+/// Updates the balances in the order of the accounts, so that two consumers do not deadlock.
 const POST: &str = "
 WITH posted AS (
     INSERT INTO posting (event_id, reference, account, cents)
@@ -34,41 +34,41 @@ ON CONFLICT (consumer) DO UPDATE SET records = c.records + excluded.records, dup
 const SET_ASIDE: &str =
     "INSERT INTO unreadable_record (place, reason) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-/// A record, and what it holds, or why it holds no payment.
+/// A record with its payment, or the reason why it contains none.
 pub struct Record {
     pub place: String,
     pub payment: Result<Payment, String>,
 }
 
-/// A payment that was made.
+/// A payment.
 pub struct Payment {
     event_id: String,
     order: Order,
 }
 
 impl Payment {
-    /// From a record's header and value.
+    /// Parses a record's header and value.
     pub fn read(event_id: &str, value: &[u8]) -> Result<Payment, String> {
         if event_id.is_empty() || event_id.len() > inbox::BYTES_MAX {
-            return Err("the event id has not 1 to 255 bytes".to_owned());
+            return Err("the event id must have 1 to 255 bytes".to_owned());
         }
-        let order = serde_json::from_slice(value).map_err(|_| "not the JSON of a payment".to_owned())?;
+        let order = serde_json::from_slice(value).map_err(|_| "not a payment in JSON".to_owned())?;
         Ok(Payment { event_id: event_id.to_owned(), order })
     }
 }
 
-/// Why a batch had no effect, or perhaps had.
+/// The reason why a batch had no effect, or may have had one.
 #[derive(Debug, Error)]
 pub enum Unapplied {
     #[error(transparent)]
     NoConnection(#[from] NoConnection),
-    #[error("the database")]
+    #[error("database error")]
     Postgres(#[from] PostgresError),
-    #[error("the inbox")]
+    #[error("inbox error")]
     Inbox(#[from] inbox::Error),
 }
 
-/// By way of a type whose text quotes no row.
+/// Converted to a type whose text contains no row.
 impl From<tokio_postgres::Error> for Unapplied {
     fn from(error: tokio_postgres::Error) -> Unapplied {
         Unapplied::Postgres(error.into())
@@ -78,24 +78,23 @@ impl From<tokio_postgres::Error> for Unapplied {
 impl Classify for Unapplied {
     fn verdict(&self) -> Verdict {
         match self {
-            Unapplied::NoConnection(_) => Verdict::Again, // no statement was sent yet
+            Unapplied::NoConnection(_) => Verdict::Again, // no statement has been sent yet
             Unapplied::Postgres(error) => error.verdict(),
             Unapplied::Inbox(error) => error.verdict(),
         }
     }
 }
 
-/// The way to the balances.
+/// Access to the balances.
 pub struct Balances {
     pub pool: Pool,
-    /// The name under which this process counts what it read.
+    /// The name under which this process counts its records.
     pub consumer: String,
     pub mistakes: Vec<Mistake>,
 }
 
 impl Balances {
-    /// Gives each record its effect, once. If the answer of COMMIT is lost it is asked again: the ids of the events are the
-    /// key that makes this safe.
+    /// Applies each record once. If the answer to COMMIT is lost, the batch is retried. The event ids make this safe.
     pub async fn apply(&self, records: &[Record]) -> Result<(), Failure<Unapplied>> {
         let policy = Policy::default().attempts_max(u32::MAX).within(ATTEMPTS_WITHIN);
         policy.keyed(records).run(|records| self.try_to_apply(records)).await
@@ -119,7 +118,7 @@ impl Balances {
         Ok(())
     }
 
-    /// Those that had no effect yet. They are marked in the same transaction.
+    /// The payments that have not been applied yet. They are marked in the same transaction.
     async fn first<'a>(
         &self,
         tx: &Transaction<'_>,

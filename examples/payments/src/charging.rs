@@ -1,4 +1,4 @@
-//! The call to the payment provider: asked again with the same key while its answer is unknown.
+//! The call to the payment provider. While its outcome is unknown, it is retried with the same key.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use thiserror::Error;
 
 use crate::provider::{Charge, ChargeRequest};
 
-/// One attempt; the provider may have charged when it is over.
+/// The timeout of one attempt. The provider may still have charged.
 const ANSWER_WITHIN: Duration = Duration::from_millis(800);
-/// No attempt begins later. Both together have to be shorter than a lock is held.
+/// No attempt begins later. Both times together must be shorter than the lock on the request.
 const ATTEMPTS_WITHIN: Duration = Duration::from_millis(800);
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Why there is no definite answer of the provider.
+/// The reason why there is no definite answer from the provider.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
     #[error("the provider did not answer")]
@@ -33,7 +33,7 @@ impl Classify for NoAnswer {
     }
 }
 
-/// The way to the provider.
+/// Access to the provider.
 #[derive(Clone)]
 pub struct Provider {
     http: reqwest::Client,
@@ -46,7 +46,8 @@ impl Provider {
         Ok(Provider { http, url: format!("{url}/charges") })
     }
 
-    /// Charges once for this key, however often it is asked. Without an answer it is unknown whether it did.
+    /// Charges once for this key, however often it is called. Without an answer, it is unknown whether the provider
+    /// charged.
     pub async fn charge(&self, key: &str, request: &ChargeRequest) -> Result<Charge, Failure<NoAnswer>> {
         let policy = Policy::default().attempts_max(ATTEMPTS_MAX).within(ATTEMPTS_WITHIN);
         policy.keyed(key).run(|key| self.ask(key, request)).await

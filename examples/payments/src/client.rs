@@ -1,5 +1,5 @@
-//! A client that makes payments, and asks again, with the same key, until it has an answer. It writes a journal before it
-//! asks, so that it knows after a crash which payment it was at.
+//! A client that makes payments and retries, with the same key, until it has an answer. It writes a journal entry
+//! before each request, so that it knows after a crash which payment was in progress.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -15,23 +15,23 @@ use thiserror::Error;
 use crate::pay::Order;
 use crate::provider::CENTS_MAX;
 
-/// Whoever asks has no more patience with one attempt.
+/// The timeout of one attempt.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const ASK_WITHIN: Duration = Duration::from_secs(180);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const ACCOUNTS: u32 = 10;
 
-/// Of a hundred payments, how many are
-/// - asked for twice at the same time, as by somebody who clicks twice,
-const TWICE_AT_ONCE: u32 = 10;
-/// - asked for again after they were answered,
-const ASKED_AGAIN: u32 = 15;
+// Of a hundred payments, how many are
+/// - sent twice at the same time, as by a double click,
+const CONCURRENT_DUPLICATES: u32 = 10;
+/// - sent again after they were answered,
+const LATE_DUPLICATES: u32 = 15;
 /// - followed by another payment with the same key, by mistake,
-const KEY_USED_AGAIN: u32 = 8;
-/// - more than the provider approves.
-const TOO_MUCH: u32 = 10;
+const REUSED_KEYS: u32 = 8;
+/// - larger than the provider approves.
+const DECLINED: u32 = 10;
 
-/// Why there is no answer yet.
+/// The reason why there is no answer yet.
 #[derive(Debug, Error)]
 enum NoAnswer {
     #[error("the API did not answer")]
@@ -71,7 +71,7 @@ enum Entry {
         replayed: bool,
         attempts: u32,
     },
-    /// To another body with the same key.
+    /// The answer to another body with the same key.
     Mismatch {
         key: String,
         status: u16,
@@ -83,13 +83,13 @@ pub struct Client {
     apis: Vec<String>,
     name: String,
     journal: File,
-    /// The payment to go on with, and whether it was asked for before.
+    /// The next payment, and whether it was already requested.
     next: u64,
     asked: bool,
 }
 
 impl Client {
-    /// Goes on where the journal of this file ends.
+    /// Continues where the journal in this file ends.
     pub fn new(name: String, apis: Vec<String>, journal: &Path) -> anyhow::Result<Client> {
         let (mut next, mut asked) = (1, false);
         if let Ok(before) = File::open(journal) {
@@ -101,12 +101,13 @@ impl Client {
                 }
             }
         }
-        let journal = File::options().create(true).append(true).open(journal).context("the journal")?;
+        let journal =
+            File::options().create(true).append(true).open(journal).context("opening the journal")?;
         let http = reqwest::Client::builder().timeout(ANSWER_WITHIN).build()?;
         Ok(Client { http, apis, name, journal, next, asked })
     }
 
-    /// Makes payments up to this number, or until it is told to stop; then it finishes the one that it is at.
+    /// Makes payments up to this number, or until `stop`. It finishes the current payment first.
     pub async fn run(mut self, payments: u64, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         tokio::pin!(stop);
         while self.next <= payments {
@@ -122,7 +123,7 @@ impl Client {
 
     async fn pay(&mut self) -> anyhow::Result<()> {
         let number = self.next;
-        // A real client draws a UUID and keeps it with the order.
+        // A real client would generate a UUID and store it with the order.
         let key = format!("{}-{number}", self.name);
         let order = self.order(number, &key);
         if !self.asked {
@@ -130,7 +131,7 @@ impl Client {
             let (reference, account) = (reference.clone(), account.clone());
             self.note(&Entry::Asked { number, key: key.clone(), reference, account, cents: *cents })?;
         }
-        if of_hundred(TWICE_AT_ONCE) {
+        if of_hundred(CONCURRENT_DUPLICATES) {
             let (first, second) = tokio::join!(self.ask(&key, &order), self.ask(&key, &order));
             self.note(&first?.entry(number, &key))?;
             self.note(&second?.entry(number, &key))?;
@@ -139,11 +140,11 @@ impl Client {
             self.note(&answer.entry(number, &key))?;
         }
         (self.next, self.asked) = (number + 1, false);
-        if of_hundred(ASKED_AGAIN) {
+        if of_hundred(LATE_DUPLICATES) {
             let answer = self.ask(&key, &order).await?;
             self.note(&answer.entry(number, &key))?;
         }
-        if of_hundred(KEY_USED_AGAIN) {
+        if of_hundred(REUSED_KEYS) {
             let other = Order { cents: order.cents + 1, ..order };
             let status = self.ask(&key, &other).await?.status;
             self.note(&Entry::Mismatch { key, status })?;
@@ -151,16 +152,16 @@ impl Client {
         Ok(())
     }
 
-    /// The same for the same number, also after a crash.
+    /// The same order for the same number, even after a crash.
     fn order(&self, number: u64, key: &str) -> Order {
         let mut random = fastrand::Rng::with_seed(number);
-        let too_much = random.u32(..100) < TOO_MUCH;
+        let too_much = random.u32(..100) < DECLINED;
         let cents = random.i64(1..=CENTS_MAX) + if too_much { CENTS_MAX } else { 0 };
         let account = format!("account-{}", random.u32(1..=ACCOUNTS));
         Order { reference: format!("invoice of {key}"), account, cents }
     }
 
-    /// Asks until there is a definite answer, any of the APIs each time.
+    /// Retries until there is a definite answer. Each attempt goes to a random API.
     async fn ask(&self, key: &str, order: &Order) -> Result<Answer, Failure<NoAnswer>> {
         let policy = Policy::default().attempts_max(u32::MAX).longest_pause(LONGEST_PAUSE).within(ASK_WITHIN);
         let attempts = AtomicU32::new(0);
@@ -188,7 +189,7 @@ impl Client {
 
     fn note(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let line = serde_json::to_string(entry)? + "\n";
-        self.journal.write_all(line.as_bytes()).context("the journal")
+        self.journal.write_all(line.as_bytes()).context("writing the journal")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Finishes requests that nobody is at: whose process died, and whose client did not come back.
+//! Completes abandoned requests: those whose process died and whose client did not retry.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::database::connection;
 use crate::pay::Shop;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Each takes less than a second or two, and all have to be finished while their locks are held.
-const AT_ONCE: u16 = 4;
+/// Each takes up to two seconds, and all must be completed while their locks are held.
+const BATCH_SIZE: u16 = 4;
 
-/// Runs until the process ends. In several processes each request goes to one of them.
+/// Runs until the process ends. If several processes run it, each request goes to one of them.
 pub async fn run(shop: Shop, idempotency: Idempotency, older_than: Duration) {
     loop {
         match abandoned(&shop, &idempotency, older_than).await {
@@ -19,10 +19,10 @@ pub async fn run(shop: Shop, idempotency: Idempotency, older_than: Duration) {
                 let tasks: Vec<_> =
                     guards.into_iter().map(|g| tokio::spawn(complete(shop.clone(), g))).collect();
                 for task in tasks {
-                    let _ = task.await; // one that panicked comes again, like any that is not finished
+                    let _ = task.await; // a request whose task panicked returns later, like every unfinished request
                 }
             }
-            Err(error) => eprintln!("the completer: {error:#}"),
+            Err(error) => eprintln!("completer: {error:#}"),
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -34,10 +34,10 @@ async fn abandoned(
     older_than: Duration,
 ) -> anyhow::Result<Vec<Guard>> {
     let client = connection(&shop.pool).await?;
-    Ok(idempotency.abandoned(&client, older_than, AT_ONCE).await?)
+    Ok(idempotency.abandoned(&client, older_than, BATCH_SIZE).await?)
 }
 
-/// What is not finished now comes again, with a pause that grows.
+/// A request that is not completed now returns later, after a growing pause.
 async fn complete(shop: Shop, mut guard: Guard) {
     let body = guard.request().unwrap_or_default().to_vec();
     if let Err(unfinished) = shop.pay(&mut guard, &body, "completer").await {

@@ -1,4 +1,4 @@
-//! The consumer: reads the events, and commits an offset only when what stands before it had its effect.
+//! The consumer: reads events, and commits an offset only after all records before it have had their effect.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::balances::{Balances, Payment, Record};
 pub const GROUP: &str = "balances";
 pub const TOPIC: &str = "events.payment";
 
-/// A transaction has at most so many records, and waits for no further ones longer than this.
+/// The maximum number of records in a transaction, and how long it waits for more.
 const BATCH: usize = 200;
 const BATCH_WITHIN: Duration = Duration::from_millis(20);
 const AFTER_ERROR: Duration = Duration::from_millis(200);
 
-/// Runs until it is told to stop.
+/// Runs until `stop`.
 pub async fn run(
     bootstrap: &str,
     session_timeout: Duration,
@@ -31,14 +31,14 @@ pub async fn run(
     let consumer: StreamConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         .set("group.id", GROUP)
-        .set("enable.auto.commit", "false") // an offset is committed behind the effect, by hand
-        .set("auto.offset.reset", "earliest") // else a group without offsets skips what is there
+        .set("enable.auto.commit", "false") // offsets are committed manually, after the effect
+        .set("auto.offset.reset", "earliest") // otherwise a new group would skip existing records
         .set("session.timeout.ms", session_timeout.as_millis().to_string())
         .set("heartbeat.interval.ms", (session_timeout / 4).as_millis().to_string())
         .set("reconnect.backoff.max.ms", "1000")
         .set_log_level(RDKafkaLogLevel::Critical)
         .create()
-        .context("the consumer")?;
+        .context("creating the consumer")?;
     consumer.subscribe(&[TOPIC])?;
     tokio::pin!(stop);
     loop {
@@ -47,14 +47,14 @@ pub async fn run(
             () = &mut stop => return Ok(()),
         };
         balances.apply(&batch.records).await?;
-        // Not waited for: an offset that is not committed is a duplicate later, and nothing else.
+        // Not awaited, because an uncommitted offset causes only a duplicate later.
         if let Err(error) = consumer.commit(&batch.offsets()?, CommitMode::Async) {
             eprintln!("the offsets were not committed: {error}");
         }
     }
 }
 
-/// Records, and behind which offset of each partition they end.
+/// Records, and the offset after the last one of each partition.
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
@@ -76,13 +76,13 @@ impl Batch {
     }
 }
 
-/// Waits for a record, and takes along what comes right behind it.
+/// Waits for a record, and adds the records that follow immediately.
 async fn next_batch(consumer: &StreamConsumer) -> anyhow::Result<Batch> {
     let mut batch = Batch::default();
     while batch.records.is_empty() {
         match consumer.recv().await {
             Ok(message) => batch.add(&message),
-            Err(error) => weather(consumer, error).await?,
+            Err(error) => handle_error(consumer, error).await?,
         }
     }
     let until = Instant::now() + BATCH_WITHIN;
@@ -91,14 +91,14 @@ async fn next_batch(consumer: &StreamConsumer) -> anyhow::Result<Batch> {
     {
         match received {
             Ok(message) => batch.add(&message),
-            Err(error) => weather(consumer, error).await?,
+            Err(error) => handle_error(consumer, error).await?,
         }
     }
     Ok(batch)
 }
 
-/// The client library comes back by itself from all errors but fatal ones.
-async fn weather(consumer: &StreamConsumer, error: KafkaError) -> anyhow::Result<()> {
+/// The client library recovers from all errors except fatal ones.
+async fn handle_error(consumer: &StreamConsumer, error: KafkaError) -> anyhow::Result<()> {
     if let Some((code, _)) = consumer.client().fatal_error() {
         anyhow::bail!("the Kafka client has ended: {code}");
     }
@@ -113,7 +113,7 @@ fn record(message: &BorrowedMessage<'_>) -> Record {
     let event_id = header("event_id").and_then(|id| std::str::from_utf8(id).ok());
     let payment = match event_id {
         Some(event_id) => Payment::read(event_id, message.payload().unwrap_or_default()),
-        None => Err("no header event_id".to_owned()),
+        None => Err("the header event_id is missing".to_owned()),
     };
     Record { place, payment }
 }

@@ -1,4 +1,4 @@
-//! Connections to Postgres.
+//! Connections to PostgreSQL.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use pg_outbox::PostgresError;
 use thiserror::Error;
 use tokio_postgres::{Config, NoTls};
 
-/// A request that gets no connection within this time is answered with 503, and comes again.
+/// A request that gets no connection within this time is answered with 503.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(2);
-/// A statement that waits for longer has lost its connection, and its outcome is unknown.
+/// A statement that takes longer has lost its connection, and its outcome is unknown.
 const STATEMENT_TIMEOUT: &str = "-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s";
 
-/// Connects only when somebody asks for a connection, so that a process can start before its database.
+/// Connects on first use, so that a process can start before its database.
 pub fn pool(url: &str, connections: usize) -> anyhow::Result<Pool> {
-    let mut config: Config = url.parse().context("the database's URL")?;
+    let mut config: Config = url.parse().context("parsing the database URL")?;
     config.options(STATEMENT_TIMEOUT);
     let manager =
         Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
@@ -28,7 +28,7 @@ pub fn pool(url: &str, connections: usize) -> anyhow::Result<Pool> {
     Ok(pool)
 }
 
-/// Why there is no connection. Said without the DETAIL of Postgres, which can quote a row.
+/// The reason why there is no connection. Without the DETAIL of PostgreSQL, which may contain a row.
 #[derive(Debug, Error)]
 #[error("no connection to the database: {0}")]
 pub struct NoConnection(String);

@@ -1,4 +1,4 @@
-//! A layer for axum: each request needs the header `Idempotency-Key`, and a repetition is answered with what was stored.
+//! An axum layer: each request needs the header `Idempotency-Key`, and a repeated request gets the stored response.
 //!
 //! The handler takes `Extension<Held>`, and finishes the guard in the transaction of its change.
 
@@ -13,32 +13,32 @@ use deadpool_postgres::Pool;
 use pg_outbox::idempotency::{self, Begun, Fingerprint, Guard, Idempotency, Key, Scope};
 use tokio::sync::Mutex;
 
-/// A larger body is refused with 413.
+/// Larger bodies are refused with 413.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// What the layer needs.
+/// The state of the layer.
 #[derive(Clone)]
 pub struct Idempotent {
     pub pool: Pool,
     pub idempotency: Idempotency,
 }
 
-/// Who asks, as the authentication before this layer has found; keys of two subjects never meet.
+/// The authenticated user, set by the authentication before this layer. Keys of two subjects never collide.
 #[derive(Clone)]
 pub struct Subject(pub String);
 
-/// The guard of a request that was started. Only its handler locks it.
+/// The guard of a started request. Only its handler locks it.
 pub type Held = Arc<Mutex<Guard>>;
 
 pub async fn idempotent(State(state): State<Idempotent>, request: Request, next: Next) -> Response {
     answer(&state, request, next).await.unwrap_or_else(|refused| refused)
 }
 
-#[allow(clippy::result_large_err)] // either is an answer
+#[allow(clippy::result_large_err)] // both variants are responses
 async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Response, Response> {
     let (parts, body) = request.into_parts();
     let Some(subject) = parts.extensions.get::<Subject>() else {
-        return Err(refuse(StatusCode::UNAUTHORIZED, "who are you?"));
+        return Err(refuse(StatusCode::UNAUTHORIZED, "authentication is required"));
     };
     let Some(key) = parts.headers.get("idempotency-key") else {
         return Err(refuse(StatusCode::BAD_REQUEST, "the header Idempotency-Key is required"));
@@ -51,18 +51,18 @@ async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Resp
         .await
         .map_err(|_| refuse(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"))?;
     let fingerprint = Fingerprint::json(&body).map_err(|error| bad(&error))?;
-    // The body is kept for the completer, which has nothing else to go by.
+    // The body is kept for the completer, which has no other input.
     let asked = idempotency::Request::new(scope, key, fingerprint)
         .keep_body(body.to_vec())
         .map_err(|error| bad(&error))?;
 
-    let client = state.pool.get().await.map_err(|_| away())?;
-    let begun = state.idempotency.begin(&client, &asked).await.map_err(|_| away())?;
-    drop(client); // the handler takes one of its own
+    let client = state.pool.get().await.map_err(|_| unavailable())?;
+    let begun = state.idempotency.begin(&client, &asked).await.map_err(|_| unavailable())?;
+    drop(client); // the handler takes its own
     match begun {
         Begun::Replay(stored) => Ok(replay(&stored)),
         Begun::InProgress { .. } => {
-            Err((StatusCode::CONFLICT, [("retry-after", "1")], "the same request is being worked at")
+            Err((StatusCode::CONFLICT, [("retry-after", "1")], "the same request is in progress")
                 .into_response())
         }
         Begun::Mismatch => {
@@ -70,14 +70,14 @@ async fn answer(state: &Idempotent, request: Request, next: Next) -> Result<Resp
         }
         Begun::Started(guard) => {
             let request = Request::from_parts(parts, Body::from(body));
-            // A task of its own: a client that hangs up does not stop the work half-way.
+            // A separate task, so that a client that disconnects does not stop the work halfway.
             let work = tokio::spawn(work(state.pool.clone(), guard, request, next));
-            work.await.map_err(|_| away())
+            work.await.map_err(|_| unavailable())
         }
     }
 }
 
-/// Lets the handler work at the request. If it fails for now, lets go of the key, so that a retry begins at once.
+/// Runs the handler. If it fails temporarily, releases the key, so that a retry can begin immediately.
 async fn work(pool: Pool, guard: Guard, mut request: Request, next: Next) -> Response {
     let held: Held = Arc::new(Mutex::new(guard));
     request.extensions_mut().insert(Arc::clone(&held));
@@ -92,7 +92,7 @@ async fn work(pool: Pool, guard: Guard, mut request: Request, next: Next) -> Res
     response
 }
 
-/// A stored response, for the first answer and for each repetition.
+/// The stored response, for the first answer and for each repeated request.
 pub fn respond(stored: &idempotency::Response) -> Response {
     let status = StatusCode::from_u16(stored.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, stored.bytes().to_vec()).into_response();
@@ -114,6 +114,6 @@ fn refuse(status: StatusCode, why: &str) -> Response {
     (status, why.to_owned()).into_response()
 }
 
-fn away() -> Response {
+fn unavailable() -> Response {
     refuse(StatusCode::SERVICE_UNAVAILABLE, "try again later")
 }

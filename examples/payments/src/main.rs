@@ -1,5 +1,5 @@
-//! Payments that are safe to retry, from the request to the balance: an API with idempotency keys, a foreign call, the
-//! outbox, the relay, and a consumer with an inbox. README.md says how it is run.
+//! Payments that are safe to retry, from the request to the balance: an API with idempotency keys, a call to another
+//! system, the outbox, the relay, and a consumer with an inbox. README.md explains how to run it.
 
 mod api;
 mod balances;
@@ -29,7 +29,7 @@ use wrong::Mistake;
 const CONNECTIONS: usize = 8;
 
 #[derive(Parser)]
-#[command(about = "Payments that are safe to retry: an example")]
+#[command(about = "Example: payments that are safe to retry")]
 struct Arguments {
     #[command(subcommand)]
     role: Role,
@@ -37,7 +37,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Role {
-    /// Make the example's tables and its topic, where they are missing
+    /// Create the example's missing tables and its topic
     Prepare {
         #[command(flatten)]
         database: Database,
@@ -51,13 +51,13 @@ enum Role {
         #[command(flatten)]
         database: Database,
     },
-    /// The API, with the completer
+    /// The API with the completer
     Api {
         #[arg(long, default_value = "127.0.0.1:8080")]
         listen: String,
         #[arg(long, default_value = "http://127.0.0.1:8081")]
         provider: String,
-        /// How long a request is locked by whoever is at it
+        /// How long a request is locked while it is in progress
         #[arg(long, default_value_t = 10)]
         lock_seconds: u64,
         #[command(flatten)]
@@ -65,11 +65,11 @@ enum Role {
         #[arg(long)]
         mistake: Vec<Mistake>,
     },
-    /// The consumer that keeps the balances
+    /// The consumer that maintains the balances
     Consumer {
         #[arg(long, default_value = "consumer-1")]
         name: String,
-        /// After so long without a sign of life its partitions go to another one
+        /// Time without a heartbeat after which its partitions are reassigned
         #[arg(long, default_value_t = 10_000)]
         session_timeout_ms: u64,
         #[command(flatten)]
@@ -79,7 +79,7 @@ enum Role {
         #[arg(long)]
         mistake: Vec<Mistake>,
     },
-    /// A client that makes payments, and tries again
+    /// A client that makes payments and retries
     Client {
         #[arg(long, default_value = "client-1")]
         name: String,
@@ -90,7 +90,7 @@ enum Role {
         #[arg(long, default_value_t = 100)]
         payments: u64,
     },
-    /// Prepare, provider, API and consumer in one process, to try it out
+    /// Prepare, provider, API and consumer in one process
     All {
         #[command(flatten)]
         database: Database,
@@ -150,7 +150,7 @@ async fn all(database: Database, kafka: Kafka) -> anyhow::Result<()> {
     let api = role(&["api", "--database", url]);
     let consumer = role(&["consumer", "--database", url, "--kafka", bootstrap]);
     println!("POST http://127.0.0.1:8080/payments");
-    // The consumer ends when it is told to, and the others with it.
+    // The consumer ends at a signal, and the others end with it.
     tokio::select! {
         ended = Box::pin(provider.run()) => ended,
         ended = Box::pin(api.run()) => ended,

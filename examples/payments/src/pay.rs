@@ -1,5 +1,5 @@
-//! A payment, in phases that are committed one by one: started, charged, done. Whoever goes on with it, the request itself
-//! when it comes again or the completer, goes on behind the last one.
+//! A payment in phases that are committed separately: started, charged, done. A retry of the request or the completer
+//! continues after the last committed phase.
 
 use std::time::Duration;
 
@@ -24,33 +24,33 @@ pub struct Order {
     pub cents: i64,
 }
 
-/// Why a payment has no answer yet. Nothing is stored for good: somebody has to go on.
+/// The reason why a payment has no answer yet. Nothing final is stored, and the payment must be continued.
 #[derive(Debug, Error)]
 pub enum Unfinished {
     #[error(transparent)]
     NoConnection(#[from] NoConnection),
-    #[error("the database")]
+    #[error("database error")]
     Postgres(#[from] PostgresError),
-    #[error("a phase")]
+    #[error("phase error")]
     Phase(#[from] PhaseError<PostgresError>),
-    #[error("the idempotency key")]
+    #[error("idempotency key error")]
     Idempotency(#[from] idempotency::Error),
-    #[error("the outbox")]
+    #[error("outbox error")]
     Outbox(#[from] pg_outbox::Error),
-    #[error("the event or the response")]
+    #[error("cannot encode the event or the response")]
     Json(#[from] serde_json::Error),
-    #[error("the provider")]
+    #[error("provider error")]
     Provider(#[from] Failure<NoAnswer>),
 }
 
-/// By way of a type whose text quotes no row.
+/// Converted to a type whose text contains no row.
 impl From<tokio_postgres::Error> for Unfinished {
     fn from(error: tokio_postgres::Error) -> Unfinished {
         Unfinished::Postgres(error.into())
     }
 }
 
-/// What payments are made with.
+/// Everything that is needed to make payments.
 #[derive(Clone)]
 pub struct Shop {
     pub pool: Pool,
@@ -59,22 +59,22 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Makes the payment, or what is left of it. `by` is noted in the payment.
+    /// Makes the payment, or continues it. `by` is recorded in the payment.
     pub async fn pay(&self, guard: &mut Guard, body: &[u8], by: &str) -> Result<Response, Unfinished> {
         let order = match serde_json::from_slice::<Order>(body) {
             Ok(order) if order.cents > 0 => order,
             _ => return self.refuse(guard).await,
         };
-        // Committed before the provider is asked: it is the record that there may be a charge.
+        // Committed before the provider is called, because it records that there may be a charge.
         let mut client = connection(&self.pool).await?;
         let payment: i64 =
             guard.phase(&mut client, "started", async |tx: &Transaction<'_>| start(tx, &order).await).await?;
-        drop(client); // nobody holds a connection while the provider thinks
+        drop(client); // no connection is held during the call to the provider
         let charge = self.charge(guard, &order, payment).await?;
         self.finish(guard, &order, payment, &charge, by).await
     }
 
-    /// A client's mistake is an answer too, and the same one each time.
+    /// A client's mistake is an answer too, and always the same one.
     async fn refuse(&self, guard: &Guard) -> Result<Response, Unfinished> {
         let response = Response::new(400)
             .header("content-type", "text/plain")
@@ -86,7 +86,8 @@ impl Shop {
         Ok(response)
     }
 
-    /// Asks the provider, if that was not done, with a key that is the same in each attempt at this request.
+    /// Calls the provider if the payment is not charged yet, with a key that is the same in each attempt of this
+    /// request.
     async fn charge(&self, guard: &mut Guard, order: &Order, payment: i64) -> Result<Charge, Unfinished> {
         if let Some(charge) = guard.kept("charged")? {
             return Ok(charge);
@@ -106,7 +107,7 @@ impl Shop {
         Ok(kept.await?)
     }
 
-    /// The ledger, the event and the response: all in one transaction.
+    /// The ledger, the event and the response, all in one transaction.
     async fn finish(
         &self,
         guard: &Guard,
@@ -152,8 +153,8 @@ async fn enter(
     tx.execute(sql, &[&payment, &order.reference, &order.account, &order.cents]).await.map(drop)
 }
 
-/// Wrong: what ends the process before this leaves a payment without a response, and it is made again. It waits, as a
-/// process on a busy machine does, so that a short run is enough to show it.
+/// Deliberately wrong: if the process ends before this, the payment has no response and is made again. The pause, as on
+/// a busy machine, makes the mistake visible in a short run.
 async fn store_late(client: &mut Object, guard: &Guard, response: Response) -> Result<Response, Unfinished> {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let tx = client.transaction().await?;

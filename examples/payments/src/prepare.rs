@@ -1,5 +1,5 @@
-//! What has to be there before the processes: the example's tables, and its topic. A real application has migrations, and
-//! somebody who makes topics.
+//! Prerequisites of the processes: the example's tables and its topic. A real application has migrations, and its
+//! operators create topics.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const TABLES: [&str; 3] = [
     include_str!("../sql/balances.sql"),
 ];
 
-/// Makes what is missing.
+/// Creates what is missing.
 pub async fn run(database_url: &str, bootstrap: &str) -> anyhow::Result<()> {
     let client = database::pool(database_url, 1)?.get().await?;
     for tables in TABLES {
@@ -33,7 +33,7 @@ pub async fn run(database_url: &str, bootstrap: &str) -> anyhow::Result<()> {
     for answer in admin.create_topics([&topic], &options).await? {
         match answer {
             Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, code)) => anyhow::bail!("the topic {topic}: {code}"),
+            Err((topic, code)) => anyhow::bail!("creating the topic {topic}: {code}"),
         }
     }
     Ok(())

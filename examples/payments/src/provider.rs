@@ -1,5 +1,5 @@
-//! A payment provider as they are: it takes an idempotency key of its own, is slow at times, fails at times, and sometimes
-//! its answer is lost. It declines what is too much.
+//! A typical payment provider. It accepts an idempotency key, is sometimes slow, sometimes fails, and sometimes loses
+//! its answer. It declines large amounts.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use deadpool_postgres::Pool;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-/// More is declined.
+/// Larger amounts are declined.
 pub const CENTS_MAX: i64 = 50_000;
 
-/// What it is asked for.
+/// A request to the provider.
 #[derive(Deserialize, Serialize)]
 pub struct ChargeRequest {
     pub reference: String,
     pub cents: i64,
 }
 
-/// What it answers, each time that it is asked with the same key.
+/// The answer, which is the same for every request with the same key.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Charge {
     pub id: i64,
     pub approved: bool,
 }
 
-/// Charges once for each key, and counts how often it was asked.
+/// Charges once for each key, and counts the requests.
 const CHARGE: &str = "
 INSERT INTO provider.charge AS c (key, reference, cents, approved) VALUES ($1, $2, $3, $4)
 ON CONFLICT (key) DO UPDATE SET times_asked = c.times_asked + 1
 RETURNING id, approved, reference = $2 AND cents = $3";
 
-/// What goes wrong with a request.
+/// The behavior for one request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Good,
@@ -46,7 +46,7 @@ enum Mood {
 }
 
 impl Mood {
-    /// Good with 85 requests of 100.
+    /// 85 of 100 requests are answered normally.
     fn drawn() -> Mood {
         match fastrand::u32(..100) {
             0..5 => Mood::Slow,
@@ -79,7 +79,7 @@ async fn charge(
     if mood == Mood::FailsBefore {
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
-    // As elsewhere, whoever asked may have hung up; what was begun goes on.
+    // As with real providers, the client may have disconnected, but the charge continues.
     let record = async move { record(&pool, &key, &request).await };
     let charge = tokio::spawn(record).await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)??;
     match mood {

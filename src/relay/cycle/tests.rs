@@ -40,7 +40,8 @@ impl Publisher for Answering {
     }
 }
 
-fn relay() -> Rc<Relay<Answering>> {
+/// A relay with small limits.
+pub(super) fn relay_with<P: Publisher>(publisher: P) -> Relay<P> {
     let limits = Limits {
         batch_rows: 10,
         batch_bytes: 1_000,
@@ -52,7 +53,11 @@ fn relay() -> Rc<Relay<Answering>> {
     };
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
-    Rc::new(Relay::new(Answering::default(), template, limits, marks, Arc::new(Stats::new())))
+    Relay::new(publisher, template, limits, marks, Arc::new(Stats::new()))
+}
+
+fn relay() -> Rc<Relay<Answering>> {
+    Rc::new(relay_with(Answering::default()))
 }
 
 fn not_ready(relay: &Relay<Answering>) -> Option<String> {

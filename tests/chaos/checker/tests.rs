@@ -1,4 +1,4 @@
-//! That the checker sees what it is there for.
+//! Tests that the checker detects every broken guarantee.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn event(key: &str, seq: i64, poison: bool) -> Committed {
     }
 }
 
-/// Three events of a, of b one and a poisonous one.
+/// Three events of key a, one valid and one poison event of key b.
 fn ledger() -> Vec<Committed> {
     vec![
         event("a", 1, false),
@@ -40,7 +40,7 @@ fn dead(event: &Committed) -> DeadLetter {
     DeadLetter { event_id: event.event_id, reason: "record-too-large".to_owned(), value: Some(event.value) }
 }
 
-/// The ledger's events by their index, stored in this order, the poison in the dead letters.
+/// The verdict if the events with these indices are stored in this order and the poison is in the dead letters.
 fn verdict_on(order: &[usize]) -> Verdict {
     judge(order, |_| {}, &[4])
 }
@@ -57,7 +57,7 @@ fn judge(order: &[usize], change: impl Fn(&mut Vec<Stored>), dead_letters: &[usi
 }
 
 #[test]
-fn it_passes_events_in_order_whatever_lies_between_them() {
+fn events_in_order_pass_whatever_lies_between_them() {
     for order in [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2]] {
         let verdict = verdict_on(&order);
         assert!(verdict.is_sound(), "{verdict}");
@@ -67,7 +67,7 @@ fn it_passes_events_in_order_whatever_lies_between_them() {
 }
 
 #[test]
-fn it_sees_a_lost_event() {
+fn lost_event_is_found() {
     let verdict = verdict_on(&[0, 2, 3]);
     assert_eq!((verdict.lost.count, verdict.reordered.count), (1, 0));
     assert!(verdict.lost.described[0].contains("seq: 2"), "{verdict}");
@@ -75,14 +75,14 @@ fn it_sees_a_lost_event() {
 }
 
 #[test]
-fn it_sees_a_poisonous_row_that_is_nowhere() {
+fn missing_poison_event_is_found() {
     let verdict = judge(&[0, 1, 2, 3], |_| {}, &[]);
     assert_eq!(verdict.lost.count, 1);
     assert!(!verdict.is_sound());
 }
 
 #[test]
-fn it_sees_a_record_that_nobody_committed() {
+fn uncommitted_record_is_found() {
     let rolled_back = |records: &mut Vec<Stored>| records.push(stored(&event("c", 1, false), 4));
     let nameless = |records: &mut Vec<Stored>| records.push(Stored { event_id: None, ..records[0].clone() });
     for verdict in [judge(&[0, 1, 2, 3], rolled_back, &[4]), judge(&[0, 1, 2, 3], nameless, &[4])] {
@@ -92,28 +92,28 @@ fn it_sees_a_record_that_nobody_committed() {
 }
 
 #[test]
-fn it_counts_duplicates_with_their_times_and_does_not_take_them_for_a_new_order() {
+fn duplicates_are_counted_with_their_times_and_do_not_affect_the_order() {
     let verdict = verdict_on(&[0, 1, 0, 1, 2, 3, 3]);
     assert!(verdict.is_sound(), "{verdict}");
     assert_eq!(verdict.duplicates_ms, [1_002, 1_003, 1_006]);
 }
 
 #[test]
-fn it_sees_first_occurrences_out_of_order() {
+fn first_records_out_of_order_are_found() {
     let verdict = verdict_on(&[0, 2, 1, 2, 3]);
     assert_eq!((verdict.reordered.count, verdict.duplicates_ms.len()), (1, 1));
-    assert!(verdict.reordered.described[0].contains("seq 2 behind 3"), "{verdict}");
+    assert!(verdict.reordered.described[0].contains("seq 2 after 3"), "{verdict}");
     assert!(!verdict.is_sound());
 }
 
 #[test]
-fn it_sees_a_key_that_changes_its_partition() {
+fn key_that_changes_its_partition_is_found() {
     let verdict = judge(&[0, 1, 2, 3], |records| records[1].partition = 7, &[4]);
     assert_eq!(verdict.reordered.count, 1);
 }
 
 #[test]
-fn it_sees_another_topic_key_or_value_in_a_repeat_too() {
+fn changed_topic_key_or_value_of_a_duplicate_is_found() {
     let change = |records: &mut Vec<Stored>| {
         records[0].value = None;
         records[1].key = Some("b".to_owned());
@@ -126,30 +126,30 @@ fn it_sees_another_topic_key_or_value_in_a_repeat_too() {
 }
 
 #[test]
-fn it_sees_a_dead_letter_that_was_no_poison() {
+fn dead_letter_that_is_not_poison_is_found() {
     let verdict = judge(&[0, 1, 2], |_| {}, &[3, 4]);
-    assert_eq!((verdict.innocent.count, verdict.lost.count), (1, 0));
+    assert_eq!((verdict.wrongly_dead.count, verdict.lost.count), (1, 0));
     assert!(!verdict.is_sound());
 }
 
 #[test]
-fn it_sees_a_dead_letter_twice_and_one_of_nobody() {
-    assert_eq!(judge(&[0, 1, 2, 3], |_| {}, &[4, 4]).innocent.count, 1);
+fn repeated_and_uncommitted_dead_letters_are_found() {
+    assert_eq!(judge(&[0, 1, 2, 3], |_| {}, &[4, 4]).wrongly_dead.count, 1);
     let mut checker = Checker::new([]);
     checker.dead_letter(&dead(&ledger()[4]));
     assert_eq!(checker.finish().phantom.count, 1);
 }
 
 #[test]
-fn it_names_a_dead_letter_that_is_stored_too_and_does_not_call_it_broken() {
+fn dead_letter_that_is_also_stored_is_reported_but_breaks_nothing() {
     let verdict = judge(&[0, 1, 2, 3, 4], |_| {}, &[4]);
     assert_eq!((verdict.dead_and_stored.count, verdict.duplicates_ms.len()), (1, 0));
     assert!(verdict.is_sound(), "{verdict}");
 }
 
 #[test]
-#[should_panic(expected = "two writers had the same turn")]
-fn it_refuses_a_ledger_in_which_two_writers_had_the_same_turn() {
+#[should_panic(expected = "two writers took the same turn")]
+fn ledger_in_which_two_writers_took_the_same_turn_is_refused() {
     let twin = Committed { event_id: Uuid::from_u128(7), ..event("a", 1, false) };
     Checker::new([event("a", 1, false), twin]);
 }

@@ -1,4 +1,5 @@
-//! The brokers: topics that come and go, partitions that take requests or do not, and what they know of producers.
+//! The brokers: topics that are created and deleted, partitions that accept or refuse requests, and what partitions
+//! know about producers.
 
 use crate::event::{SimEvent, TOPICS};
 use crate::promises::Promises;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 /// Partitions a topic.
 pub const PARTITIONS: usize = 2;
-/// So many of a producer's last requests does a partition recognise when they come again.
+/// The number of a producer's last requests that a partition recognizes as duplicates.
 const RECOGNISED: usize = 5;
 
 /// A topic and a partition of it.
@@ -32,7 +33,8 @@ pub struct Broker {
 struct State {
     away: bool,
     topics: [Topic; TOPICS.len()],
-    /// Events that no request may hold, by producers up to this one; later ones belong to a mended world.
+    /// Events that must not be stored, with the last producer to which this applies. Producers with higher numbers
+    /// exist in a repaired world.
     poison: BTreeMap<u32, u64>,
     producers: u64,
 }
@@ -40,9 +42,9 @@ struct State {
 #[derive(Default)]
 struct Topic {
     exists: bool,
-    /// It can be described and not written to.
+    /// It can be described but not written to.
     denied: bool,
-    /// A broken validator refuses whatever comes.
+    /// A broken validator refuses every record.
     rejects: bool,
     partitions: [Partition; PARTITIONS],
 }
@@ -53,34 +55,34 @@ struct Partition {
     unavailable_until: Option<Instant>,
 }
 
-/// What a partition knows of a producer.
+/// What a partition knows about a producer.
 struct Known {
     next: u64,
     recent: Vec<(u64, u64)>,
 }
 
-/// What the broker says to a request.
+/// The broker's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// Stored, now or when it came before.
+    /// Stored now, or earlier.
     Stored,
-    /// Its sequence numbers are known, and it is not: acknowledged without an offset.
+    /// A duplicate of an old request: acknowledged without an offset.
     NoOffset,
-    /// Nothing was stored, and it may be sent again.
+    /// Nothing was stored. The client may send the request again.
     Retry,
-    /// It was handled or not, and nobody says so.
+    /// No answer. The request was stored or not.
     Silence,
-    /// No topic of that name.
+    /// The topic does not exist.
     Missing,
-    /// The topic may not be written to.
+    /// The client may not write to the topic.
     Denied,
-    /// A record of it can never be stored.
+    /// One of its records can never be stored.
     Invalid,
-    /// A record of it is larger than the topic takes.
+    /// One of its records is larger than the topic accepts.
     TooLarge,
-    /// Requests before it are missing.
+    /// Requests before this one are missing.
     OutOfOrder,
-    /// The producer may send nothing more.
+    /// The producer may not send any more requests.
     Fatal,
 }
 
@@ -98,7 +100,7 @@ impl Broker {
         }
     }
 
-    /// With all that its partitions knew of producers.
+    /// Deletes it, with everything that its partitions know about producers.
     pub fn delete_topic(&self, topic: u8) {
         self.world.note("topic is deleted:", TOPICS[topic as usize]);
         add(&self.world.count.interruptions, (self.world.plan.relays * self.world.plan.workers) as u32);
@@ -106,43 +108,43 @@ impl Broker {
     }
 
     pub fn deny(&self, topic: u8, denied: bool) {
-        self.world.note("topic may not be written to:", (TOPICS[topic as usize], denied));
+        self.world.note("topic denies writes:", (TOPICS[topic as usize], denied));
         self.state.borrow_mut().topics[topic as usize].denied = denied;
     }
 
-    /// The topic refuses whatever comes, or does so no more.
+    /// Sets whether the topic refuses every record.
     pub fn set_rejecting(&self, topic: u8, rejects: bool) {
         self.world.note("topic rejects everything:", (TOPICS[topic as usize], rejects));
         self.state.borrow_mut().topics[topic as usize].rejects = rejects;
     }
 
-    pub fn set_away(&self, away: bool) {
-        self.world.note("Kafka is away:", away);
+    pub fn set_unavailable(&self, away: bool) {
+        self.world.note("Kafka is unavailable:", away);
         self.state.borrow_mut().away = away;
-        self.world.kafka_is_away(away);
+        self.world.kafka_is_unavailable(away);
     }
 
-    pub fn is_away(&self) -> bool {
+    pub fn is_unavailable(&self) -> bool {
         self.state.borrow().away
     }
 
-    /// A partition has no leader, or not enough replicas, for a while.
+    /// Leaves a partition without a leader or without enough replicas for some time.
     pub fn block(&self, place: Place, time: Duration) {
-        self.world.note("partition takes nothing:", (place, time));
+        self.world.note("partition accepts nothing:", (place, time));
         let partition = &mut self.state.borrow_mut().topics[place.topic as usize].partitions;
         partition[place.partition as usize].unavailable_until = Some(Instant::now() + time);
     }
 
-    /// It is so now.
+    /// Whether this is the case now.
     pub fn is_blocked(&self, place: Place) -> bool {
         let state = self.state.borrow();
         let partition = &state.topics[place.topic as usize].partitions[place.partition as usize];
         partition.unavailable_until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Everything works: what is missing comes, what is denied is allowed.
-    pub fn mend(&self) {
-        self.set_away(false);
+    /// Ends all faults: creates missing topics and allows writes to denied ones.
+    pub fn repair(&self) {
+        self.set_unavailable(false);
         for topic in 0..self.world.plan.topics as u8 {
             self.create_topic(topic);
             let topic = &mut self.state.borrow_mut().topics[topic as usize];
@@ -153,19 +155,19 @@ impl Broker {
         }
     }
 
-    /// The broker never stores this event.
+    /// Makes the broker refuse this event permanently.
     pub fn poison(&self, identity: u32) {
         self.state.borrow_mut().poison.insert(identity, u64::MAX);
     }
 
-    /// From now on it does, from whoever connects from now on.
-    pub fn mend_event(&self, identity: u32) {
+    /// Makes the broker accept this event from producers that connect from now on.
+    pub fn repair_event(&self, identity: u32) {
         let mut state = self.state.borrow_mut();
         let last = state.producers;
         state.poison.entry(identity).and_modify(|until| *until = last);
     }
 
-    /// A new producer's id.
+    /// The id of a new producer.
     pub fn new_producer(&self) -> u64 {
         let mut state = self.state.borrow_mut();
         state.producers += 1;
@@ -177,7 +179,7 @@ impl Broker {
         self.state.borrow().topics[topic as usize].exists
     }
 
-    /// Whether a partition was made anew under a producer that has sent to the old one.
+    /// Whether the partition was created again after the producer sent records to the old one.
     pub fn is_new_to(&self, producer: u64, place: Place, first: u64) -> bool {
         let state = self.state.borrow();
         let topic = &state.topics[place.topic as usize];
@@ -185,7 +187,7 @@ impl Broker {
         topic.exists && first > 0 && !known
     }
 
-    /// A request arrives.
+    /// Handles a request that arrives.
     pub fn request(&self, producer: u64, place: Place, first: u64, rows: &[SimEvent]) -> Answer {
         let mut state = self.state.borrow_mut();
         let State { topics, poison, .. } = &mut *state;
@@ -212,7 +214,7 @@ impl Broker {
             stored = is_new;
             answer
         };
-        self.world.note("Kafka is sent (producer, place, sequence)", (producer, place, first, answer));
+        self.world.note("Kafka receives (producer, place, sequence)", (producer, place, first, answer));
         if let (Answer::Invalid | Answer::TooLarge, [alone]) = (answer, rows) {
             self.promises.refused_alone(alone.identity);
         }
@@ -228,8 +230,8 @@ impl Broker {
 }
 
 impl Partition {
-    /// Appends a request, unless it is known; says whether it did. A partition that does not know the producer takes
-    /// any sequence number.
+    /// Appends a request unless it is a duplicate. Also returns whether it was appended. A partition that does not know
+    /// the producer accepts any sequence number.
     fn append(&mut self, producer: u64, first: u64, rows: u64) -> (Answer, bool) {
         let known = self.producers.entry(producer).or_insert(Known { next: first, recent: Vec::new() });
         if known.recent.contains(&(first, rows)) {

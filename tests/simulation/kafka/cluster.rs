@@ -1,4 +1,4 @@
-//! A relay's way to the cluster.
+//! A relay's access to the cluster.
 
 use super::broker::{Broker, Place};
 use super::producer::SimProducer;
@@ -12,14 +12,14 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The client gives up what has no answer for so long.
+/// The client gives up a request after this time without an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// A question to a leader is given up after so long.
+/// The client gives up a question to a leader after this time.
 const LEADER_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// A row's verdict is waited for so long.
+/// The maximum time to wait for the verdict on a row.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A relay's way to the cluster.
+/// A relay's access to the cluster.
 #[derive(Clone)]
 pub struct SimCluster {
     pub broker: Rc<Broker>,
@@ -29,15 +29,15 @@ pub struct SimCluster {
 impl SimCluster {
     pub(super) async fn round_trip(&self) -> Result<(), Failure> {
         self.broker.world.pass(4).await;
-        if !self.broker.is_away() && !self.process.has_lost_kafka() {
+        if !self.broker.is_unavailable() && !self.process.has_lost_kafka() {
             return Ok(());
         }
         sleep(ANSWER_TIMEOUT).await;
         Err(failure(FailureKind::Cluster, "brokers-down"))
     }
 
-    /// Asks the leader of a partition. One that lacks replicas answers, one that is gone does not: which of both it is that
-    /// a blocked partition suffers from, its number tells.
+    /// Asks the leader of a partition. A leader that lacks replicas answers, a lost leader does not. The number of a
+    /// blocked partition determines which of the two applies.
     pub(super) async fn reach(&self, place: Place) -> Result<(), Failure> {
         self.round_trip().await?;
         let gone = place.partition == 0 && self.broker.is_blocked(place);
@@ -48,7 +48,7 @@ impl SimCluster {
         Ok(())
     }
 
-    /// What the cluster says of a topic.
+    /// The cluster's description of a topic.
     pub(super) async fn describe(&self, topic: &str) -> Result<u32, Failure> {
         self.round_trip().await?;
         if self.broker.knows(topic_number(topic)) {
@@ -77,7 +77,7 @@ impl Publisher for SimCluster {
     }
 
     async fn judge<E: Event>(&self, topic: &str, partition: u32, rows: &[&E]) -> Judged {
-        if self.broker.world.breaks(Sabotage::GuiltyByBatch) {
+        if self.broker.world.breaks(Sabotage::RejectedWithBatch) {
             return refused(failure(FailureKind::Row, "invalid-record"));
         }
         let mut alone = match self.open().await {
@@ -107,7 +107,7 @@ fn refused(failure: Failure) -> Judged {
     Judged { acknowledged: 0, failure: Some(failure) }
 }
 
-/// Publishes rows on a producer that has nothing else to do, and says how far it came.
+/// Publishes rows on a producer that has no other rows, and returns how many were acknowledged.
 async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
     let mut outcomes = vec![Err(Failure::unknown("no report")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
@@ -121,7 +121,7 @@ async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u
         }
         break;
     }
-    // Without a verdict in time what is not reported stays unknown.
+    // If the verdict does not arrive in time, unreported rows stay unknown.
     let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
     let mut reports = Vec::new();
     producer.drain(&mut reports);

@@ -1,4 +1,4 @@
-//! An idempotent, gapless producer as the relay sees it: rows go in, reports come out.
+//! An idempotent producer without gaps, as the relay sees it: it accepts rows and returns reports.
 
 use super::broker::{PARTITIONS, Place};
 use super::cluster::SimCluster;
@@ -18,7 +18,7 @@ pub struct SimProducer {
     shared: Rc<Shared>,
 }
 
-/// What the producer shares with the tasks that send.
+/// What the producer shares with its sending tasks.
 pub(super) struct Shared {
     pub cluster: SimCluster,
     pub state: RefCell<Sending>,
@@ -30,14 +30,14 @@ pub(super) struct Sending {
     pub queues: [[Queue; PARTITIONS]; TOPICS.len()],
     pub reports: Vec<Report>,
     pub in_flight: usize,
-    /// Failures that a broken world holds back to the end.
+    /// Failures that a sabotaged world withholds until the end.
     withheld: Vec<Report>,
     pub failed: bool,
-    /// Of some row nobody knows whether it is stored.
+    /// It is unknown whether some row was stored.
     pub unknown: bool,
-    /// A row that fails takes no other row with it.
+    /// A failed row does not fail the rows behind it.
     pub gaps: bool,
-    /// Nothing more may be sent.
+    /// No more rows may be sent.
     pub fatal: bool,
     pub abandoned: bool,
 }
@@ -58,7 +58,7 @@ impl SimProducer {
         SimProducer { shared: Rc::new(Shared { cluster, state: RefCell::new(state), wake: Notify::new() }) }
     }
 
-    /// A producer that probes topics.
+    /// A producer for probing topics.
     pub(super) fn with_gaps(cluster: SimCluster) -> SimProducer {
         let producer = SimProducer::new(cluster);
         producer.shared.state.borrow_mut().gaps = true;
@@ -71,7 +71,7 @@ impl SimProducer {
 }
 
 impl Shared {
-    /// Says what became of a row.
+    /// Reports the outcome of a row.
     pub fn report(&self, row: &queue::Row, outcome: Result<(), Failure>) {
         let world = &self.cluster.broker.world;
         let Some(index) = row.index else { return };
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// Takes back what is queued and not under way.
+    /// Removes rows that are queued but not in flight.
     fn purge(&self) {
         let world = &self.cluster.broker.world;
         let half = world.breaks(Sabotage::EnqueuedWhilePurged) && !self.state.borrow().abandoned;
@@ -128,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// A request was refused for good: a gapless producer sends nothing more.
+    /// A request was refused permanently. A producer without gaps sends nothing more.
     pub fn die(&self) {
         let gaps = self.state.borrow().gaps;
         if !gaps && !self.cluster.broker.world.breaks(Sabotage::GapsAfterRefusal) {
@@ -158,7 +158,7 @@ impl Producer for SimProducer {
 
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure> {
         let partitions = self.shared.cluster.describe(topic).await?;
-        // Each partition has a broker of its own.
+        // Each partition has its own broker.
         Ok((0..partitions as i32)
             .map(|partition| Some(10 * i32::from(topic_number(topic)) + partition))
             .collect())
@@ -174,7 +174,7 @@ impl Producer for SimProducer {
         let event = SimEvent::seen_by_relay(event, place.topic);
         let world = Rc::clone(&self.shared.cluster.broker.world);
         let cluster = &self.shared.cluster;
-        cluster.broker.promises.handed_over(cluster.process.number, &event);
+        cluster.broker.promises.sent(cluster.process.number, &event);
         if self.shared.cluster.broker.promises.is_unsendable(event.identity) {
             if world.breaks(Sabotage::BlockedBehindOpenRow) {
                 cluster.process.refused.borrow_mut().push(event);
@@ -192,14 +192,14 @@ impl Producer for SimProducer {
         } else {
             state.in_flight += 1;
         }
-        // A round of probes has a row of each held topic.
+        // A round of probes sends one row of each held topic.
         let most = if state.gaps { TOPICS.len() } else { world.plan.batch_rows };
         if state.in_flight > most {
             world.violate(|| "more rows in flight than a batch may hold".to_owned());
         }
         let queue = state.queue(place);
         if queue.accepted == 1 && world.breaks(Sabotage::NotPrimed) {
-            queue.begin_anew(self.shared.cluster.broker.new_producer());
+            queue.restart(self.shared.cluster.broker.new_producer());
         }
         queue.accepted += 1;
         queue.waiting.push_back(queue::Row { index: (!early).then_some(index), event });
@@ -245,7 +245,7 @@ impl Producer for SimProducer {
     fn abandon(self) {}
 }
 
-/// A relay that dies, or gives a producer up, takes its queues with it; what is under way stays under way.
+/// A relay that dies or abandons a producer discards its queues. Requests in flight stay in flight.
 impl Drop for SimProducer {
     fn drop(&mut self) {
         let mut state = self.shared.state.borrow_mut();

@@ -1,4 +1,5 @@
-//! What a producer sends to one partition: up to two requests under way, repeated in order until each is answered.
+//! The rows that a producer sends to one partition: at most two requests in flight, retried in order until each is
+//! answered.
 
 use super::broker::{Answer, Place};
 use super::cluster::{failure, missing};
@@ -11,32 +12,32 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Requests that may be under way to a partition at once.
+/// The maximum number of requests in flight to a partition.
 const WINDOW: usize = 2;
-/// Rows a request, at most.
+/// The maximum number of rows in a request.
 const REQUEST_ROWS: u64 = 3;
-/// So long a topic may be missing before its rows fail, `topic.metadata.propagation.max.ms`.
+/// How long a topic may be missing before its rows fail: `topic.metadata.propagation.max.ms`.
 const MISSING_MAX: Duration = Duration::from_secs(3);
-/// Requests of a producer that was given up arrive this late at the most.
+/// The maximum delay of requests from an abandoned producer.
 const LATE_MAX_MS: u64 = 30_000;
 /// `retry.backoff.max.ms`.
 const RETRY_MOST: Duration = Duration::from_secs(1);
 
-/// One partition's rows.
+/// The rows of one partition.
 #[derive(Default)]
 pub struct Queue {
     pub waiting: VecDeque<Row>,
-    /// Requests under way, the first one first.
+    /// Requests in flight, in order.
     window: VecDeque<Request>,
     pub producer: u64,
     next: u64,
-    /// Rows that were handed over.
+    /// The number of rows that were accepted.
     pub accepted: u32,
     missing_since: Option<Instant>,
     pub running: bool,
 }
 
-/// A row on its way; without an index nobody hears of it.
+/// A row in flight. The outcome of a row without an index is not reported.
 #[derive(Clone, Copy)]
 pub struct Row {
     pub index: Option<u32>,
@@ -50,8 +51,8 @@ struct Request {
 }
 
 impl Queue {
-    /// Goes on as another producer.
-    pub fn begin_anew(&mut self, producer: u64) {
+    /// Continues as another producer.
+    pub fn restart(&mut self, producer: u64) {
         (self.producer, self.next) = (producer, 0);
     }
 
@@ -66,7 +67,7 @@ impl Queue {
     }
 }
 
-/// Sends what is waiting until nothing is, or the producer can send nothing more.
+/// Sends waiting rows until none are left or the producer cannot send any more.
 pub async fn send(shared: Rc<Shared>, to: Place) {
     let (world, process) = (Rc::clone(&shared.cluster.broker.world), Rc::clone(&shared.cluster.process));
     let mut retries = 0;
@@ -83,7 +84,7 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
             state.abandoned
         };
         if abandoned {
-            // What was under way is in the network: it arrives late, in one piece, or never.
+            // The request in flight is in the network. It arrives late, in one piece, or never.
             if world.happens(500) {
                 world.pass(LATE_MAX_MS).await;
                 arrive(&shared, to);
@@ -97,19 +98,19 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
         if shared.state.borrow().abandoned {
             return;
         }
-        match take_in(&shared, to, &answers) {
-            Heard::Something => retries = 0,
-            Heard::Nothing => {
+        match process_answers(&shared, to, &answers) {
+            Progress::Made => retries = 0,
+            Progress::Stalled => {
                 sleep(Duration::from_millis(50 << retries.min(5)).min(RETRY_MOST)).await;
                 retries += 1;
             }
-            Heard::TheEnd => return,
+            Progress::Ended => return,
         }
     }
 }
 
-/// Every request under way arrives, in order: they are in one connection, so nothing happens between them, but it
-/// may end between any two.
+/// Delivers every request in flight, in order. They share one connection, so nothing happens between them, but the
+/// connection may break between any two.
 fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
     let (broker, world) = (&shared.cluster.broker, &shared.cluster.broker.world);
     let (producer, window) = {
@@ -120,7 +121,7 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
     let mut answers = Vec::with_capacity(window.len());
     for request in &window {
         let process = &shared.cluster.process;
-        if broker.is_away() || process.has_lost_kafka() || process.has_lost_leader(to) {
+        if broker.is_unavailable() || process.has_lost_kafka() || process.has_lost_leader(to) {
             answers.push((request.first, Answer::Silence));
             break;
         }
@@ -129,14 +130,14 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
             broker.is_new_to(producer, to, request.first) && !world.breaks(Sabotage::NoOffsetIsSuccess);
         let answer = broker.request(producer, to, request.first, &rows);
         if is_new && answer != Answer::Stored {
-            // Not modelled, since nothing excludes it: a topic that was deleted and created again in mid-session
-            // refuses a request, and takes the one behind it at any sequence number.
+            // Not modeled, because nothing prevents it: if a topic is deleted and created again during a session, it
+            // may refuse one request and accept the next one at any sequence number.
             answers.push((request.first, answer));
             break;
         }
         if world.fails(world.plan.request_answer_lost) {
             shared.state.borrow_mut().unknown = true;
-            world.note("an answer of Kafka is lost, to producer", producer);
+            world.note("Kafka's answer is lost, to producer", producer);
             answers.push((request.first, Answer::Silence));
             break;
         }
@@ -145,15 +146,15 @@ fn arrive(shared: &Shared, to: Place) -> Vec<(u64, Answer)> {
     answers
 }
 
-enum Heard {
-    Something,
-    Nothing,
-    TheEnd,
+enum Progress {
+    Made,
+    Stalled,
+    Ended,
 }
 
-fn take_in(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Heard {
+fn process_answers(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Progress {
     let world = &shared.cluster.broker.world;
-    let mut heard = Heard::Nothing;
+    let mut progress = Progress::Stalled;
     for (place, (first, answer)) in answers.iter().enumerate() {
         let outcome = match answer {
             Answer::Stored => Ok(()),
@@ -161,11 +162,11 @@ fn take_in(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Heard {
             Answer::NoOffset => Err(Failure::unknown("acknowledged without an offset")),
             Answer::OutOfOrder if place > 0 => continue,
             Answer::Retry | Answer::Silence if world.breaks(Sabotage::ResentOnSameProducer) => {
-                resend_behind(shared, to, *first);
-                return Heard::Nothing;
+                resend_at_the_end(shared, to, *first);
+                return Progress::Stalled;
             }
             Answer::Retry | Answer::Silence => continue,
-            Answer::Missing => match is_missing_for_good(shared, to) {
+            Answer::Missing => match is_permanently_missing(shared, to) {
                 true => return fail_topic(shared, to),
                 false => continue,
             },
@@ -190,22 +191,22 @@ fn take_in(shared: &Shared, to: Place, answers: &[(u64, Answer)]) -> Heard {
         for row in rows.into_iter().flatten() {
             shared.report(&row, outcome.clone());
         }
-        heard = Heard::Something;
+        progress = Progress::Made;
     }
-    heard
+    progress
 }
 
-/// Metadata takes a while to spread, so a topic that has just gone may be back in time.
-fn is_missing_for_good(shared: &Shared, to: Place) -> bool {
+/// Metadata takes some time to spread, so a topic that has just been deleted may exist again in time.
+fn is_permanently_missing(shared: &Shared, to: Place) -> bool {
     let at_once = shared.cluster.broker.world.breaks(Sabotage::TopicCreatedMidBatch);
     let mut state = shared.state.borrow_mut();
     let since = state.queue(to).missing_since.get_or_insert_with(Instant::now);
     at_once || since.elapsed() >= MISSING_MAX
 }
 
-/// The topic is gone: the client fails what it has for it, and takes more. None of it was sent, so no sequence number
-/// is used up.
-fn fail_topic(shared: &Shared, to: Place) -> Heard {
+/// The topic is missing. The client fails its queued rows of the topic and accepts more. None of them was sent, so no
+/// sequence number is used.
+fn fail_topic(shared: &Shared, to: Place) -> Progress {
     let one_by_one = shared.cluster.broker.world.breaks(Sabotage::TopicCreatedMidBatch);
     let rows: Vec<Row> = {
         let mut state = shared.state.borrow_mut();
@@ -223,11 +224,11 @@ fn fail_topic(shared: &Shared, to: Place) -> Heard {
     for row in rows {
         shared.report(&row, Err(missing()));
     }
-    if one_by_one { Heard::Nothing } else { Heard::Something }
+    if one_by_one { Progress::Stalled } else { Progress::Made }
 }
 
-/// A request was refused for good. What else is under way may be stored.
-fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Heard {
+/// A request was refused permanently. Other requests in flight may still be stored.
+fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Progress {
     let world = &shared.cluster.broker.world;
     let gaps = world.breaks(Sabotage::GapsAfterRefusal) || world.breaks(Sabotage::EnqueuedWhilePurged);
     let window: Vec<Request> = {
@@ -235,7 +236,7 @@ fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Heard {
         let producer = gaps.then(|| shared.cluster.broker.new_producer());
         let queue = state.queue(to);
         if let Some(producer) = producer {
-            queue.begin_anew(producer);
+            queue.restart(producer);
         }
         queue.window.drain(..).collect()
     };
@@ -247,16 +248,17 @@ fn fail(shared: &Shared, to: Place, refused: u64, failure: &Failure) -> Heard {
         }
     }
     shared.die();
-    if gaps { Heard::Something } else { Heard::TheEnd }
+    if gaps { Progress::Made } else { Progress::Ended }
 }
 
-/// What a producer does that gives up a request and sends its rows again: they come behind what is sent meanwhile.
-fn resend_behind(shared: &Shared, to: Place, first: u64) {
+/// What a producer does if it gives up a request and sends its rows again: they follow the rows that were sent in the
+/// meantime.
+fn resend_at_the_end(shared: &Shared, to: Place, first: u64) {
     let producer = shared.cluster.broker.new_producer();
     let mut state = shared.state.borrow_mut();
     let queue = state.queue(to);
     let window: Vec<Request> = queue.window.drain(..).collect();
-    queue.begin_anew(producer);
+    queue.restart(producer);
     let (timed_out, others): (Vec<_>, Vec<_>) =
         window.into_iter().partition(|request| request.first == first);
     for row in others.into_iter().flat_map(|request| request.rows).rev() {

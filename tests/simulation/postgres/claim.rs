@@ -1,4 +1,4 @@
-//! The claim: lanes locked by a transaction of the server, and the read of their rows in one snapshot.
+//! The claim: lanes that a transaction has locked, and the read of their rows in one snapshot.
 
 use super::connection::SimConnection;
 use super::server::Server;
@@ -27,7 +27,7 @@ impl Outbox for SimConnection {
             .world
             .breaks(Sabotage::SnapshotOlderThanLock)
             .then(|| self.server.pending(0, lanes, |_| i64::MIN));
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let transaction = self.server.begin(Some(self.process.number));
         let owned = self.server.lock_lanes(transaction, lanes);
         let server = self.server_id();
@@ -46,12 +46,12 @@ impl Outbox for SimConnection {
             ended: false,
         };
         if let Some(read) = promptly {
-            // One after the other: whatever others do in between, the snapshot is younger than the locks.
+            // Two statements. Whatever others do in between, the snapshot is younger than the locks.
             claim.statement().await?;
             claim.take_snapshot(lanes, read);
             claim.asked = lanes.len();
         }
-        claim.connection.hear_server().await?;
+        claim.connection.receive_answer().await?;
         Ok(claim)
     }
 }
@@ -68,14 +68,14 @@ pub struct SimClaim<'a> {
     server: ServerId,
     snapshot: Option<Snapshot>,
     early: Option<Vec<SimEvent>>,
-    /// How many lanes the read covers.
+    /// The number of lanes that the read covers.
     asked: usize,
     has_rows: bool,
     ended: bool,
 }
 
 struct Snapshot {
-    /// Those that were not handed out yet, the next one last.
+    /// Rows that were not returned yet. The next one is last.
     rows: Vec<SimEvent>,
     hold_version: i64,
     basis: i64,
@@ -84,11 +84,15 @@ struct Snapshot {
 
 impl SimClaim<'_> {
     async fn statement(&mut self) -> Result<(), Fault> {
-        self.connection.reach_server(true).await?;
-        if self.connection.server.hears(self.transaction) { Ok(()) } else { Err(self.connection.breaks()) }
+        self.connection.send_statement(true).await?;
+        if self.connection.server.receives_statement(self.transaction) {
+            Ok(())
+        } else {
+            Err(self.connection.breaks())
+        }
     }
 
-    /// Blocks the keys of all rows that were refused, whatever became of the rows before them.
+    /// Blocks the keys of all refused rows, regardless of the rows before them.
     fn block_at_once(&self) {
         let server = &self.connection.server;
         let (refused, blocked) = (self.connection.process.refused.take(), server.blocked());
@@ -136,7 +140,7 @@ impl SimClaim<'_> {
         }
         let limited = rows.len() >= read.rows_max;
         rows.truncate(read.rows_max);
-        // Of a read that was sent along, the lanes that turned out to be somebody else's.
+        // If the read was sent together with the claim, removes the rows of lanes that another relay owns.
         rows.retain(|row| self.lanes.contains(&row.lane()));
         if !rows.is_empty() && !std::mem::replace(&mut self.has_rows, true) {
             server.world.rows_are_claimed();
@@ -147,7 +151,8 @@ impl SimClaim<'_> {
     }
 }
 
-/// A socket that closes ends the transaction. The server does not see it close if the relay cannot reach it.
+/// Closing the socket ends the transaction. The server does not notice that the socket is closed if the relay cannot
+/// reach it.
 impl Drop for SimClaim<'_> {
     fn drop(&mut self) {
         let server = &self.connection.server;
@@ -155,7 +160,7 @@ impl Drop for SimClaim<'_> {
             add(&server.world.count.interruptions, 1);
         }
         if self.connection.process.is_silent() {
-            server.forsake(self.transaction);
+            server.lose_relay(self.transaction);
         } else {
             server.roll_back(self.transaction);
         }
@@ -211,7 +216,7 @@ impl Claim for SimClaim<'_> {
             (false, true) => End::Complete,
             (false, false) => End::More,
         };
-        self.connection.hear_server().await?;
+        self.connection.receive_answer().await?;
         Ok(Slice { hold_version, basis, end })
     }
 
@@ -228,14 +233,14 @@ impl Claim for SimClaim<'_> {
             server.promises.damage(row.identity) != Damage::None
                 || server.world.breaks(Sabotage::UnreadableUnproven)
         };
-        let refusal = row.filter(damaged).map(|_| "it is damaged".to_owned());
-        self.connection.hear_server().await?;
+        let refusal = row.filter(damaged).map(|_| "the row is damaged".to_owned());
+        self.connection.receive_answer().await?;
         Ok(Head { hold_version, basis, row, refusal })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         self.statement().await?;
-        self.connection.hear_server().await
+        self.connection.receive_answer().await
     }
 
     async fn settle(mut self, settlement: &Settlement<'_, SimEvent>) -> Result<Settled, Fault> {
@@ -262,11 +267,11 @@ impl Claim for SimClaim<'_> {
         self.statement().await?;
         server.commit(self.transaction, false);
         if server.world.fails(server.world.plan.commit_answer_lost) {
-            server.world.note("the answer to COMMIT is lost, to relay", self.connection.process.number);
+            server.world.note("the answer to COMMIT is lost, for relay", self.connection.process.number);
             return Err(self.connection.breaks());
         }
-        self.connection.hear_server().await?;
-        // Another relay may send again what stayed locked.
+        self.connection.receive_answer().await?;
+        // Another relay may send rows again that stayed locked.
         self.ended = settled == Settled::All;
         Ok(settled)
     }
@@ -274,13 +279,13 @@ impl Claim for SimClaim<'_> {
     async fn release(mut self) -> Result<(), Fault> {
         self.statement().await?;
         self.connection.server.roll_back(self.transaction);
-        self.connection.hear_server().await?;
+        self.connection.receive_answer().await?;
         self.ended = true;
         Ok(())
     }
 }
 
-/// The statements of a settlement.
+/// Runs the statements of a settlement.
 async fn record(
     server: &Server,
     transaction: u64,
@@ -308,7 +313,7 @@ async fn record(
         server.lock_holds(transaction).await.ok_or(locked)?;
     }
     for verdict in &settlement.blocked {
-        // As the statement has it: of rows that are there, unsent, and do not block yet.
+        // The same condition as in the statement: the row exists, is unsent, and does not block its key yet.
         let unsent = server.rows(|row| row.event.id == verdict.row.id && row.sent_at.is_none());
         if let (Some(row), false) = (unsent.first(), server.blocked().contains(verdict.row)) {
             server.change(transaction, Change::Block(row.event));
@@ -338,7 +343,7 @@ fn sent(server: &Server, row: &Row) -> Change {
     }
 }
 
-/// The settlement of a claim that has ended, as a broken relay would send it by another connection.
+/// The settlement of a claim that has ended, as a defective relay would send it over another connection.
 fn settle_late(server: &Server, settlement: &Settlement<'_, SimEvent>) {
     let rows = server.rows(|row| settlement.sent.iter().any(|sent| sent.id == row.event.id));
     let changes: Vec<Change> = rows.iter().map(|row| sent(server, row)).collect();

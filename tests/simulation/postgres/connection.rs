@@ -1,4 +1,4 @@
-//! One connection of a relay, and what every statement goes through on it.
+//! One connection of a relay, and the faults of every statement on it.
 
 use super::server::Server;
 use super::wrong_marks::WrongMarks;
@@ -10,19 +10,19 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The relay gives up a statement that has no answer for so long.
+/// The relay gives up a statement after this time without an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The server gives up a statement after so long; less than what ends a claim.
+/// The server cancels a statement after this time. It is shorter than the time that ends a claim.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One connection of a relay.
 pub struct SimConnection {
     pub(super) server: Rc<Server>,
     pub(super) process: Rc<Process>,
-    /// The marks of a relay that raises them wrongly.
+    /// The marks of a relay that raises them at the wrong time.
     pub(super) wrong_marks: Rc<WrongMarks>,
-    /// 0 without a connection.
+    /// 0 if there is no connection.
     serial: u64,
     started: i64,
     generation: u64,
@@ -30,7 +30,7 @@ pub struct SimConnection {
 }
 
 impl SimConnection {
-    /// Connects when it is first needed.
+    /// Connects on first use.
     pub fn new(server: &Rc<Server>, process: &Rc<Process>, wrong_marks: &Rc<WrongMarks>) -> SimConnection {
         SimConnection {
             server: Rc::clone(server),
@@ -43,8 +43,8 @@ impl SimConnection {
         }
     }
 
-    /// A statement travels to the server. When this returns it is executed, at this moment.
-    pub(super) async fn reach_server(&mut self, in_transaction: bool) -> Result<(), Fault> {
+    /// The statement travels to the server. When this returns, the statement runs.
+    pub(super) async fn send_statement(&mut self, in_transaction: bool) -> Result<(), Fault> {
         let server = Rc::clone(&self.server);
         let world = &server.world;
         world.pass(2).await;
@@ -64,7 +64,7 @@ impl SimConnection {
     }
 
     /// The answer travels back.
-    pub(super) async fn hear_server(&mut self) -> Result<(), Fault> {
+    pub(super) async fn receive_answer(&mut self) -> Result<(), Fault> {
         let world = Rc::clone(&self.server.world);
         if world.happens(250) {
             world.pass(3).await;
@@ -88,7 +88,7 @@ impl SimConnection {
         Ok(())
     }
 
-    /// Nothing more comes over this connection.
+    /// No more answers arrive over this connection.
     pub(super) fn breaks(&mut self) -> Fault {
         self.serial = 0;
         Fault {
@@ -98,12 +98,12 @@ impl SimConnection {
         }
     }
 
-    /// The server refuses a statement: the relay does not use the connection again.
+    /// The server refuses a statement. The relay does not use the connection again.
     pub(super) fn refuses(&mut self, kind: FaultKind) -> Fault {
-        Fault { kind, message: "the server refuses it".to_owned(), ..self.breaks() }
+        Fault { kind, message: "the server refuses the statement".to_owned(), ..self.breaks() }
     }
 
-    /// A statement over so many lanes comes to its end in time, or runs into the statement timeout.
+    /// A statement over this number of lanes ends in time, or exceeds the statement timeout.
     pub(super) async fn in_time(&mut self, lanes: usize) -> Result<(), Fault> {
         let most = self.server.world.plan.lanes_in_time;
         if most == 0 || lanes <= most {
@@ -113,7 +113,7 @@ impl SimConnection {
         Err(self.refuses(FaultKind::TimedOut))
     }
 
-    /// Who answered.
+    /// The server that answered.
     pub(super) fn server_id(&self) -> ServerId {
         if self.server.world.breaks(Sabotage::MarkKeptOverFailover) {
             return ServerId { connection: 1, started_us: 1, backend: 1 };

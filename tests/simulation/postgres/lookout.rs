@@ -1,4 +1,4 @@
-//! The scout's and the prober's statements: each a transaction of its own.
+//! The statements of the scout and the prober. Each is its own transaction.
 
 use super::connection::SimConnection;
 use super::tables::{Change, Scope};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 impl Lookout for SimConnection {
     async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
         let valid = basis == server.basis();
@@ -32,39 +32,39 @@ impl Lookout for SimConnection {
             self.wrong_marks.found(*lane, *id);
         }
         let server = self.server_id();
-        self.hear_server().await?;
+        self.receive_answer().await?;
         Ok(Sighting { server, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let world = &self.server.world;
         if world.breaks(Sabotage::MarkRaisedByFence) {
             self.wrong_marks.fence_passed(self.server.fenced());
         }
         let mut writers = self.server.writers();
         if world.breaks(Sabotage::MarkLagsByTime) {
-            // Each list names another one, so the fence passes at the next look, a tenth of a second later.
+            // Each list names another transaction, so the fence passes at the next check, a tenth of a second later.
             writers = vec![format!("time/{}", world.below(1_000_000))];
         }
         let id = self.server_id();
-        self.hear_server().await?;
+        self.receive_answer().await?;
         Ok((id, writers))
     }
 
-    /// Only shown to people.
+    /// Only displayed to operators.
     async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
         Ok(0)
     }
 
-    /// Only shown to people.
+    /// Only displayed to operators.
     async fn oldest(&mut self) -> Result<Oldest, Fault> {
         Ok(Oldest::default())
     }
 }
 
 impl SimConnection {
-    /// How long a topic is left to the relay that probes it.
+    /// How long a topic is reserved for the relay that probes it.
     fn lease(&self) -> Duration {
         if self.server.world.breaks(Sabotage::LeaseIgnored) { Duration::from_millis(1) } else { LEASE }
     }
@@ -72,7 +72,7 @@ impl SimConnection {
 
 impl Holds for SimConnection {
     async fn count(&mut self) -> Result<Waiting, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let (topics, keys) = self.server.holds();
         let hold_version = self.server.hold_version();
         let mut paused = Counts::default();
@@ -86,21 +86,21 @@ impl Holds for SimConnection {
         Ok(Waiting { topics: topics as i64, keys: keys as i64, paused, hold_version })
     }
 
-    /// Only shown to people.
+    /// Only displayed to operators.
     async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
         Ok(Vec::new())
     }
 
-    /// Only shown to people.
+    /// Only displayed to operators.
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
         Ok(Vec::new())
     }
 
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let lease = self.lease();
         let due: Vec<_> = (0..most).map_while(|_| self.server.due(lease)).collect();
-        self.hear_server().await?;
+        self.receive_answer().await?;
         let due = due.into_iter().map(|(topic, reason)| Due {
             topic: TOPICS[topic as usize].to_owned(),
             reason: reason.to_owned(),
@@ -109,25 +109,25 @@ impl Holds for SimConnection {
     }
 
     async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let witness = |due: &Due| {
             let row = self.server.witness(topic_number(&due.topic), due.reason == REJECTS_EVERYTHING.word)?;
             Some(Witness { lane: row.lane(), id: row.id, key: Some(row.key().to_vec()) })
         };
         let witnesses = due.iter().map(witness).collect();
-        self.hear_server().await?;
+        self.receive_answer().await?;
         Ok(witnesses)
     }
 
     async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let held =
             |topic: &&str| Some(topic_number(topic)).filter(|topic| self.server.held(Some(*topic)).is_some());
         let lifted: Vec<Change> = topics.iter().filter_map(held).map(Change::Lift).collect();
         if !lifted.is_empty() {
             self.server.commit_at_once(&lifted, false);
         }
-        self.hear_server().await
+        self.receive_answer().await
     }
 
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
@@ -136,43 +136,43 @@ impl Holds for SimConnection {
     }
 
     async fn again(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         for topic in topics {
             let time = self.server.world.up_to(3_000);
             self.server.postpone(topic_number(topic), time);
         }
-        self.hear_server().await
+        self.receive_answer().await
     }
 
     async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         for topic in topics {
             self.server.keep(topic_number(topic), self.lease());
         }
-        self.hear_server().await
+        self.receive_answer().await
     }
 
     async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let unnoticed = self.server.world.breaks(Sabotage::ReleasesUnnoticed);
         let is_released = |(topic, id): &&(String, i64)| {
             let unsent = self.server.rows(|row| row.event.id == *id && row.sent_at.is_none());
             !unnoticed && unsent.is_empty() && self.server.held(Some(topic_number(topic))).is_none()
         };
         let released = rows.iter().filter(is_released).map(|(topic, _)| topic.clone()).collect();
-        self.hear_server().await?;
+        self.receive_answer().await?;
         Ok(released)
     }
 
     async fn first_waiting(&mut self) -> Result<Option<i64>, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let lanes: Vec<Lane> = Lane::all().collect();
         let first = self.server.pending(0, &lanes, |_| i64::MIN).iter().map(Event::id).min();
-        self.hear_server().await?;
+        self.receive_answer().await?;
         Ok(first)
     }
 
-    /// They are postponed for a few seconds at most.
+    /// Probes are postponed by a few seconds at most.
     async fn hurry(&mut self) -> Result<(), Fault> {
         Ok(())
     }

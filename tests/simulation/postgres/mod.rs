@@ -1,4 +1,4 @@
-//! The model of Postgres.
+//! The model of PostgreSQL.
 
 pub mod claim;
 pub mod connection;

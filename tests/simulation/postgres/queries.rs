@@ -1,4 +1,4 @@
-//! What can be asked of the tables.
+//! Queries of the tables.
 
 use super::server::{Server, State};
 use super::tables::{Hold, Row, Scope};
@@ -12,12 +12,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 impl Server {
-    /// The unsent rows of these lanes, lane by lane, by id inside a lane: above `low`, not of a held topic, and not paused.
+    /// The unsent rows of these lanes, by lane and then by id: above `low`, except rows of held topics and paused rows.
     pub fn pending(&self, reader: u64, lanes: &[Lane], low: impl Fn(usize) -> i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
         let skips_locked = self.world.breaks(Sabotage::RowsSkipLocked);
-        let remembered =
-            self.world.breaks(Sabotage::PausesRemembered).then(|| self.remembered_pauses(&state));
+        let remembered = self.world.breaks(Sabotage::PausesCached).then(|| self.remembered_pauses(&state));
         let paused = remembered.as_ref().unwrap_or(&state.tables.paused);
         let waits = |event: &SimEvent| paused.iter().any(|scope| scope.covers(event));
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
@@ -36,7 +35,7 @@ impl Server {
         found.into_iter().map(|(_, event)| event).collect()
     }
 
-    /// The pauses as they were up to a second ago.
+    /// The pauses of up to a second ago.
     fn remembered_pauses(&self, state: &State) -> BTreeSet<Scope> {
         let mut remembered = self.remembered.borrow_mut();
         if remembered.0.elapsed() > Duration::from_secs(1) {
@@ -45,7 +44,7 @@ impl Server {
         remembered.1.clone()
     }
 
-    /// The first unsent row of the key that this row belongs to, held or not, if it is not paused.
+    /// The first unsent row of this row's key, held or not, unless it is paused.
     pub fn first_of_key_of(&self, id: i64) -> Vec<SimEvent> {
         let state = self.state.borrow();
         let Some(row) = state.tables.rows.get(&id) else { return Vec::new() };
@@ -66,8 +65,8 @@ impl Server {
         if waits && paused() { None } else { Some(row.event) }
     }
 
-    /// A row to probe a held topic with: of the key that met the failure, or, if there is none or if `any` will do,
-    /// the first one of some lane.
+    /// A row for probing a held topic: of the key that caused the hold or, if there is none or `any` is set, the first
+    /// row of some lane.
     pub fn witness(&self, topic: u8, any: bool) -> Option<SimEvent> {
         let state = self.state.borrow();
         let key = state.tables.holds.get(&topic).and_then(|hold| hold.key).filter(|_| !any);
@@ -91,7 +90,7 @@ impl Server {
         if self.world.breaks(Sabotage::AdditionsUncounted) { tables.removals } else { tables.hold_version }
     }
 
-    /// What marks are valid for.
+    /// The values that marks depend on.
     pub fn basis(&self) -> i64 {
         let state = self.state.borrow();
         let tables = &state.tables;
@@ -104,7 +103,7 @@ impl Server {
         (removals << 32) | file
     }
 
-    /// Any rows that fit, for those who change some by hand.
+    /// The rows that match, for users who change rows manually.
     pub fn rows(&self, fits: impl Fn(&Row) -> bool) -> Vec<Row> {
         self.state.borrow().tables.rows.values().copied().filter(fits).collect()
     }
@@ -114,19 +113,19 @@ impl Server {
         self.state.borrow().tables.dead.values().copied().collect()
     }
 
-    /// Whether a topic is held; the first one that is, if none is asked for.
+    /// The held topic, if this topic is held. Without an argument, the first held topic.
     pub fn held(&self, topic: Option<u8>) -> Option<u8> {
         let state = self.state.borrow();
         state.tables.holds.keys().copied().find(|held| topic.is_none_or(|topic| topic == *held))
     }
 
-    /// How many topics are held, and how many rows block their keys.
+    /// The number of held topics, and the number of rows that block their keys.
     pub fn holds(&self) -> (usize, usize) {
         let state = self.state.borrow();
         (state.tables.holds.len(), state.tables.blocked.len())
     }
 
-    /// What is paused.
+    /// Everything that is paused.
     pub fn paused(&self) -> Vec<Scope> {
         self.state.borrow().tables.paused.iter().copied().collect()
     }
@@ -136,7 +135,7 @@ impl Server {
         self.state.borrow().tables.blocked.values().copied().collect()
     }
 
-    /// A topic whose time for a probe has come, and that is not paused; nobody else gets it for so long.
+    /// A topic that is due for a probe and not paused. No other relay gets it during the lease.
     pub fn due(&self, lease: Duration) -> Option<(u8, &'static str)> {
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
@@ -150,31 +149,31 @@ impl Server {
         Some((topic, hold.reason))
     }
 
-    /// A topic's probe comes later.
+    /// Postpones the probe of a topic.
     pub fn postpone(&self, topic: u8, time: Duration) {
         if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
             (hold.probe_at, hold.is_leased) = (Instant::now() + time, false);
         }
     }
 
-    /// A topic's probe goes on.
+    /// Extends the probe of a topic.
     pub fn keep(&self, topic: u8, lease: Duration) {
         if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
             (hold.probe_at, hold.is_leased) = (Instant::now() + lease, true);
         }
     }
 
-    /// Whether a relay probes the topic now.
+    /// Whether a relay is probing the topic.
     pub fn is_leased(&self, topic: u8) -> bool {
         self.state.borrow().tables.holds.get(&topic).is_some_and(|hold| hold.is_leased)
     }
 
-    /// Every committed row is sent, or in the dead letters, or waits behind one that blocks its key.
+    /// Whether every committed row is sent, dead-lettered, or blocked.
     pub fn is_settled(&self) -> bool {
         self.state.borrow().tables.waiting().next().is_none()
     }
 
-    /// Whether a row's key waits.
+    /// Whether a row's key is blocked.
     pub fn is_blocked(&self, event: &SimEvent) -> bool {
         self.state.borrow().tables.is_blocked(event)
     }

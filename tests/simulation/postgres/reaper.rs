@@ -1,4 +1,4 @@
-//! The reaper's statement: picks old rows in its snapshot, and looks at each again under its lock.
+//! The reaper's statement: selects old rows in its snapshot, and rechecks each row under its lock.
 
 use super::connection::SimConnection;
 use super::server::OpenTransaction;
@@ -9,7 +9,7 @@ use outbox_relay::relay::reaper::{Pace, Reap, Reaped};
 
 impl Reap for SimConnection {
     async fn reap_once(&mut self, _: Pace) -> Result<Reaped, Fault> {
-        self.reach_server(false).await?;
+        self.send_statement(false).await?;
         let world = std::rc::Rc::clone(&self.server.world);
         let Some(retention) = world.plan.retention else { return Ok(Reaped { rows: 0, more: false }) };
         let reaps_unsent = world.breaks(Sabotage::ReapsUnsent);
@@ -27,7 +27,7 @@ impl Reap for SimConnection {
             self.server.change(transaction, Change::Reaped(row.event));
         }
         self.server.commit(transaction, false);
-        self.hear_server().await?;
+        self.receive_answer().await?;
         Ok(Reaped { rows: reaped.len() as u64, more: reaped.len() == 4 })
     }
 }

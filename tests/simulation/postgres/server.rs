@@ -1,4 +1,4 @@
-//! The model of the server: transactions, locks, commits, and what is left of them after a crash or a failover.
+//! The model of the server: transactions, locks and commits, and what remains of them after a crash or a failover.
 
 mod commits;
 mod losses;
@@ -16,13 +16,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// After so long without a word from a relay the server ends its claim.
+/// The server ends a relay's claim after this time without a statement.
 pub const TAKEOVER: Duration = Duration::from_secs(3);
-/// So long a statement waits for somebody else's row lock.
+/// How long a statement waits for another transaction's row lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Stands for the row of the version of the holds among the locked rows.
+/// Represents the row with the version of the holds among the locked rows.
 const HOLD_VERSION: i64 = i64::MIN;
-/// A claim ends after `publish_timeout`, and what follows it: the last reports, judging, and settling.
+/// The maximum duration of a claim: `publish_timeout`, and time for the last reports, judging and settling.
 const CLAIM_MAX: Duration = Duration::from_secs(PUBLISH_TIMEOUT.as_secs() + 10);
 
 /// The server.
@@ -30,7 +30,7 @@ pub struct Server {
     pub world: Rc<World>,
     pub promises: Rc<Promises>,
     pub(super) state: RefCell<State>,
-    /// When a relay that remembers pauses last looked at them, and what it saw.
+    /// When a relay that caches pauses last read them, and the result.
     pub(super) remembered: RefCell<(Instant, BTreeSet<Scope>)>,
     unlocked: Notify,
 }
@@ -46,18 +46,18 @@ pub(super) struct State {
     next_connection: u64,
     /// `pg_postmaster_start_time()`.
     started: i64,
-    /// Counts the ends of all backends.
+    /// Counts how often all backends have ended.
     generation: u64,
 }
 
 struct Commit {
     changes: Vec<Change>,
-    /// Whoever waited for it knows that it is on disk.
+    /// Whether it is on disk, because a client waited for that.
     flushed: bool,
 }
 
 struct Transaction {
-    /// The relay whose claim it is.
+    /// The relay that owns the claim.
     claim_of: Option<usize>,
     /// It holds RowExclusiveLock on the outbox.
     writes: bool,
@@ -66,9 +66,9 @@ struct Transaction {
     /// The first id that it has drawn.
     first_id: Option<i64>,
     begun: Instant,
-    heard: Instant,
-    /// Its relay is gone, and the server has not noticed.
-    forsaken: bool,
+    last_statement: Instant,
+    /// Its relay is gone, but the server has not noticed.
+    is_orphaned: bool,
     changes: Vec<Change>,
 }
 
@@ -95,20 +95,20 @@ impl Server {
         })
     }
 
-    /// A new connection: its number.
+    /// The number of a new connection.
     pub fn connect(&self) -> u64 {
         let mut state = self.state.borrow_mut();
         state.next_connection += 1;
         state.next_connection - 1
     }
 
-    /// When the server started, and how often all backends have ended.
+    /// The start time of the server, and how often all backends have ended.
     pub fn life(&self) -> (i64, u64) {
         let state = self.state.borrow();
         (state.started, state.generation)
     }
 
-    /// BEGIN. The server ends the claims of relays that fall silent.
+    /// BEGIN. The server also ends the claims of silent relays.
     pub fn begin(&self, claim_of: Option<usize>) -> u64 {
         let mut state = self.state.borrow_mut();
         let name = state.next_transaction;
@@ -120,29 +120,30 @@ impl Server {
             reads: false,
             first_id: None,
             begun: now,
-            heard: now,
-            forsaken: false,
+            last_statement: now,
+            is_orphaned: false,
             changes: Vec::new(),
         };
         state.transactions.insert(name, transaction);
-        let open = |other: &&Transaction| claim_of.is_some() && other.claim_of == claim_of && !other.forsaken;
+        let open =
+            |other: &&Transaction| claim_of.is_some() && other.claim_of == claim_of && !other.is_orphaned;
         let claims = state.transactions.values().filter(open).count();
-        // The prober has one, too.
+        // The prober may have a claim, too.
         if claims > self.world.plan.workers + 1 {
             self.world.violate(|| format!("relay {claim_of:?} has {claims} claims open"));
         }
         name
     }
 
-    /// Whether a transaction still lives; a statement of it came in.
-    pub fn hears(&self, name: u64) -> bool {
+    /// Handles a statement of a transaction. Returns whether the transaction still exists.
+    pub fn receives_statement(&self, name: u64) -> bool {
         self.end_silent_claims();
         let mut state = self.state.borrow_mut();
         let Some(transaction) = state.transactions.get_mut(&name) else { return false };
-        transaction.heard = Instant::now();
+        transaction.last_statement = Instant::now();
         if transaction.begun.elapsed() > CLAIM_MAX {
             let age = transaction.begun.elapsed();
-            self.world.violate(|| format!("a claim is open for {age:?}"));
+            self.world.violate(|| format!("a claim has been open for {age:?}"));
         }
         true
     }
@@ -156,23 +157,24 @@ impl Server {
         }
     }
 
-    /// Its relay is gone, and the server will notice by its silence only.
-    pub fn forsake(&self, name: u64) {
+    /// The relay is gone. The server notices this only by its silence.
+    pub fn lose_relay(&self, name: u64) {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
-            transaction.forsaken = true;
+            transaction.is_orphaned = true;
         }
     }
 
     fn end_silent_claims(&self) {
         let mut state = self.state.borrow_mut();
         let silent = |(name, transaction): (&u64, &Transaction)| {
-            (transaction.claim_of.is_some() && transaction.heard.elapsed() >= TAKEOVER).then_some(*name)
+            (transaction.claim_of.is_some() && transaction.last_statement.elapsed() >= TAKEOVER)
+                .then_some(*name)
         };
         let silent: Vec<u64> = state.transactions.iter().filter_map(silent).collect();
         for name in silent {
             self.world.note("the server ends a silent claim", name);
-            if self.world.plan.is_always_heard() {
-                self.world.violate(|| format!("claim {name} of a relay that lives was not kept"));
+            if self.world.plan.always_reaches_postgres() {
+                self.world.violate(|| format!("claim {name} of a running relay was not kept alive"));
             }
             state.end(name);
             self.unlocked.notify_waiters();
@@ -194,22 +196,22 @@ impl Server {
         owned
     }
 
-    /// A statement that changes rows takes RowExclusiveLock on the table.
+    /// A statement that changes rows takes a RowExclusiveLock on the table.
     pub fn lock_table(&self, name: u64) {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
             transaction.writes = true;
         }
     }
 
-    /// A statement that reads rows takes AccessShareLock on the table, which stays to the end of the transaction.
+    /// A statement that reads rows takes an AccessShareLock on the table and keeps it until the end of the transaction.
     pub fn reads(&self, name: u64) {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
             transaction.reads = true;
         }
     }
 
-    /// An operator empties the outbox with TRUNCATE ... RESTART IDENTITY, once every event is sent. False if something is
-    /// left in it, or if the lock is not free.
+    /// An operator empties the outbox with TRUNCATE ... RESTART IDENTITY once every event is sent. Returns false if
+    /// rows are left or if the lock is not free.
     pub fn truncate(&self) -> bool {
         let state = self.state.borrow();
         let locked = state.transactions.values().any(|transaction| transaction.writes || transaction.reads);
@@ -235,7 +237,7 @@ impl Server {
         id
     }
 
-    /// Who holds RowExclusiveLock on the outbox.
+    /// The transactions that hold a RowExclusiveLock on the outbox.
     pub fn writers(&self) -> Vec<String> {
         let state = self.state.borrow();
         let open = state.transactions.iter().filter(|(_, transaction)| transaction.writes);
@@ -244,7 +246,7 @@ impl Server {
         open.chain(prepared.filter(|_| !self.world.breaks(Sabotage::PreparedUnfenced))).collect()
     }
 
-    /// The highest id below which nothing can be committed any more, as only the server knows it.
+    /// The highest id up to which no row can be committed any more. Only the server knows it.
     pub fn fenced(&self) -> i64 {
         let state = self.state.borrow();
         let open = state.transactions.values().filter_map(|transaction| transaction.first_id);
@@ -252,7 +254,7 @@ impl Server {
         open.chain(prepared).chain([state.next_id]).min().unwrap_or(0) - 1
     }
 
-    /// Locks these rows as far as they exist; returns those that it got, or nothing if somebody else had one for too
+    /// Locks those of these rows that exist, and returns them. Returns None if another transaction holds a lock for too
     /// long.
     pub async fn lock_rows(&self, name: u64, ids: &[i64], skip_locked: bool) -> Option<Vec<Row>> {
         let deadline = Instant::now() + LOCK_TIMEOUT;
@@ -275,7 +277,8 @@ impl Server {
         }
     }
 
-    /// Locks the version of the set of holds, blocked keys and pauses; nothing if somebody else has it for too long.
+    /// Locks the version of the set of holds, blocked keys and pauses. Returns None if another transaction holds the
+    /// lock for too long.
     pub async fn lock_holds(&self, name: u64) -> Option<()> {
         let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
@@ -293,7 +296,7 @@ impl Server {
         }
     }
 
-    /// A statement of this transaction changes something. Nobody sees it before the commit.
+    /// A statement of this transaction changes something. The change is not visible before the commit.
     pub fn change(&self, name: u64, change: Change) {
         if let Some(transaction) = self.state.borrow_mut().transactions.get_mut(&name) {
             transaction.changes.push(change);

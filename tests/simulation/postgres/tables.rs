@@ -1,10 +1,10 @@
-//! What is committed, as the sum of the commits: a failover is the sum of fewer of them.
+//! The committed state, computed from the list of commits. A failover is a shorter list.
 
 use crate::event::SimEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 
-/// What somebody pauses.
+/// The scope of a pause.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     Everything,
@@ -14,7 +14,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether this event has to wait.
+    /// Whether this event is paused.
     pub fn covers(self, event: &SimEvent) -> bool {
         match self {
             Scope::Everything => true,
@@ -24,7 +24,7 @@ impl Scope {
     }
 }
 
-/// One change of the tables.
+/// One change to the tables.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
     Insert(SimEvent),
@@ -35,21 +35,21 @@ pub enum Change {
     PutBack(SimEvent),
     Reaped(SimEvent),
     DeadLetter(SimEvent),
-    /// The dead letter is done with, since it is inserted again.
+    /// The dead letter is removed, because its event is inserted again.
     Requeued(SimEvent),
-    /// A topic, why, and the key that met the failure.
+    /// A topic, the reason, and the key that caused the hold.
     Hold(u8, &'static str, Option<u8>),
     Lift(u8),
-    /// The key of this row waits.
+    /// The key of this row is blocked.
     Block(SimEvent),
     Unblock(SimEvent),
     Pause(Scope),
     Resume(Scope),
     /// TRUNCATE ... RESTART IDENTITY.
     Truncate,
-    /// A prepared transaction would insert this.
+    /// A prepared transaction that would insert this event.
     Prepared(u64, SimEvent),
-    /// A prepared transaction ended; what it inserted follows.
+    /// A prepared transaction has ended. The rows that it inserted follow.
     EndPrepared(u64),
 }
 
@@ -64,7 +64,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
     pub probe_at: Instant,
-    /// A relay probes it now.
+    /// A relay is probing it.
     pub is_leased: bool,
     pub reason: &'static str,
     pub key: Option<u8>,
@@ -79,7 +79,7 @@ pub struct Tables {
     /// Rows that block their keys.
     pub blocked: BTreeMap<i64, SimEvent>,
     pub paused: BTreeSet<Scope>,
-    /// Every change of the set of holds, blocked keys and pauses, and those that end one.
+    /// The number of changes to the set of holds, blocked keys and pauses, and the number of those that ended one.
     pub hold_version: i64,
     pub removals: i64,
     /// The file of the table.
@@ -89,7 +89,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Applies one change. The holds are counted as the trigger counts them.
+    /// Applies one change. Holds are counted in the same way as by the trigger.
     pub fn apply(&mut self, change: &Change) {
         match *change {
             Change::Insert(event) => {
@@ -157,12 +157,12 @@ impl Tables {
         unsent.filter(|event| !self.is_blocked(event))
     }
 
-    /// Whether this topic waits as a whole.
+    /// Whether this whole topic is paused.
     pub fn is_paused(&self, topic: u8) -> bool {
         self.paused.contains(&Scope::Everything) || self.paused.contains(&Scope::Topic(topic))
     }
 
-    /// Whether a row's key waits.
+    /// Whether a row's key is blocked.
     pub fn is_blocked(&self, event: &SimEvent) -> bool {
         self.blocked.values().any(|blocked| (blocked.topic, blocked.key) == (event.topic, event.key))
     }

@@ -1,6 +1,6 @@
-//! Low-water marks as a broken relay would keep them, beside those of the relay itself.
+//! Low-water marks as a defective relay would keep them, in addition to the marks of the relay itself.
 //!
-//! They are forgotten when they should be, and reset by a sweep, as the real ones are; only when they rise is wrong.
+//! They are discarded and reset by a sweep like the real marks. Only the time at which they rise is wrong.
 
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::{LANES, Lane};
@@ -24,7 +24,7 @@ impl WrongMarks {
         }
     }
 
-    /// Forgets everything under another server or another basis.
+    /// Discards everything if the server or the basis has changed.
     pub fn meet(&self, generation: u64, basis: i64) {
         if self.valid_for.replace((generation, basis)) != (generation, basis) {
             self.low.replace([i64::MIN; LANES]);
@@ -43,7 +43,7 @@ impl WrongMarks {
         self.highest_seen.set(self.highest_seen.get().max(highest));
     }
 
-    /// Nothing up to this id can be committed any more: a relay that forgets to read once more raises its marks here.
+    /// No id up to this one can be committed any more. A relay that omits the second read raises its marks here.
     pub fn fence_passed(&self, fenced: i64) {
         let to = fenced.min(self.highest_seen.get());
         for low in self.low.borrow_mut().iter_mut() {
@@ -51,7 +51,7 @@ impl WrongMarks {
         }
     }
 
-    /// These rows are read: a relay that does not wait for their settlement's COMMIT raises its marks here.
+    /// These rows are read. A relay that does not wait for the COMMIT of their settlement raises its marks here.
     pub fn read<E: Event>(&self, fenced: i64, rows: &[E]) {
         for row in rows.iter().filter(|row| row.id() <= fenced) {
             let low = &mut self.low.borrow_mut()[row.lane().index()];

@@ -34,7 +34,7 @@ async fn without_an_open_transaction_nothing_is_stored() {
     };
     assert_eq!(source.sqlstate(), Some("25P01"));
 
-    // Nor after a transaction.
+    // The same holds after a transaction has ended.
     let enqueued = connection
         .transaction(async |connection| db.outbox.enqueue(connection, event()).await.map_err(Failed::Outbox))
         .await;
@@ -47,9 +47,9 @@ async fn without_an_open_transaction_nothing_is_stored() {
     modules.clean_up().await;
 }
 
-/// What an application has, for the closure of `transaction`.
+/// The error type of the closure that the application passes to `transaction`.
 #[derive(Debug)]
-#[allow(dead_code)] // what is in it is printed
+#[allow(dead_code)] // only printed with Debug
 enum Failed {
     Outbox(Error),
     Diesel(diesel::result::Error),
@@ -62,7 +62,7 @@ impl From<diesel::result::Error> for Failed {
 }
 
 #[tokio::test]
-async fn a_closure_that_fails_takes_its_events_back_and_a_savepoint_too() {
+async fn a_failed_closure_and_a_savepoint_roll_back_their_events() {
     let (db, mut connection) = (database::Database::new().await, connect().await);
     let outbox = &db.outbox;
     let rolled_back = connection
@@ -94,7 +94,7 @@ async fn a_closure_that_fails_takes_its_events_back_and_a_savepoint_too() {
 }
 
 #[tokio::test]
-async fn a_connection_with_an_open_transaction_is_no_client() {
+async fn a_connection_with_an_open_transaction_is_refused_as_a_client() {
     let (db, mut connection) = (modules::Database::new().await, connect().await);
     let begun = db.idempotency.begin(&mut connection, &request()).await.unwrap();
     let Begun::Started(mut guard) = begun else { panic!("{begun:?}") };
@@ -120,7 +120,7 @@ async fn a_connection_with_an_open_transaction_is_no_client() {
 }
 
 #[tokio::test]
-async fn whatever_instruments_the_connection_sees_no_values() {
+async fn an_instrumentation_of_the_connection_sees_no_values() {
     let (db, mut connection) = (database::Database::new().await, connect().await);
     let seen = Arc::new(Mutex::new(String::new()));
     let log = Arc::clone(&seen);

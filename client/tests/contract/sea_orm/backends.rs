@@ -1,9 +1,9 @@
 use pg_outbox::{Error, Event, Outbox};
 use sea_orm::{DbBackend, MockDatabase, TransactionTrait};
 
-/// The types of sea-orm do not tell databases apart.
+/// sea-orm has the same types for all databases.
 #[tokio::test]
-async fn a_transaction_of_another_database_is_refused_before_it_is_asked() {
+async fn a_transaction_of_another_database_is_refused_without_a_query() {
     let connection = MockDatabase::new(DbBackend::MySql).into_connection();
     let tx = connection.begin().await.unwrap();
     let event = Event::new("order", 1, "E").tombstone();

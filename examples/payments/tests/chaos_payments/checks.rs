@@ -1,27 +1,27 @@
-//! The checks: what clients asked for, against what stands in the ledger, at the provider and at the consumer. None of those
-//! has a unique index that would hide a second effect.
+//! The checks. They compare the clients' requests with the ledger, the provider and the consumer. None of these has a
+//! unique index that would hide a second effect.
 
 use tokio_postgres::Client;
 
-pub const IN_LEDGER_ONCE: &str = "payments that are not in the ledger once";
-pub const CHARGED_ONCE: &str = "payments that were not charged once";
+pub const IN_LEDGER_ONCE: &str = "payments that are not in the ledger exactly once";
+pub const CHARGED_ONCE: &str = "payments that were not charged exactly once";
 pub const EVENT_POSTED_TWICE: &str = "events that were posted more than once";
 
-/// What is counted, and how. Each count has to be 0.
+/// What each query counts. Each count must be 0.
 const CHECKS: [(&str, &str); 20] = [
     // Each client has one consistent answer.
     ("payments without an answer", "SELECT count(*) FROM journal.asked WHERE key NOT IN (SELECT key FROM journal.answer)"),
     (
-        "payments that were answered in two ways",
+        "payments with two different answers",
         "SELECT count(*) FROM (SELECT FROM journal.answer GROUP BY key HAVING count(DISTINCT (status, body)) > 1) AS two",
     ),
     (
-        "payments whose answer is not 201, or 402 where there is too little money",
+        "payments whose answer is neither 201 nor, if declined, 402",
         "SELECT count(*) FROM journal.asked JOIN journal.answer USING (key)
          WHERE status <> CASE WHEN approved THEN 201 ELSE 402 END",
     ),
     (
-        "answers that name another payment",
+        "answers with another payment",
         "SELECT count(*) FROM journal.asked AS a JOIN journal.answer USING (key)
          LEFT JOIN payment AS p ON p.id = (body::jsonb ->> 'payment')::bigint AND p.reference = a.reference
          WHERE p.id IS NULL",
@@ -29,7 +29,7 @@ const CHECKS: [(&str, &str); 20] = [
     ("used keys with another payment that were not refused", "SELECT count(*) FROM journal.mismatch WHERE status <> 422"),
     // Each payment happened once, everywhere.
     (
-        "payments that were not begun once, or not finished",
+        "payments that were not started exactly once, or not finished",
         "SELECT count(*) FROM journal.asked AS a
          LEFT JOIN (SELECT reference, account, cents, count(*) AS times, min(status) AS status
                     FROM payment GROUP BY 1, 2, 3) AS p USING (reference, account, cents)
@@ -50,27 +50,27 @@ const CHECKS: [(&str, &str); 20] = [
          WHERE times IS DISTINCT FROM 1 OR c.approved <> a.approved",
     ),
     (
-        "payments that have not one event",
+        "payments that do not have exactly one event",
         "SELECT count(*) FROM journal.asked
          LEFT JOIN (SELECT payload ->> 'reference' AS reference, count(*) AS times FROM outbox GROUP BY 1) AS o USING (reference)
          WHERE coalesce(times, 0) <> approved::int",
     ),
     (
-        "payments that were not posted once",
+        "payments that were not posted exactly once",
         "SELECT count(*) FROM journal.asked
          LEFT JOIN (SELECT reference, account, cents, count(*) AS times FROM posting GROUP BY 1, 2, 3) AS p
              USING (reference, account, cents)
          WHERE coalesce(times, 0) <> approved::int",
     ),
     (EVENT_POSTED_TWICE, "SELECT count(*) FROM (SELECT FROM posting GROUP BY event_id HAVING count(*) > 1) AS two"),
-    // Nothing happened that nobody asked for.
-    ("payments that nobody asked for", "SELECT count(*) FROM payment WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
-    ("charges that nobody asked for", "SELECT count(*) FROM provider.charge WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
-    ("entries that nobody asked for", "SELECT count(*) FROM ledger_entry WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
-    ("postings that nobody asked for", "SELECT count(*) FROM posting WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    // Nothing happened without a request.
+    ("payments without a request", "SELECT count(*) FROM payment WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("charges without a request", "SELECT count(*) FROM provider.charge WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("entries without a request", "SELECT count(*) FROM ledger_entry WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
+    ("postings without a request", "SELECT count(*) FROM posting WHERE reference NOT IN (SELECT reference FROM journal.asked)"),
     // The sums are equal.
     (
-        "accounts whose balance is not the sum of what was asked for",
+        "accounts whose balance is not the sum of the requested payments",
         "SELECT count(*) FROM (SELECT account, sum(cents) AS asked FROM journal.asked WHERE approved GROUP BY 1) AS a
          FULL JOIN balance USING (account) WHERE asked IS DISTINCT FROM balance.cents",
     ),
@@ -80,24 +80,24 @@ const CHECKS: [(&str, &str); 20] = [
          FULL JOIN balance USING (account) WHERE entered IS DISTINCT FROM balance.cents",
     ),
     (
-        "cents between the provider and the balances",
+        "cents of difference between the provider and the balances",
         "SELECT abs((SELECT coalesce(sum(cents), 0) FROM provider.charge WHERE approved)
                   - (SELECT coalesce(sum(cents), 0) FROM balance))::bigint",
     ),
     // Nothing is left over, and nothing was skipped.
     (
-        "things left over",
+        "unfinished requests, unsent events, dead letters or unreadable records",
         "SELECT (SELECT count(*) FROM idempotency_key WHERE finished_at IS NULL)
               + (SELECT count(*) FROM outbox WHERE sent_at IS NULL)
               + (SELECT count(*) FROM outbox_dead_letter) + (SELECT count(*) FROM unreadable_record)",
     ),
     (
-        "records that were read and neither posted nor taken for duplicates",
+        "records that were read but neither posted nor counted as duplicates",
         "SELECT abs((SELECT coalesce(sum(records - duplicates), 0) FROM consumed) - (SELECT count(*) FROM posting))::bigint",
     ),
 ];
 
-/// What does not hold, a sentence each.
+/// Every check that failed, one sentence each.
 pub async fn broken(client: &Client) -> Vec<String> {
     let mut broken = Vec::new();
     for (what, sql) in CHECKS {
@@ -110,11 +110,11 @@ pub async fn broken(client: &Client) -> Vec<String> {
     broken
 }
 
-/// A run in which nothing happened shows nothing.
-pub async fn hardly_anything(client: &Client, payments_min: i64) -> Option<String> {
+/// A run with too few payments is not conclusive.
+pub async fn too_few_payments(client: &Client, payments_min: i64) -> Option<String> {
     let count: i64 = client.query_one("SELECT count(*) FROM journal.asked", &[]).await.unwrap().get(0);
     (count < payments_min)
-        .then(|| format!("only {count} payments were asked for; at least {payments_min} are expected"))
+        .then(|| format!("only {count} payments were requested, at least {payments_min} are expected"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Faults as they happen. What follows from them is for the example to deal with.
+//! Carries out faults. The consequences are left to the example.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,20 +14,20 @@ use crate::support::postgres_server::Shutdown;
 use crate::support::topics::Cluster;
 use crate::world::{GROUP, TOPIC, World};
 
-/// As nobody does, but a failover of an asynchronous standby: the last ones are sent again.
+/// What a failover to an asynchronous standby does: the last events are sent again.
 const SEND_AGAIN: &str = "
 UPDATE outbox SET sent_at = NULL
 WHERE id IN (SELECT id FROM outbox WHERE sent_at IS NOT NULL ORDER BY id DESC LIMIT 100)";
 
-/// By so many records in each partition.
+/// The number of records in each partition.
 const REWOUND_BY: i64 = 50;
-/// The brokers take offsets from outside only when the last member of the group is gone.
+/// The brokers accept offsets from outside only after the last member of the group has left.
 const REWOUND_WITHIN: Duration = Duration::from_secs(30);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 impl World {
-    /// Lets it happen; returns when it is over.
+    /// Carries out the fault. Returns when it is over.
     pub async fn strike(&self, fault: Fault) {
         match fault.kind {
             Kind::KillRelay => kill(&self.relays, fault).await,
@@ -59,15 +59,15 @@ impl World {
         }
     }
 
-    async fn restart_postgres(&self, how: Shutdown, away: Duration) {
+    async fn restart_postgres(&self, how: Shutdown, downtime: Duration) {
         let mut postgres = Arc::clone(&self.postgres).lock_owned().await;
-        // It waits for the server's end, on a thread of its own: the broker's log and the rest go on.
+        // The wait for the server's end blocks, so it runs on a separate thread while everything else continues.
         let stop = move || {
             postgres.stop(how);
             postgres
         };
         let mut postgres = tokio::task::spawn_blocking(stop).await.unwrap();
-        sleep(away).await;
+        sleep(downtime).await;
         postgres.start_again().await;
     }
 
@@ -124,7 +124,7 @@ fn try_to_rewind(client: &BaseConsumer) -> Result<(), rdkafka::error::KafkaError
         }
     }
     if earlier.count() == 0 {
-        return Ok(()); // nothing was read yet
+        return Ok(()); // nothing has been read yet
     }
     client.commit(&earlier, CommitMode::Sync)
 }

@@ -1,9 +1,9 @@
-//! What a run was like, in numbers from the same tables.
+//! The figures of a run, from the same tables.
 
 use tokio_postgres::Client;
 
 const FIGURES: [(&str, &str); 16] = [
-    ("payments asked for", "SELECT count(*) FROM journal.asked"),
+    ("payments requested", "SELECT count(*) FROM journal.asked"),
     ("  of which declined", "SELECT count(*) FROM journal.asked WHERE NOT approved"),
     ("requests sent", "SELECT coalesce(sum(attempts), 0)::bigint FROM journal.answer"),
     ("  of which retries", "SELECT coalesce(sum(attempts - 1), 0)::bigint FROM journal.answer"),
@@ -14,7 +14,7 @@ const FIGURES: [(&str, &str); 16] = [
     ("  finished by the completer", "SELECT count(*) FROM payment WHERE done_by = 'completer'"),
     ("charges", "SELECT count(*) FROM provider.charge"),
     (
-        "  asked for again, with the same key",
+        "  requested again with the same key",
         "SELECT coalesce(sum(times_asked - 1), 0)::bigint FROM provider.charge",
     ),
     ("events", "SELECT count(*) FROM outbox"),
@@ -24,7 +24,7 @@ const FIGURES: [(&str, &str); 16] = [
     ("postings", "SELECT count(*) FROM posting"),
 ];
 
-/// Each with its name. `records` stand in Kafka.
+/// The figures with their names. `records` is the number of records in Kafka.
 pub async fn figures(client: &Client, records: i64) -> Vec<(&'static str, i64)> {
     let mut figures = Vec::new();
     for (name, sql) in FIGURES {

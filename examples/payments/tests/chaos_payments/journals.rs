@@ -1,10 +1,10 @@
-//! What the clients wrote down, as tables for the checks.
+//! The clients' journals, as tables for the checks.
 
 use std::path::Path;
 
 use tokio_postgres::Client;
 
-/// One line a row, then what each kind of line says. The provider approves up to 500.00.
+/// One row per line, and views for each kind of line. The provider approves up to 500.00.
 const TABLES: &str = "
 CREATE SCHEMA journal;
 CREATE TABLE journal.line (line jsonb NOT NULL);";
@@ -22,7 +22,7 @@ CREATE TABLE journal.mismatch AS
 SELECT line #>> '{mismatch,key}' AS key, (line #>> '{mismatch,status}')::int AS status
 FROM journal.line WHERE line ? 'mismatch';";
 
-/// Makes the tables, in a schema of their own.
+/// Creates the tables in a separate schema.
 pub async fn load(client: &Client, journals: &[impl AsRef<Path>]) {
     client.batch_execute(TABLES).await.unwrap();
     for journal in journals {

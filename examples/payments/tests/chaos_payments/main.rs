@@ -1,7 +1,8 @@
-//! The chaos run of the example: clients that try again, every process killed at random, both servers restarted, duplicates
-//! forced. Afterwards SQL says whether each payment happened once, in the ledger, at the provider and at the consumer.
+//! The chaos run of the example: clients that retry, every process killed at random, both servers restarted, and
+//! duplicates forced. Afterwards, SQL checks whether each payment happened once in the ledger, at the provider and at
+//! the consumer.
 //!
-//! `make chaos-payments MINUTES=5 SEED=7` runs a long one; a short one is a test.
+//! `make chaos-payments MINUTES=5 SEED=7` runs a long one. A short one is a test.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
@@ -22,10 +23,10 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// One run after the other: each has two servers and eleven processes.
+/// Runs are sequential, because each has two servers and eleven processes.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// A number from the environment.
+/// A number from an environment variable.
 fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
@@ -43,7 +44,7 @@ async fn run(plan: Plan) -> Outcome {
     outcome
 }
 
-/// In `make test`, where the broker does not go away twice in one minute.
+/// For `make test`, where the broker is not stopped twice within a minute.
 const SHORT: [Kind; 12] = [
     Kind::KillRelay,
     Kind::KillProvider,
@@ -59,8 +60,8 @@ const SHORT: [Kind; 12] = [
     Kind::RewindConsumers,
 ];
 
-/// Those in which mistakes show.
-const TELLING: [Kind; 6] = [
+/// The kinds of faults that reveal mistakes.
+const REVEALING: [Kind; 6] = [
     Kind::KillApi,
     Kind::FreezeApi,
     Kind::KillProvider,
@@ -79,19 +80,19 @@ async fn each_payment_happens_once_whatever_is_killed() {
     assert!(outcome.broken.is_empty(), "seed {seed}: {:#?}", outcome.broken);
 }
 
-/// A run with the mistakes that people make. The checks are worth something if they find each of them.
+/// A run with common mistakes. The checks must find each of them.
 #[tokio::test]
-async fn the_usual_mistakes_are_found() {
+async fn common_mistakes_are_found() {
     let lasts = Duration::from_secs(18);
-    let outcome = run(Plan { lasts, seed: 7, kinds: &TELLING, mistakes: &MISTAKES }).await;
+    let outcome = run(Plan { lasts, seed: 7, kinds: &REVEALING, mistakes: &MISTAKES }).await;
     for found in [checks::EVENT_POSTED_TWICE, checks::CHARGED_ONCE, checks::IN_LEDGER_ONCE] {
         assert!(outcome.broken.iter().any(|broken| broken.contains(found)), "{found}: {:#?}", outcome.broken);
     }
 }
 
-/// For `make chaos-payments`.
+/// Run by `make chaos-payments`.
 #[tokio::test]
-#[ignore = "it lasts as long as MINUTES says"]
+#[ignore = "runs for MINUTES minutes: make chaos-payments"]
 async fn many_minutes() {
     let seed = variable("SEED").unwrap_or_else(|| fastrand::u64(..1_000_000));
     let lasts = Duration::from_secs(60 * variable("MINUTES").unwrap_or(5));

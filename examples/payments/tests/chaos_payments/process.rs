@@ -1,4 +1,4 @@
-//! A process of the run, which is the same one after it was killed and started again.
+//! A process of the run. It stays the same process after it is killed and started again.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::support::wait::wait_until;
 
-/// A client that is told to stop first gets the answer that it waits for.
+/// A client that is stopped first waits for its answer.
 const STOPS_WITHIN: Duration = Duration::from_secs(120);
 
-/// What to start, and the process if it runs. It ends with the value, and with the thread that started it.
+/// What to start, and the running process, if any. It ends when it is dropped, and when the thread that started it
+/// ends.
 pub struct Process {
     pub name: String,
     program: PathBuf,
@@ -21,7 +22,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Does not start it. Its output is added to a file of its name in the folder.
+    /// Does not start the process. Its output is appended to a file of its name in the folder.
     pub fn new(name: &str, program: &Path, arguments: &[&str], folder: &Path) -> Process {
         Process {
             name: name.to_owned(),
@@ -32,9 +33,9 @@ impl Process {
         }
     }
 
-    /// Waits for nothing: what it needs may be away.
+    /// Starts it without waiting, because servers that it needs may be unavailable.
     pub fn start(&mut self) {
-        assert!(self.child.is_none(), "{} runs", self.name);
+        assert!(self.child.is_none(), "{} is running", self.name);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.program).args(&self.arguments);
@@ -42,14 +43,14 @@ impl Process {
         self.child = Some(command.spawn().unwrap());
     }
 
-    /// Runs it to its end, which has to be a success.
+    /// Runs it to its end, which must be successful.
     pub async fn succeeds(mut self) {
         self.start();
         let status = self.ended().await;
         assert!(status.success(), "{}: {status}\n{}", self.name, self.said());
     }
 
-    /// SIGKILL; returns when it is dead. One that has ended by itself is dead, too.
+    /// Sends SIGKILL and waits until it is dead. It may have ended already.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -57,28 +58,28 @@ impl Process {
         }
     }
 
-    /// SIGSTOP: it does nothing more, its connections stay.
+    /// Sends SIGSTOP: it does nothing more, but its connections stay open.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// SIGTERM; whether it ended well.
+    /// Sends SIGTERM. Returns whether it ended successfully.
     pub async fn stop(&mut self) -> bool {
         self.signal(Signal::TERM);
         self.ended().await.success()
     }
 
-    /// Whether it ended though nobody has asked it to.
+    /// Whether it ended unexpectedly.
     pub fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
     }
 
-    /// The end of what it has said.
+    /// The end of its output.
     pub fn said(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -86,7 +87,7 @@ impl Process {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        let child = self.child.as_mut().expect("a process that runs");
+        let child = self.child.as_mut().expect("a running process");
         let mut status = None;
         wait_until(&format!("{} has ended", self.name), STOPS_WITHIN, async || {
             status = child.try_wait().unwrap();
@@ -98,8 +99,8 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("a process that runs");
-        _ = kill_process(Pid::from_child(child), signal); // it may have ended by itself, which is found
+        let child = self.child.as_ref().expect("a running process");
+        _ = kill_process(Pid::from_child(child), signal); // it may have ended by itself, which is detected elsewhere
     }
 }
 

@@ -1,4 +1,4 @@
-//! The end of a run: everything that was begun comes to its end.
+//! The end of a run: everything that was started is completed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::topics::Cluster;
 use crate::support::wait::wait_until;
 use crate::world::{GROUP, TOPIC, World};
 
-/// The completer's pauses grow with each attempt; a relay looks for rows that were made unsent every 15 s.
+/// The completer's pauses grow with each attempt, and a relay checks for rows that were put back every 15 s.
 const WITHIN: Duration = Duration::from_secs(120);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -17,8 +17,8 @@ const NOTHING_LEFT: &str = "
 SELECT NOT EXISTS (SELECT FROM idempotency_key WHERE finished_at IS NULL)
    AND NOT EXISTS (SELECT FROM outbox WHERE sent_at IS NULL)";
 
-/// Stops the clients, each behind the payment that it is at, waits until nothing is left to do, and stops the others. Returns
-/// who did not end as it should.
+/// Stops the clients after their current payment, waits until no work is left, and stops the other processes. Returns
+/// the processes that did not end correctly.
 pub async fn wait_for_quiet(world: &World) -> Vec<String> {
     let mut broken = Vec::new();
     for client in &world.clients {
@@ -40,13 +40,13 @@ pub async fn wait_for_quiet(world: &World) -> Vec<String> {
     for process in world.consumers.iter().chain(&world.relays) {
         let mut process = process.lock().await;
         if !process.stop().await {
-            broken.push(format!("{} did not end as it was asked to:\n{}", process.name, process.said()));
+            broken.push(format!("{} did not end correctly after SIGTERM:\n{}", process.name, process.said()));
         }
     }
     broken
 }
 
-/// How many records stand behind the committed offsets.
+/// The number of records after the committed offsets.
 fn lag(cluster: &Cluster) -> i64 {
     let client: BaseConsumer = cluster.client().set("group.id", GROUP).create().unwrap();
     let mut committed = TopicPartitionList::new();

@@ -1,4 +1,4 @@
-//! A run: load, faults after a seed's schedule, quiet, and the checks.
+//! A run: load, faults according to a seed's schedule, a quiet phase, and the checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use crate::schedule::{Kind, Schedule, Step};
 use crate::support::wait::wait_until;
 use crate::world::{TOPIC, World};
 
-/// The processes are up when the first payments have gone all the way.
+/// The processes have started when the first payments are complete.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 const UP: &str = "SELECT count(*) > 20 FROM posting";
-/// Far less than even a very busy machine gets done.
-const PAYMENTS_A_SECOND_MIN: f64 = 1.0;
+/// Far less than even a very busy machine achieves.
+const PAYMENTS_PER_SECOND_MIN: f64 = 1.0;
 
-/// How long which faults go on at least, in whole rounds; from which seed; and what the processes do wrong.
+/// The kinds of faults, the minimum duration (in whole rounds), the seed, and the deliberate mistakes.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub lasts: Duration,
@@ -29,18 +29,18 @@ pub struct Plan {
     pub mistakes: &'static [&'static str],
 }
 
-/// What came of it.
+/// The result of a run.
 pub struct Outcome {
     seed: u64,
     lasted: Duration,
     faults: BTreeMap<Kind, usize>,
     figures: Vec<(&'static str, i64)>,
-    /// What does not hold, a sentence each.
+    /// Every broken promise, one sentence each.
     pub broken: Vec<String>,
 }
 
 impl Plan {
-    /// Runs it, and prints as it goes. The logs and journals stay.
+    /// Runs the plan and prints the progress. Logs and journals are kept.
     pub async fn run(self) -> Outcome {
         let wrong = if self.mistakes.is_empty() { "" } else { "-mistakes" };
         let folder =
@@ -56,7 +56,7 @@ impl Plan {
         let world = World::create(&folder, self.mistakes).await;
         world.start().await;
         let client = world.connect().await;
-        wait_until("payments go all the way", UP_WITHIN, async || {
+        wait_until("the first payments are complete", UP_WITHIN, async || {
             client.query_one(UP, &[]).await.unwrap().get(0)
         })
         .await;
@@ -69,8 +69,8 @@ impl Plan {
         let client = world.connect().await;
         journals::load(&client, &world.journals).await;
         broken.extend(checks::broken(&client).await);
-        let expected = (lasted.as_secs_f64() * PAYMENTS_A_SECOND_MIN) as i64;
-        broken.extend(checks::hardly_anything(&client, expected).await);
+        let expected = (lasted.as_secs_f64() * PAYMENTS_PER_SECOND_MIN) as i64;
+        broken.extend(checks::too_few_payments(&client, expected).await);
         let cluster = world.cluster.clone();
         let records = tokio::task::spawn_blocking(move || cluster.stored(TOPIC)).await.unwrap();
         let figures = figures(&client, records).await;
@@ -85,24 +85,24 @@ impl Plan {
         while begun.elapsed() < self.lasts && broken.is_empty() {
             for step in schedule.next_round() {
                 say(begun, &step);
-                suffer(world, step).await;
+                carry_out(world, step).await;
                 for fault in [Some(step.fault), step.second].into_iter().flatten() {
                     *faults.entry(fault.kind).or_default() += 1;
                 }
-                broken.extend(ended_by_themselves(world).await);
+                broken.extend(unexpectedly_ended(world).await);
             }
         }
         (faults, broken)
     }
 }
 
-/// Who did, which nobody should; they are started again.
-async fn ended_by_themselves(world: &World) -> Vec<String> {
+/// The processes that ended unexpectedly. They are started again.
+async fn unexpectedly_ended(world: &World) -> Vec<String> {
     let mut ended = Vec::new();
     for process in world.processes() {
         let mut process = process.lock().await;
         if process.has_ended() {
-            ended.push(format!("{} ended by itself:\n{}", process.name, process.said()));
+            ended.push(format!("{} ended unexpectedly:\n{}", process.name, process.said()));
             process.kill();
             process.start();
         }
@@ -115,7 +115,7 @@ fn say(begun: Instant, step: &Step) {
     println!("{:>7.1} s  {}{second}", begun.elapsed().as_secs_f64(), step.fault.kind.name());
 }
 
-async fn suffer(world: &World, step: Step) {
+async fn carry_out(world: &World, step: Step) {
     tokio::time::sleep(step.pause).await;
     match step.second {
         None => world.strike(step.fault).await,
@@ -126,7 +126,7 @@ async fn suffer(world: &World, step: Step) {
 }
 
 impl Outcome {
-    /// The last line of a run.
+    /// The summary line of a run.
     pub fn last_line(&self) -> String {
         let faults: usize = self.faults.values().sum();
         format!(

@@ -1,4 +1,4 @@
-//! Which fault comes when: drawn from a seed, so that a run can be repeated.
+//! The schedule of faults. It is drawn from a seed, so that a run can be repeated.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ pub enum Kind {
     KillPostgres,
     RestartKafka,
     KillKafka,
-    /// The relay sends rows again that it has sent.
+    /// The relay sends rows again that it has already sent.
     SendAgain,
-    /// The consumers read again what they have read.
+    /// The consumers read records again that they have already read.
     RewindConsumers,
 }
 
-/// What a kind of fault needs for itself alone.
+/// What a kind of fault needs exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Processes,
@@ -48,7 +48,7 @@ impl Kind {
         Kind::RewindConsumers,
     ];
 
-    /// In the words of the report.
+    /// The name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Kind::KillRelay => "relay killed",
@@ -58,11 +58,11 @@ impl Kind {
             Kind::KillConsumer => "consumer killed",
             Kind::FreezeConsumer => "consumer frozen",
             Kind::KillClient => "client killed",
-            Kind::RestartPostgres => "Postgres restarted",
-            Kind::KillPostgres => "Postgres killed",
+            Kind::RestartPostgres => "PostgreSQL restarted",
+            Kind::KillPostgres => "PostgreSQL killed",
             Kind::RestartKafka => "Kafka restarted",
             Kind::KillKafka => "Kafka killed",
-            Kind::SendAgain => "sent rows made unsent",
+            Kind::SendAgain => "sent rows put back",
             Kind::RewindConsumers => "consumers rewound",
         }
     }
@@ -75,7 +75,7 @@ impl Kind {
         }
     }
 
-    /// How long it lasts, in milliseconds. Who is frozen is so for longer than its lock, or its session.
+    /// The duration in milliseconds. A process is frozen for longer than its lock or its session.
     fn lasts(self) -> std::ops::Range<u64> {
         let lock = LOCK_SECONDS * 1_000;
         match self {
@@ -88,32 +88,32 @@ impl Kind {
     }
 }
 
-/// What happens, to which of several, and for how long.
+/// A kind of fault, its target, and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: Kind,
-    /// Taken modulo the number of those that there are.
+    /// Taken modulo the number of targets.
     pub victim: usize,
     pub lasts: Duration,
 }
 
-/// A fault, and perhaps another one at the same time, of another part.
+/// A fault, and possibly a simultaneous one of another part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How long nothing happens before.
+    /// The quiet time before the fault.
     pub pause: Duration,
     pub fault: Fault,
     pub second: Option<Fault>,
 }
 
-/// Rounds of steps. In each of them every kind comes first once.
+/// Rounds of steps. In each round, every kind is the first fault of one step.
 pub struct Schedule {
     random: fastrand::Rng,
     kinds: &'static [Kind],
 }
 
 impl Schedule {
-    /// Of these kinds.
+    /// A schedule with these kinds.
     pub fn new(seed: u64, kinds: &'static [Kind]) -> Schedule {
         Schedule { random: fastrand::Rng::with_seed(seed), kinds }
     }
@@ -125,7 +125,7 @@ impl Schedule {
     }
 
     fn step(&mut self, kind: Kind) -> Step {
-        // A broker takes long to come back: it comes first only, and others while it is away.
+        // A broker takes long to restart, so it is only the first fault, and others happen while it is unavailable.
         let may_be_second = |other: &Kind| other.part() != kind.part() && other.part() != Part::Kafka;
         let others: Vec<Kind> = self.kinds.iter().copied().filter(may_be_second).collect();
         let pause = Duration::from_millis(self.random.u64(100..900));
@@ -145,14 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_its_rounds_and_another_one_does_not() {
+    fn a_seed_repeats_its_rounds() {
         let round = |seed| Schedule::new(seed, &Kind::ALL).next_round();
         assert_eq!(round(7), round(7));
         assert_ne!(round(7), round(8));
     }
 
     #[test]
-    fn every_kind_comes_in_a_round_and_two_at_once_are_of_different_parts() {
+    fn every_kind_occurs_in_a_round_and_simultaneous_faults_are_of_different_parts() {
         let round = Schedule::new(7, &Kind::ALL).next_round();
         let mut kinds: Vec<Kind> = round.iter().map(|step| step.fault.kind).collect();
         kinds.sort();

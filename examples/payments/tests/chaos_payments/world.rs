@@ -1,4 +1,4 @@
-//! The world of a run: a PostgreSQL and a Kafka of its own, and every process of the example.
+//! The world of a run: its own PostgreSQL and Kafka, and every process of the example.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use crate::support::topics::Cluster;
 
 pub const TOPIC: &str = "events.payment";
 pub const GROUP: &str = "balances";
-/// How long a request is locked. A real API gives itself more time; here locks are to expire.
+/// How long a request is locked. Short, so that locks expire during a run. A real API uses a longer time.
 pub const LOCK_SECONDS: u64 = 2;
-/// After so long the partitions of a dead consumer go to the other one.
+/// The partitions of a dead consumer are reassigned after this time.
 const SESSION_TIMEOUT_MS: &str = "2000";
 
-/// What the applications connect as: their own tables, and what `migrate --print-roles` gives to those who write events.
+/// The role of the applications. It may use their own tables, and has the privileges for writers of `migrate
+/// --print-roles`.
 const APPLICATION_ROLE: &str = "
 CREATE ROLE shop LOGIN IN ROLE {writer};
 GRANT USAGE ON SCHEMA provider TO shop;
 GRANT SELECT, INSERT, UPDATE
 ON payment, ledger_entry, posting, balance, consumed, unreadable_record, provider.charge TO shop;";
 
-/// What the faults happen to. Each part is locked while one does.
+/// The targets of faults. Each part is locked while a fault affects it.
 pub struct World {
     pub postgres: Arc<Mutex<PostgresServer>>,
     pub kafka: Mutex<KafkaServer>,
@@ -35,17 +36,17 @@ pub struct World {
     pub apis: Vec<Mutex<Process>>,
     pub consumers: Vec<Mutex<Process>>,
     pub clients: Vec<Mutex<Process>>,
-    /// What each client has written down.
+    /// The journal of each client.
     pub journals: Vec<PathBuf>,
     pub cluster: Cluster,
-    /// Of the database, as its superuser.
+    /// The URL of the database for its superuser.
     url: String,
 }
 
 impl World {
-    /// Everything that is needed, and no process started yet. Logs and journals are in the folder.
+    /// Creates the world without starting processes. Logs and journals are in the folder.
     pub async fn create(folder: &Path, mistakes: &[&str]) -> World {
-        // What was committed must survive a crash: the promises are worth no more than that.
+        // Commits must survive a crash, because the guarantees cover only durable commits.
         let postgres = PostgresServer::start(&[("fsync", "on"), ("max_connections", "100")]).await;
         let properties = vec![("group.min.session.timeout.ms", "500")];
         let kafka = KafkaServer::start_with(Settings { properties, ..Settings::default() }).await;
@@ -122,7 +123,7 @@ impl World {
         }
     }
 
-    /// All of them, in the order in which they are started.
+    /// All processes, in the order in which they are started.
     pub fn processes(&self) -> impl Iterator<Item = &Mutex<Process>> {
         self.relays.iter().chain(&self.provider).chain(&self.apis).chain(&self.consumers).chain(&self.clients)
     }
@@ -133,13 +134,13 @@ impl World {
         }
     }
 
-    /// A connection, to a server that runs.
+    /// A connection to a running server.
     pub async fn connect(&self) -> Client {
         connect(&self.url).await
     }
 }
 
-/// Makes the outbox and the tables of the modules, by the relay's own command.
+/// Creates the outbox and the tables of the modules with the relay's own command.
 pub async fn migrate(folder: &Path, url: &str) {
     let config = write_config(folder, "migrate", url, "localhost:9092");
     let migrate = ["migrate", "--with", "inbox,idempotency", "--config", &config];
@@ -160,7 +161,7 @@ fn address() -> String {
     format!("127.0.0.1:{}", free_port())
 }
 
-/// The one that was built beside the example, or that which `OUTBOX_RELAY_TEST_BINARY` names.
+/// The binary that was built next to the example, or the one that `OUTBOX_RELAY_TEST_BINARY` names.
 fn relay_binary() -> PathBuf {
     let built = || Path::new(env!("CARGO_BIN_EXE_payments")).with_file_name("outbox-relay");
     let binary = std::env::var_os("OUTBOX_RELAY_TEST_BINARY").map_or_else(built, PathBuf::from);
@@ -168,7 +169,7 @@ fn relay_binary() -> PathBuf {
     binary
 }
 
-/// Of a relay with this name. Returns where it is.
+/// Writes the configuration of a relay with this name. Returns its path.
 fn write_config(folder: &Path, name: &str, url: &str, bootstrap: &str) -> String {
     let path = folder.join(format!("{name}.toml"));
     let config = format!(

@@ -1,8 +1,8 @@
-//! The layer for axum, over HTTP.
+//! Tests of the axum layer over HTTP.
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, this also in what they call
 
-#[allow(dead_code)] // the tests of the modules use more of it
+#[allow(dead_code)] // the tests of the modules use the rest of it
 #[path = "../../../../client/tests/modules/database.rs"]
 mod database;
 #[path = "../../src/idempotent.rs"]
@@ -28,11 +28,11 @@ use crate::idempotent::{Held, Idempotent, Subject, idempotent, respond};
 #[derive(Clone)]
 struct App {
     pool: Pool,
-    /// Lets one handler after the other go on.
+    /// Lets one handler at a time continue.
     gate: Arc<Semaphore>,
 }
 
-/// Fails if the body says so, else answers with what was asked.
+/// Fails if the body says so. Otherwise answers with the request.
 async fn handle(
     State(app): State<App>,
     Extension(held): Extension<Held>,
@@ -84,17 +84,17 @@ fn status(answer: &str) -> &str {
 }
 
 #[tokio::test]
-async fn the_layer_answers_each_outcome_as_http_has_it() {
+async fn layer_answers_each_outcome_with_its_http_status() {
     let db = Database::new().await;
     let (address, gate) = serve(&db).await;
     let key = "idempotency-key: \"k-1\"\r\n";
     let body = r#"{"cents": 10}"#;
-    assert_eq!(status(&send(&address, "", body).await), "400", "without a key");
+    assert_eq!(status(&send(&address, "", body).await), "400", "no key");
     assert_eq!(status(&send(&address, "idempotency-key: \"\"\r\n", body).await), "400", "an empty key");
     assert_eq!(status(&send(&address, key, "no JSON").await), "400");
     assert_eq!(status(&send(&address, key, &"1".repeat(70_000)).await), "413");
 
-    // A failure that may pass is not stored, and the next attempt begins at once.
+    // A temporary failure is not stored, and the next attempt begins immediately.
     gate.add_permits(1);
     assert_eq!(status(&send(&address, key, r#"{"fail": 1}"#).await), "502");
 

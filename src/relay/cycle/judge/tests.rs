@@ -1,18 +1,11 @@
 //! Judging with a cluster that always gives the same verdict.
 
 use super::*;
-use crate::config::OnRejected;
 use crate::relay::cycle::session::tests::LateReporter;
+use crate::relay::cycle::tests::relay_with;
 use crate::relay::event::fixture::Row;
-use crate::relay::health::stats::Stats;
-use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::End;
 use crate::relay::reason::{INVALID_RECORD, Reason};
-use crate::relay::settings::Limits;
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Refuses every row, for this reason.
 struct Refusing(&'static Reason);
@@ -33,18 +26,7 @@ impl Publisher for Refusing {
 
 /// What becomes of the first of two suspects.
 async fn judged(reason: &'static Reason) -> Fate {
-    let limits = Limits {
-        batch_rows: 10,
-        batch_bytes: 1_000,
-        publish_timeout: Duration::from_secs(1),
-        takeover_timeout: Duration::from_secs(1),
-        poll_interval: Duration::from_secs(1),
-        on_rejected: OnRejected::default(),
-        rejections_before_hold: 10,
-    };
-    let template = "events.{aggregate_type}".parse().unwrap();
-    let marks = Rc::new(RefCell::new(Marks::new()));
-    let relay = Relay::new(Refusing(reason), template, limits, marks, Arc::new(Stats::new()));
+    let relay = relay_with(Refusing(reason));
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);

@@ -1,4 +1,4 @@
-//! Commits, and what the judge of the promises is told of them.
+//! Commits, and how they are reported to the judge of the promises.
 
 use super::{Commit, Server};
 use crate::event::{SimEvent, TOPICS};
@@ -8,7 +8,7 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::LANES;
 
 impl Server {
-    /// PREPARE TRANSACTION. The lock goes on under another name.
+    /// PREPARE TRANSACTION. The lock continues under another name.
     pub fn prepare(&self, name: u64) -> bool {
         let mut state = self.state.borrow_mut();
         let Some(transaction) = state.transactions.get_mut(&name) else { return false };
@@ -39,7 +39,7 @@ impl Server {
         let Some(transaction) = state.end(name) else { return false };
         for change in &transaction.changes {
             self.check_claim(change, &lanes);
-            self.tell(change, &state.tables);
+            self.report(change, &state.tables);
             state.tables.apply(change);
         }
         if !transaction.changes.is_empty() {
@@ -51,7 +51,7 @@ impl Server {
         true
     }
 
-    /// Changes that are committed at once.
+    /// Commits changes immediately.
     pub fn commit_at_once(&self, changes: &[Change], flushed: bool) {
         let name = self.begin(None);
         for change in changes {
@@ -60,7 +60,7 @@ impl Server {
         self.commit(name, flushed);
     }
 
-    /// Only who has locked a lane settles its rows.
+    /// Only the transaction that has locked a lane may settle its rows.
     fn check_claim(&self, change: &Change, lanes: &[usize]) {
         if let Change::Sent(event, _) | Change::SentAndDeleted(event) | Change::DeadLetter(event) = change
             && !lanes.contains(&event.lane().index())
@@ -70,7 +70,7 @@ impl Server {
         }
     }
 
-    fn tell(&self, change: &Change, tables: &Tables) {
+    fn report(&self, change: &Change, tables: &Tables) {
         let note = |what, event: &SimEvent| {
             self.world.note(what, (event.id, event.identity, event.topic, event.key));
         };
@@ -101,9 +101,9 @@ impl Server {
             }
             Change::Block(event) => {
                 note("blocks its key (id, event, topic, key)", event);
-                self.promises.condemned(event);
+                self.promises.rejected(event);
             }
-            Change::Unblock(event) => note("blocks its key no more (id, event, topic, key)", event),
+            Change::Unblock(event) => note("no longer blocks its key (id, event, topic, key)", event),
             Change::Pause(scope) => {
                 self.world.note("is paused:", scope);
                 self.promises.paused(*scope);
@@ -112,8 +112,8 @@ impl Server {
                 self.world.note("is resumed:", scope);
                 self.promises.resumed(*scope);
             }
-            Change::Lift(topic) => self.world.note("topic is held no more", TOPICS[*topic as usize]),
-            Change::Truncate => self.world.note("the outbox is truncated, and ids restart at", 1),
+            Change::Lift(topic) => self.world.note("topic is released", TOPICS[*topic as usize]),
+            Change::Truncate => self.world.note("the outbox is truncated, ids start again at", 1),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Backends that end, crashes that lose commits, and failovers.
+//! The end of backends, crashes that lose commits, and failovers.
 
 use super::Server;
 use crate::postgres::tables::{Change, Tables};
@@ -6,9 +6,9 @@ use crate::world::add;
 use outbox_relay::relay::lane::LANES;
 
 impl Server {
-    /// Every backend ends, and with it every transaction that is not prepared.
+    /// Ends every backend, and with it every transaction that is not prepared.
     pub fn end_all_backends(&self, postmaster_too: bool) {
-        self.world.note("every backend of Postgres ends; the postmaster, too:", postmaster_too);
+        self.world.note("every backend of PostgreSQL ends; the postmaster as well:", postmaster_too);
         let mut state = self.state.borrow_mut();
         state.generation += 1;
         state.started += i64::from(postmaster_too);
@@ -19,7 +19,7 @@ impl Server {
         self.unlocked.notify_waiters();
     }
 
-    /// A backend crashes: of what was committed at the end, what was not flushed may be lost.
+    /// A backend crashes. The last commits are lost if they were not flushed.
     pub fn crash(&self, lost_at_most: usize) {
         self.end_all_backends(false);
         let state = self.state.borrow();
@@ -29,7 +29,7 @@ impl Server {
         self.lose(lost, false);
     }
 
-    /// A standby takes over that lacks the last commits. Their ids are issued again.
+    /// A standby is promoted that lacks the last commits. Their ids are issued again.
     pub fn fail_over(&self, lost: usize) {
         self.end_all_backends(true);
         self.lose(lost, true);
@@ -59,7 +59,7 @@ impl Server {
             }
             state.tables.apply(change);
         }
-        // When they are probed does not matter enough to be kept.
+        // The time of the next probe is not important enough to keep.
         for (topic, hold) in &mut state.tables.holds {
             if let Some(before) = holds.get(topic) {
                 (hold.probe_at, hold.is_leased) = (before.probe_at, before.is_leased);

@@ -1,10 +1,10 @@
-//! Each check finds what it is about, and nothing else is found where nothing is wrong.
+//! Each check finds its problem, and a sound state has no findings.
 
 use super::{CHECKS, broken};
 use crate::support::database::Database;
 use crate::{journals, world};
 
-/// A payment that was approved, and one that was declined, all the way.
+/// An approved and a declined payment, with all their rows.
 const SOUND: &str = "
 INSERT INTO payment (reference, account, cents, status) VALUES ('r-1', 'a', 100, 'done'), ('r-2', 'a', 50001, 'declined');
 INSERT INTO provider.charge (key, reference, cents, approved) VALUES ('k-1', 'r-1', 100, true), ('k-2', 'r-2', 50001, false);
@@ -23,7 +23,7 @@ const JOURNAL: &str = r#"{"asked": {"number": 1, "key": "k-1", "reference": "r-1
 {"answer": {"number": 2, "key": "k-2", "status": 402, "body": "{\"payment\": 2}", "replayed": false, "attempts": 1}}
 "#;
 
-/// What is done to the sound state, for each check in its order.
+/// The change to the sound state for each check, in the order of the checks.
 const HARM: [&str; 20] = [
     "DELETE FROM journal.answer WHERE key = 'k-2'",
     "UPDATE journal.answer SET body = '{\"payment\": 1 }' WHERE replayed",
@@ -48,7 +48,7 @@ const HARM: [&str; 20] = [
 ];
 
 #[tokio::test]
-async fn each_check_finds_what_it_is_about() {
+async fn each_check_finds_its_problem() {
     let database = Database::create("payments_checks").await;
     let folder = tempfile::tempdir().unwrap();
     world::migrate(folder.path(), &database.url()).await;

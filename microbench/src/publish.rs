@@ -1,4 +1,4 @@
-//! From a row to what librdkafka holds of it.
+//! From a row to librdkafka's queue.
 
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS, runtime};
@@ -14,10 +14,10 @@ use outbox_relay::relay::publisher::Producer;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
 
-/// Partitions of the topic.
+/// The number of partitions of the topic.
 pub(super) const PARTITIONS: u32 = 12;
 
-/// The partition of each row's key.
+/// Computes the partition of each row's key.
 pub(super) struct Partition(Vec<OutboxRow>);
 
 impl Partition {
@@ -34,7 +34,7 @@ impl Part for Partition {
     }
 }
 
-/// Each row's key, value and headers, which are given back at once.
+/// Builds and drops the key, value and headers of each row's record.
 pub(super) struct Record(Vec<OutboxRow>);
 
 impl Record {
@@ -52,7 +52,7 @@ impl Part for Record {
     }
 }
 
-/// Hands each row to a producer of librdkafka that reaches no broker: the record is made, copied and queued.
+/// Sends each row to a librdkafka producer without a broker: the record is built, copied and queued.
 pub(super) struct Send {
     runtime: Runtime,
     producer: KafkaProducer,
@@ -69,11 +69,11 @@ impl Send {
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let config = config::load(None, settings.into_iter(), check)
-            .unwrap_or_else(|findings| panic!("the settings do not fit: {findings}"));
+            .unwrap_or_else(|findings| panic!("invalid settings: {findings}"));
         let producer = runtime.block_on(async {
             KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.connecting().await
         });
-        let producer = producer.unwrap_or_else(|failure| panic!("no producer: {failure}"));
+        let producer = producer.unwrap_or_else(|failure| panic!("cannot create a producer: {failure}"));
         Send { runtime, producer, rows: rows(1, ROWS, Headers::None) }
     }
 }
@@ -88,7 +88,7 @@ impl Part for Send {
     fn run(&mut self) {
         for (index, row) in self.rows.iter().enumerate() {
             let sent = self.producer.send(index as u32, "events.order", index as u32 % PARTITIONS, row);
-            assert!(sent.is_ok(), "the producer took no row: {sent:?}");
+            assert!(sent.is_ok(), "the producer did not accept the row: {sent:?}");
         }
     }
 }

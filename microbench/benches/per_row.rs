@@ -1,7 +1,8 @@
-//! Nanoseconds per row of each part of the per-row path. An iteration is a row; a batch of them is measured at once.
+//! Nanoseconds per row of each part of the per-row path. One iteration is one row, but a whole batch is measured at
+//! once.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use per_row_path::{PARTS, ROWS};
+use microbench::{PARTS, ROWS};
 use std::time::{Duration, Instant};
 
 fn per_row(criterion: &mut Criterion) {

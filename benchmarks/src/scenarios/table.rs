@@ -1,103 +1,34 @@
-//! The bars: what the relay has to reach, and how each is judged by the figures.
-//!
-//! A bar that compares is judged by the medians of the runs, not by the best ones.
+//! The table of scenarios, measurements and targets.
 
-use crate::figures::{Figures, Of, Unit};
+use super::{Check, Scenario, Target, median, ratio, shape};
+use crate::figures::Unit::{
+    CorePercent, Mebibytes, MicrosecondsPerRow, Milliseconds, Percent, Rows, RowsPerSecond, Seconds,
+    SharePercent, Times,
+};
+use Target::{AsFast, AtLeast, AtMost, Stated};
 
-/// One line of the table.
-pub struct Bar {
-    pub number: u8,
-    pub what: &'static str,
-    pub checks: Vec<Check>,
+/// All scenarios, in the order of their numbers.
+pub fn scenarios() -> Vec<Scenario> {
+    let groups = [
+        drains(),
+        drain_costs(),
+        active_writers(),
+        obstacles(),
+        large_tables(),
+        replicas(),
+        shapes_and_network(),
+    ];
+    groups.into_iter().flatten().collect()
 }
 
-/// How a check is computed from the figures of its part; nothing if they are not there.
-type Value = Box<dyn Fn(&Figures, Of) -> Option<f64>>;
-
-/// One thing that a bar asks for.
-pub struct Check {
-    /// The part that measures it.
-    pub part: &'static str,
-    pub what: &'static str,
-    pub unit: Unit,
-    pub target: Target,
-    value: Value,
+fn scenario(number: u8, name: &'static str, checks: Vec<Check>) -> Scenario {
+    Scenario { number, name, checks }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
-    AtLeast(f64),
-    AtMost(f64),
-    /// 100 percent; what is less by no more than runs differ anyway counts as equal.
-    AsFast,
-    /// Nothing was asked for; the figure is stated.
-    Stated,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Met,
-    /// Below [`Target::AsFast`] by no more than runs differ.
-    Equal,
-    Missed,
-    Stated,
-}
-
-/// How much two runs of the same differ without a reason, in percent.
-pub const NOISE_PERCENT: f64 = 5.0;
-
-impl Check {
-    /// What the bar is judged by: of the medians of the runs. Nothing if the part has not measured it.
-    pub fn value(&self, figures: &Figures) -> Option<f64> {
-        (self.value)(figures, Of::Median)
-    }
-
-    /// The same of the best runs.
-    pub fn best(&self, figures: &Figures) -> Option<f64> {
-        (self.value)(figures, Of::Best)
-    }
-
-    pub fn judge(&self, value: f64) -> Verdict {
-        let met = match self.target {
-            Target::Stated => return Verdict::Stated,
-            Target::AsFast if (100.0 - NOISE_PERCENT..100.0).contains(&value) => return Verdict::Equal,
-            Target::AsFast => value >= 100.0,
-            Target::AtLeast(least) => value >= least,
-            Target::AtMost(most) => value <= most,
-        };
-        if met { Verdict::Met } else { Verdict::Missed }
-    }
-}
-
-/// A check of the median of one figure.
-fn median(part: &'static str, what: &'static str, unit: Unit, target: Target, figure: &'static str) -> Check {
-    Check { part, what, unit, target, value: Box::new(move |figures, of| figures.pick(figure, of)) }
-}
-
-/// A check of one figure as a multiple of another one, or as a percentage of it.
-fn ratio(
-    part: &'static str,
-    what: &'static str,
-    unit: Unit,
-    target: Target,
-    [figure, of]: [&'static str; 2],
-) -> Check {
-    let scale = if unit == Unit::Percent { 100.0 } else { 1.0 };
-    let value =
-        move |figures: &Figures, pick| Some(figures.pick(figure, pick)? / figures.pick(of, pick)? * scale);
-    Check { part, what, unit, target, value: Box::new(value) }
-}
-
-/// All of them, in order.
-pub fn bars() -> Vec<Bar> {
-    use Target::{AsFast, AtLeast, AtMost, Stated};
-    use Unit::{
-        CorePercent, Mebibytes, MicrosecondsPerRow, Milliseconds, Percent, Rows, RowsPerSecond, Seconds,
-        SharePercent, Times,
-    };
-    let bar = |number, what, checks| Bar { number, what, checks };
+/// Scenarios 1 and 2: the rate of a drain.
+fn drains() -> Vec<Scenario> {
     vec![
-        bar(
+        scenario(
             1,
             "drain of a backlog, `on_sent = \"mark\"`",
             vec![
@@ -118,7 +49,7 @@ pub fn bars() -> Vec<Bar> {
                 ),
             ],
         ),
-        bar(
+        scenario(
             2,
             "drain of a backlog, `on_sent = \"delete\"`",
             vec![
@@ -139,7 +70,13 @@ pub fn bars() -> Vec<Bar> {
                 ),
             ],
         ),
-        bar(
+    ]
+}
+
+/// Scenarios 3 and 4: CPU time and memory of a drain.
+fn drain_costs() -> Vec<Scenario> {
+    vec![
+        scenario(
             3,
             "CPU per row in these drains",
             vec![
@@ -161,7 +98,7 @@ pub fn bars() -> Vec<Bar> {
                 ),
             ],
         ),
-        bar(
+        scenario(
             4,
             "peak memory during a drain",
             vec![
@@ -170,7 +107,13 @@ pub fn bars() -> Vec<Bar> {
                 median("memory", "500 rows of 1 MiB", Mebibytes, AtMost(256.0), "1 MiB: memory"),
             ],
         ),
-        bar(
+    ]
+}
+
+/// Scenarios 5 and 6: rows arrive while they are measured.
+fn active_writers() -> Vec<Scenario> {
+    vec![
+        scenario(
             5,
             "latency from commit to consumer",
             vec![
@@ -197,7 +140,7 @@ pub fn bars() -> Vec<Bar> {
                 ),
             ],
         ),
-        bar(
+        scenario(
             6,
             "writers at full speed",
             vec![
@@ -233,7 +176,13 @@ pub fn bars() -> Vec<Bar> {
                 ),
             ],
         ),
-        bar(
+    ]
+}
+
+/// Scenarios 7 to 9: a drain under adverse conditions.
+fn obstacles() -> Vec<Scenario> {
+    vec![
+        scenario(
             7,
             "drain while a snapshot is held open",
             vec![
@@ -253,7 +202,7 @@ pub fn bars() -> Vec<Bar> {
                 ),
             ],
         ),
-        bar(
+        scenario(
             8,
             "one hot key",
             vec![
@@ -274,7 +223,7 @@ pub fn bars() -> Vec<Bar> {
                 median("hot-key", "rows out of order", Rows, AtMost(0.0), "out of order"),
             ],
         ),
-        bar(
+        scenario(
             9,
             "rows of a held topic before the others",
             vec![ratio(
@@ -285,7 +234,13 @@ pub fn bars() -> Vec<Bar> {
                 ["behind: rate", "free: rate"],
             )],
         ),
-        bar(
+    ]
+}
+
+/// Scenarios 10 and 11: many sent rows, and a large backlog.
+fn large_tables() -> Vec<Scenario> {
+    vec![
+        scenario(
             10,
             "sent rows retained in the table, with the reaper running",
             vec![ratio(
@@ -296,7 +251,7 @@ pub fn bars() -> Vec<Bar> {
                 ["retained: rate", "none: rate"],
             )],
         ),
-        bar(
+        scenario(
             11,
             "backlog of 30 min without Kafka at 2,000 rows/s, with active writers",
             vec![
@@ -311,48 +266,58 @@ pub fn bars() -> Vec<Bar> {
                 median("outage", "rows out of order", Rows, AtMost(0.0), "out of order"),
             ],
         ),
-        bar(
-            12,
-            "several relays on one table",
-            vec![
-                ratio(
-                    "replicas",
-                    "rate of 2 relays, relative to 1",
-                    Percent,
-                    AsFast,
-                    ["2 relays: rate", "1 relay: rate"],
-                ),
-                ratio(
-                    "replicas",
-                    "rate of 4 relays, relative to 1",
-                    Percent,
-                    AsFast,
-                    ["4 relays: rate", "1 relay: rate"],
-                ),
-                median(
-                    "replicas",
-                    "time until a second relay publishes",
-                    Seconds,
-                    AtMost(1.0),
-                    "joins: first row",
-                ),
-                median(
-                    "replicas",
-                    "largest share of 2 relays",
-                    SharePercent,
-                    AtMost(75.0),
-                    "2 relays: largest share",
-                ),
-                median(
-                    "replicas",
-                    "largest share of 4 relays",
-                    SharePercent,
-                    AtMost(37.5),
-                    "4 relays: largest share",
-                ),
-            ],
-        ),
-        bar(
+    ]
+}
+
+/// Scenario 12: several relays.
+fn replicas() -> Vec<Scenario> {
+    vec![scenario(
+        12,
+        "several relays on one table",
+        vec![
+            ratio(
+                "replicas",
+                "rate of 2 relays, relative to 1",
+                Percent,
+                AsFast,
+                ["2 relays: rate", "1 relay: rate"],
+            ),
+            ratio(
+                "replicas",
+                "rate of 4 relays, relative to 1",
+                Percent,
+                AsFast,
+                ["4 relays: rate", "1 relay: rate"],
+            ),
+            median(
+                "replicas",
+                "time until a second relay publishes",
+                Seconds,
+                AtMost(1.0),
+                "joins: first row",
+            ),
+            median(
+                "replicas",
+                "largest share of 2 relays",
+                SharePercent,
+                AtMost(75.0),
+                "2 relays: largest share",
+            ),
+            median(
+                "replicas",
+                "largest share of 4 relays",
+                SharePercent,
+                AtMost(37.5),
+                "4 relays: largest share",
+            ),
+        ],
+    )]
+}
+
+/// Scenarios 13 and 14: other rows, and a slow network.
+fn shapes_and_network() -> Vec<Scenario> {
+    vec![
+        scenario(
             13,
             "other row shapes, relative to the reference in rows/s or MiB/s",
             vec![
@@ -363,7 +328,7 @@ pub fn bars() -> Vec<Bar> {
                 shape("payload of 100 KiB", "100 KiB: rate", "100 KiB: bytes"),
             ],
         ),
-        bar(
+        scenario(
             14,
             "network round trips of 5 ms to PostgreSQL and 10 ms to Kafka",
             vec![
@@ -385,71 +350,4 @@ pub fn bars() -> Vec<Bar> {
             ],
         ),
     ]
-}
-
-/// The better of the two ratios: small rows are limited by their number, large ones by their bytes.
-fn shape(what: &'static str, rows: &'static str, bytes: &'static str) -> Check {
-    let value = move |figures: &Figures, of| {
-        let by_rows = figures.pick(rows, of)? / figures.pick("reference: rate", of)?;
-        let by_bytes = figures.pick(bytes, of)? / figures.pick("reference: bytes", of)?;
-        Some(by_rows.max(by_bytes) * 100.0)
-    };
-    let (unit, target) = (Unit::Percent, Target::AtLeast(70.0));
-    Check { part: "shapes", what, unit, target, value: Box::new(value) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(target: Target) -> Check {
-        median("part", "what", Unit::Percent, target, "figure")
-    }
-
-    #[test]
-    fn a_bar_is_met_at_its_target_and_missed_beside_it() {
-        assert_eq!(check(Target::AtLeast(1.4)).judge(1.4), Verdict::Met);
-        assert_eq!(check(Target::AtLeast(1.4)).judge(1.399), Verdict::Missed);
-        assert_eq!(check(Target::AtMost(3.0)).judge(3.0), Verdict::Met);
-        assert_eq!(check(Target::AtMost(3.0)).judge(3.01), Verdict::Missed);
-        assert_eq!(check(Target::Stated).judge(f64::MAX), Verdict::Stated);
-    }
-
-    #[test]
-    fn as_fast_allows_for_noise_and_says_so() {
-        assert_eq!(check(Target::AsFast).judge(100.0), Verdict::Met);
-        assert_eq!(check(Target::AsFast).judge(95.0), Verdict::Equal);
-        assert_eq!(check(Target::AsFast).judge(94.9), Verdict::Missed);
-    }
-
-    #[test]
-    fn a_comparison_is_one_of_medians() {
-        let mut figures = Figures::default();
-        for (relay, debezium) in [(140.0, 100.0), (150.0, 50.0), (1_000.0, 110.0)] {
-            figures.push("mark: rate", Unit::RowsPerSecond, relay);
-            figures.push("Debezium: rate", Unit::RowsPerSecond, debezium);
-        }
-        let bars = bars();
-        let check = &bars[0].checks[1];
-        assert_eq!(check.value(&figures), Some(1.5));
-        assert_eq!(check.best(&figures), Some(1_000.0 / 110.0));
-        assert_eq!(check.judge(1.5), Verdict::Met);
-        assert_eq!(check.value(&Figures::default()), None, "what was not measured has no value");
-    }
-
-    #[test]
-    fn a_shape_is_judged_by_rows_or_by_bytes() {
-        let mut figures = Figures::default();
-        figures.push("reference: rate", Unit::RowsPerSecond, 100.0);
-        figures.push("reference: bytes", Unit::MebibytesPerSecond, 10.0);
-        figures.push("100 KiB: rate", Unit::RowsPerSecond, 1.0);
-        figures.push("100 KiB: bytes", Unit::MebibytesPerSecond, 40.0);
-        assert_eq!(shape("", "100 KiB: rate", "100 KiB: bytes").value(&figures), Some(400.0));
-    }
-
-    #[test]
-    fn there_are_fourteen_bars_in_order() {
-        let numbers: Vec<u8> = bars().iter().map(|bar| bar.number).collect();
-        assert_eq!(numbers, (1..=14).collect::<Vec<u8>>());
-    }
 }

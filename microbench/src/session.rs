@@ -1,4 +1,4 @@
-//! The relay's own part of publishing a batch: routes, hand-over, reports, outcome.
+//! The relay's own part of publishing a batch: routes, sending, reports, outcomes.
 
 use crate::publish::PARTITIONS;
 use crate::rows::{Headers, rows};
@@ -17,7 +17,7 @@ use pg_outbox::topic::TopicTemplate;
 use std::hint::black_box;
 use tokio::runtime::Runtime;
 
-/// A Kafka that acknowledges everything at once, and does nothing else.
+/// A producer that acknowledges everything immediately and does nothing else.
 #[derive(Default)]
 struct Accepting {
     in_flight: Vec<u32>,
@@ -56,8 +56,8 @@ impl Producer for Accepting {
     fn abandon(self) {}
 }
 
-/// Hands a batch over on a session whose partitions are primed, takes the reports in and lists what was sent.
-pub(super) struct Handover {
+/// Sends a batch on a session whose partitions are primed, processes the reports, and lists the sent rows.
+pub(super) struct SendBatch {
     runtime: Runtime,
     template: TopicTemplate,
     refusals: Refusals,
@@ -65,24 +65,24 @@ pub(super) struct Handover {
     batch: Batch<OutboxRow>,
 }
 
-impl Handover {
-    pub(super) fn new() -> Handover {
+impl SendBatch {
+    pub(super) fn new() -> SendBatch {
         let template = "events.{aggregate_type}".parse();
         let mut batch = Batch::default();
         *batch.rows_mut() = rows(1, ROWS, Headers::None);
-        let mut handover = Handover {
+        let mut part = SendBatch {
             runtime: runtime(),
             template: template.unwrap_or_else(|error| panic!("{error}")),
             refusals: Refusals::new(),
             session: Session::new(Accepting::default()),
             batch,
         };
-        handover.run(); // The first batch primes the partitions.
-        handover
+        part.run(); // The first batch primes the partitions.
+        part
     }
 }
 
-impl Part for Handover {
+impl Part for SendBatch {
     fn prepare(&mut self) {
         let rows = std::mem::take(self.batch.rows_mut());
         self.batch = Batch::default();
@@ -90,7 +90,7 @@ impl Part for Handover {
     }
 
     fn run(&mut self) {
-        let Handover { runtime, template, refusals, session, batch } = self;
+        let SendBatch { runtime, template, refusals, session, batch } = self;
         let from = batch.grown(End::Complete);
         session.begin(refusals);
         runtime.block_on(async {
@@ -111,7 +111,7 @@ pub(super) struct Marking {
 
 impl Marking {
     pub(super) fn new() -> Marking {
-        let Handover { mut batch, .. } = Handover::new();
+        let SendBatch { mut batch, .. } = SendBatch::new();
         batch.ask(&[ROWS; LANES]);
         let mut marks = Marks::new();
         marks.meet(ServerId { connection: 1, started_us: 1, backend: 1 });

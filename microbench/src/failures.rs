@@ -1,4 +1,4 @@
-//! What an error means: asked once for each row of a batch that fails altogether.
+//! The classification of an error, which is needed for each row if a whole batch fails.
 
 use crate::{Part, ROWS};
 use outbox_relay::kafka::failure::reason;
@@ -9,7 +9,7 @@ use rdkafka::error::RDKafkaErrorCode::{
 };
 use std::hint::black_box;
 
-/// What a batch usually fails with.
+/// Common errors of a batch.
 const CODES: [Code; 5] = [
     PurgeQueue,
     NotLeaderForPartition,
@@ -19,7 +19,7 @@ const CODES: [Code; 5] = [
 ];
 const STATES: [&str; 5] = ["57P01", "40P01", "08006", "25P03", "XX000"];
 
-/// A failed delivery report each.
+/// One failed delivery report per row.
 pub(super) struct Codes;
 
 impl Part for Codes {
@@ -30,7 +30,7 @@ impl Part for Codes {
     }
 }
 
-/// A failed statement each.
+/// One failed statement per row.
 pub(super) struct Sqlstates;
 
 impl Part for Sqlstates {

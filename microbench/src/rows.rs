@@ -1,4 +1,4 @@
-//! Rows of the outbox as the Postgres client decodes them, from a wire in memory.
+//! Rows of the outbox as the PostgreSQL client decodes them, from a wire in memory.
 
 use futures_util::TryStreamExt;
 use outbox_relay::postgres::cycle::event::OutboxRow;
@@ -10,19 +10,19 @@ use tokio::runtime::Runtime;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls};
 
-/// So many keys, spread over all lanes.
+/// The number of keys, spread over all lanes.
 const KEYS: usize = 1_000;
 
-/// What a row's own headers are.
+/// The row's own headers.
 #[derive(Clone, Copy)]
 pub(super) enum Headers {
     /// NULL.
     None,
-    /// One, as tracing adds it.
+    /// One header, as tracing libraries add it.
     Traceparent,
 }
 
-/// A Postgres that answers every query with the same rows.
+/// A PostgreSQL server that answers every query with the same rows.
 pub(super) struct Wire {
     runtime: Runtime,
     client: Client,
@@ -40,10 +40,10 @@ impl Wire {
             tokio::spawn(connection);
             Ok::<Client, tokio_postgres::Error>(client)
         });
-        Wire { runtime, client: client.unwrap_or_else(|error| panic!("the wire is not understood: {error}")) }
+        Wire { runtime, client: client.unwrap_or_else(|error| panic!("cannot decode the wire: {error}")) }
     }
 
-    /// Reads all rows, as the claim does it.
+    /// Reads all rows in the same way as the claim.
     pub(super) fn read(&self, rows: &mut Vec<OutboxRow>) {
         let read = self.runtime.block_on(async {
             let none = std::iter::empty::<(&i32, Type)>();
@@ -53,7 +53,7 @@ impl Wire {
             }
             Ok::<(), tokio_postgres::Error>(())
         });
-        read.unwrap_or_else(|error| panic!("the wire is not understood: {error}"));
+        read.unwrap_or_else(|error| panic!("cannot decode the wire: {error}"));
     }
 }
 
@@ -61,7 +61,7 @@ impl Wire {
 ///
 /// # Panics
 ///
-/// If the relay reads its columns in another order by now.
+/// If the relay reads its columns in another order than these rows have.
 pub(super) fn rows(first: i64, rows: usize, headers: Headers) -> Vec<OutboxRow> {
     let mut read = Vec::with_capacity(rows);
     Wire::new(first, rows, headers).read(&mut read);
@@ -80,7 +80,7 @@ pub(super) fn rows(first: i64, rows: usize, headers: Headers) -> Vec<OutboxRow> 
     read
 }
 
-/// The server's side: a start without a password, then the same answer to everything.
+/// The server's side: a startup without a password, then the same answer to every query.
 async fn answer(mut wire: DuplexStream, result: Vec<u8>) -> std::io::Result<()> {
     let mut length = [0; 4];
     wire.read_exact(&mut length).await?;
@@ -133,14 +133,14 @@ fn description() -> Vec<u8> {
         Type::TEXT,  // aggregate id
         Type::TEXT,  // event type
         Type::JSON,  // payload
-        Type::INT8,  // its length, if that is too large
+        Type::INT8,  // the payload's length if it is too large
         Type::JSONB, // headers
         Type::TIMESTAMPTZ,
     ];
     let mut description = (columns.len() as i16).to_be_bytes().to_vec();
     for column in columns {
         description.extend(b"column\0");
-        description.extend(0_u32.to_be_bytes()); // of no table
+        description.extend(0_u32.to_be_bytes()); // not a table column
         description.extend(0_i16.to_be_bytes());
         description.extend(column.oid().to_be_bytes());
         description.extend((-1_i16).to_be_bytes()); // its size

@@ -1,10 +1,11 @@
-//! From the wire to rows: what the Postgres client does with each message, and what the relay takes of the row at once.
+//! From the wire to rows: the PostgreSQL client's work for each message, and the columns that the relay reads
+//! immediately.
 
 use crate::rows::{Headers, Wire};
 use crate::{Part, ROWS};
 use outbox_relay::postgres::cycle::event::OutboxRow;
 
-/// Reads a batch. The socket is a pipe in memory, and both of its ends are paid for.
+/// Reads a batch. The socket is a pipe in memory, and both of its ends are included in the cost.
 pub(super) struct Decode {
     wire: Wire,
     rows: Vec<OutboxRow>,
@@ -18,7 +19,7 @@ impl Decode {
 
 impl Part for Decode {
     fn run(&mut self) {
-        self.rows.clear(); // A row's end is part of its cost.
+        self.rows.clear(); // The cost of dropping a row is part of its cost.
         self.wire.read(&mut self.rows);
     }
 }

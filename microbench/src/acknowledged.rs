@@ -1,4 +1,4 @@
-//! The acknowledged set: a batch among others whose settlement is not confirmed either.
+//! The acknowledged set: a batch among other batches whose settlement is not confirmed.
 
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
@@ -13,12 +13,12 @@ const HOLD_VERSION: i64 = 1;
 struct World {
     acknowledged: Acknowledged,
     batch: Vec<OutboxRow>,
-    /// The batch, and nothing behind it.
+    /// How far the batch reaches, without later batches.
     reach: Vec<Reach>,
 }
 
 impl World {
-    /// A batch, and so many rows behind it that the set holds already.
+    /// A batch, and this number of other rows that the set already contains.
     fn new(others: usize) -> World {
         let batch = rows(1, ROWS, Headers::None);
         let mut acknowledged = Acknowledged::new();
@@ -57,8 +57,8 @@ impl Part for Keep {
     }
 }
 
-/// Looks for the rows of a batch that the set does not hold, which is what most claims find. Without others it is
-/// what every row pays that is read while nothing goes wrong.
+/// Looks up rows that are not in the set, which is the usual result of a claim. Without others, this is the cost that
+/// every row pays while nothing fails.
 pub(super) struct Contains(World);
 
 impl Contains {
@@ -75,7 +75,7 @@ impl Part for Contains {
     }
 }
 
-/// Forgets a batch whose settlement is confirmed at last.
+/// Forgets a batch whose settlement has been confirmed.
 pub(super) struct Forget(World);
 
 impl Forget {

@@ -1,12 +1,12 @@
-//! What one row costs the relay, part by part and without servers. Two programs measure the same [`PARTS`]: the
-//! criterion benchmark in nanoseconds, the binary `instructions` under valgrind in instructions.
+//! The cost of one row in the relay, part by part and without servers. Two programs measure the same [`PARTS`]: the
+//! criterion benchmark counts nanoseconds, and the binary `instructions` counts instructions under valgrind.
 //!
 //! ```text
 //!   wire ── read ──▶ OutboxRow ── session ── partition, record, send ──▶ librdkafka
 //!                                    └──── reports ── reach, marks
 //! ```
 //!
-//! `benches/README.md` says how to run them, and how to read them.
+//! `microbench/README.md` explains how to run them and how to read the results.
 
 mod acknowledged;
 mod failures;
@@ -15,29 +15,29 @@ mod read;
 mod rows;
 mod session;
 
-/// So many rows are in a batch: the default of `batch_size` when there is much to do.
+/// The number of rows in a batch: the default of `batch_size` under load.
 pub const ROWS: usize = 5_000;
 
-/// A part of the per-row path, which works on one batch of [`ROWS`] rows after the other.
+/// A part of the per-row path, which processes one batch of [`ROWS`] rows after the other.
 pub trait Part {
-    /// Brings everything to where the next batch begins. Not measured.
+    /// Restores the state before a batch. Not measured.
     fn prepare(&mut self) {}
 
-    /// Works on one batch. What is measured.
+    /// Processes one batch. Measured.
     fn run(&mut self);
 }
 
-/// A name, and what makes the part.
+/// The name of a part, and its constructor.
 pub type Entry = (&'static str, fn() -> Box<dyn Part>);
 
-/// Every part, in the order in which a row meets them.
+/// Every part, in the order in which a row passes through them.
 pub const PARTS: &[Entry] = &[
     ("read", || Box::new(read::Decode::new())),
     ("partition", || Box::new(publish::Partition::new())),
     ("record", || Box::new(publish::Record::new(rows::Headers::None))),
     ("record with traceparent", || Box::new(publish::Record::new(rows::Headers::Traceparent))),
     ("send to librdkafka", || Box::new(publish::Send::new())),
-    ("session", || Box::new(session::Handover::new())),
+    ("session", || Box::new(session::SendBatch::new())),
     ("reach and marks", || Box::new(session::Marking::new())),
     ("acknowledged: keep, 0 others", || Box::new(acknowledged::Keep::new(0))),
     ("acknowledged: keep, 5000 others", || Box::new(acknowledged::Keep::new(5_000))),
@@ -52,8 +52,8 @@ pub const PARTS: &[Entry] = &[
     ("classify an SQLSTATE", || Box::new(failures::Sqlstates)),
 ];
 
-/// A runtime like the relay's: one thread.
+/// A single-threaded runtime, like the relay's.
 fn runtime() -> tokio::runtime::Runtime {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    built.unwrap_or_else(|error| panic!("no runtime: {error}"))
+    built.unwrap_or_else(|error| panic!("cannot create a runtime: {error}"))
 }

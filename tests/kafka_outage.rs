@@ -1,4 +1,4 @@
-//! While Kafka is away nothing is held open and nothing is lost; when it is back the rows flow, in order.
+//! During a Kafka outage, no transaction stays open and nothing is lost. Afterwards, the rows are published in order.
 
 use std::time::{Duration, Instant};
 
@@ -14,35 +14,35 @@ const STALLED: Duration = Duration::from_secs(30);
 const WATCHED: Duration = Duration::from_secs(3);
 
 fn behind(outbox: &Outbox, kafka: &Proxy) -> Relay {
-    // The reaper looks after old rows whatever Kafka does.
+    // The reaper deletes old rows independently of Kafka.
     outbox.relay().set("kafka", "bootstrap_servers", kafka.address()).set("reaper", "enabled", false)
 }
 
-/// Looks as often as it can.
+/// Checks as often as possible.
 async fn assert_nothing_is_open(outbox: &Outbox, relay: &RelayProcess) {
     let begun = Instant::now();
-    let mut looks = 0;
+    let mut checks = 0;
     while begun.elapsed() < WATCHED {
-        assert_eq!(outbox.held_open(relay).await, 0, "look {looks}");
-        looks += 1;
+        assert_eq!(outbox.held_open(relay).await, 0, "check {checks}");
+        checks += 1;
     }
-    println!("{looks} looks in {WATCHED:?} saw no claim and no transaction held open");
+    println!("{checks} checks in {WATCHED:?} found no open claim and no open transaction");
 }
 
 #[tokio::test]
-async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
+async fn without_kafka_nothing_is_claimed_and_rows_are_published_soon_after_it_starts() {
     let outbox = Outbox::create("no_kafka", 3).await;
     let mut kafka = Proxy::closed();
     let mut relay = behind(&outbox, &kafka).start().await;
     rows::insert(&outbox, "order", 10, 0..1_000, Filling::Nothing).await;
     relay.wait_for_log("kafka unavailable, retrying; no events are lost").await;
-    wait_until("nothing is open", STALLED, async || outbox.held_open(&relay).await == 0).await;
+    wait_until("no transaction is open", STALLED, async || outbox.held_open(&relay).await == 0).await;
     assert_nothing_is_open(&outbox, &relay).await;
 
-    kafka.let_through().await;
+    kafka.resume().await;
     let begun = Instant::now();
     outbox.wait_until_drained(STALLED).await;
-    println!("drained {:?} after Kafka came", begun.elapsed());
+    println!("drained {:?} after Kafka became available", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     relay.wait_for_log("kafka available again").await;
     assert!(relay.stop().await.success());
@@ -51,7 +51,7 @@ async fn without_kafka_nothing_is_claimed_and_rows_flow_soon_after_it_comes() {
 }
 
 #[tokio::test]
-async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses_nothing() {
+async fn kafka_lost_during_a_batch_releases_everything_at_publish_timeout_and_loses_nothing() {
     let outbox = Outbox::create("cut", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let mut kafka = Proxy::open().await;
@@ -60,20 +60,20 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
     let mut drained = 0;
     for _ in 0..3 {
         let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
-        wait_until("rows flow", STALLED, async || outbox.count(sent).await > drained + 2_000).await;
+        wait_until("rows are published", STALLED, async || outbox.count(sent).await > drained + 2_000).await;
         kafka.close().await;
         let gone = Duration::from_secs(15);
-        let waited = wait_until("nothing is open", gone, async || {
+        let waited = wait_until("no transaction is open", gone, async || {
             outbox.held_open(&relay).await == 0 && relay.log().contains("kafka unavailable")
         })
         .await;
-        println!("nothing is open {waited:?} after Kafka went");
-        wait_until("nothing is open", gone, async || outbox.held_open(&relay).await == 0).await;
-        kafka.let_through().await;
+        println!("no transaction was open {waited:?} after Kafka became unavailable");
+        wait_until("no transaction is open", gone, async || outbox.held_open(&relay).await == 0).await;
+        kafka.resume().await;
         drained = outbox.count(sent).await;
         let waited =
-            wait_until("rows flow again", STALLED, async || outbox.count(sent).await > drained).await;
-        println!("rows flow {waited:?} after Kafka came back");
+            wait_until("publishing has resumed", STALLED, async || outbox.count(sent).await > drained).await;
+        println!("publishing resumed {waited:?} after Kafka was available again");
         assert!(waited < Duration::from_secs(5), "{waited:?}");
     }
     writers.stop().await;
@@ -84,7 +84,7 @@ async fn kafka_lost_in_mid_batch_lets_everything_go_at_publish_timeout_and_loses
 }
 
 #[tokio::test]
-async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
+async fn connection_cut_for_less_than_publish_timeout_repeats_nothing() {
     let outbox = Outbox::create("short_cut", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let mut kafka = Proxy::open().await;
@@ -93,9 +93,9 @@ async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
     let sent = "SELECT count(*) FROM app.outbox WHERE sent_at IS NOT NULL";
     for _ in 0..5 {
         let before = outbox.count(sent).await;
-        wait_until("rows flow", STALLED, async || outbox.count(sent).await > before + 2_000).await;
+        wait_until("rows are published", STALLED, async || outbox.count(sent).await > before + 2_000).await;
         kafka.close().await;
-        kafka.let_through().await;
+        kafka.resume().await;
     }
     writers.stop().await;
     outbox.wait_until_drained(STALLED).await;
@@ -104,10 +104,10 @@ async fn a_connection_cut_for_less_than_publish_timeout_repeats_nothing() {
     outbox.drop().await;
 }
 
-/// The claim is lost while its rows are handed over: their reports must not be taken for those of the next batch,
-/// which is another lane's.
+/// The claim is lost while its rows are being sent. Their reports must not be mistaken for reports of the next batch,
+/// which is from another lane.
 #[tokio::test]
-async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
+async fn claim_lost_while_kafka_is_slow_repeats_nothing() {
     let mut outbox = Outbox::create("slow", 3).await;
     outbox.create_topic("late", 3).await;
     let mut kafka = Proxy::open().await;
@@ -116,14 +116,14 @@ async fn a_claim_lost_while_kafka_is_slow_repeats_nothing() {
     rows::insert(&outbox, "order", 64, 0..64, Filling::Nothing).await;
     outbox.wait_until_drained(STALLED).await;
 
-    // A topic that the session has not seen: its lookup waits, and meanwhile the connection is ended.
-    kafka.hold_up().await;
+    // The session does not know this topic. Its lookup waits, and the connection is closed meanwhile.
+    kafka.stall().await;
     rows::insert(&outbox, "late", 1_000, 0..5_000, Filling::Nothing).await;
     wait_until("a claim waits for Kafka", STALLED, async || outbox.waiting_claims().await > 0).await;
     assert_eq!(outbox.end_waiting_claims().await, 1);
-    // Long enough for the claim's next sign of life, and not for the lookup to be given up.
+    // Long enough for the claim's next keep-alive, but not for the lookup to time out.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    kafka.let_through().await;
+    kafka.resume().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     println!("{}", outbox.check().await.assert_exact());

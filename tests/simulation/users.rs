@@ -1,4 +1,4 @@
-//! Who else works on the database: applications that write, and operators.
+//! The other users of the database: applications that write events, and operators.
 
 use super::event::SimEvent;
 use super::kafka::broker::Broker;
@@ -11,8 +11,8 @@ use std::rc::Rc;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-/// What they share.
-pub struct People {
+/// The state that they share.
+pub struct Users {
     pub world: Rc<World>,
     pub broker: Rc<Broker>,
     pub server: Rc<Server>,
@@ -20,33 +20,33 @@ pub struct People {
     turns: [Mutex<()>; 6],
 }
 
-impl People {
-    pub fn new(world: &Rc<World>, broker: &Rc<Broker>, server: &Rc<Server>) -> Rc<People> {
+impl Users {
+    pub fn new(world: &Rc<World>, broker: &Rc<Broker>, server: &Rc<Server>) -> Rc<Users> {
         let (world, broker, server) = (Rc::clone(world), Rc::clone(broker), Rc::clone(server));
-        Rc::new(People { world, broker, server, turns: Default::default() })
+        Rc::new(Users { world, broker, server, turns: Default::default() })
     }
 
-    /// All of them begin.
+    /// Starts all of them.
     pub fn start(self: &Rc<Self>) -> JoinSet<()> {
         let plan = self.world.plan;
         let mut tasks = JoinSet::new();
         for _ in 0..plan.writers {
-            let people = Rc::clone(self);
+            let users = Rc::clone(self);
             tasks.spawn_local(async move {
                 for _ in 0..plan.transactions {
-                    people.world.pass(2 * people.pause_ms()).await;
-                    people.write().await;
+                    users.world.pass(2 * users.pause_ms()).await;
+                    users.write().await;
                 }
             });
         }
-        type Act = fn(Rc<People>) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+        type Act = fn(Rc<Users>) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
         let acts: [(u32, Act); 6] = [
-            (plan.row_locks, |people| Box::pin(async move { people.lock_a_row().await })),
-            (plan.put_backs, |people| Box::pin(async move { people.put_back().await })),
-            (plan.holds_by_hand, |people| Box::pin(async move { people.hold_a_topic().await })),
-            (plan.requeues, |people| Box::pin(async move { people.requeue().await })),
-            (plan.pauses, |people| Box::pin(async move { people.pause().await })),
-            (plan.hold_locks, |people| Box::pin(async move { people.lock_holds().await })),
+            (plan.row_locks, |users| Box::pin(async move { users.lock_a_row().await })),
+            (plan.put_backs, |users| Box::pin(async move { users.put_back().await })),
+            (plan.holds_by_hand, |users| Box::pin(async move { users.hold_a_topic().await })),
+            (plan.requeues, |users| Box::pin(async move { users.requeue().await })),
+            (plan.pauses, |users| Box::pin(async move { users.pause().await })),
+            (plan.hold_locks, |users| Box::pin(async move { users.lock_holds().await })),
         ];
         for (times, act) in acts {
             for _ in 0..times {
@@ -65,11 +65,11 @@ impl People {
     }
 
     fn event(&self, id: i64, identity: u32, topic: u8, key: u8) -> SimEvent {
-        let by_id_alone = self.world.breaks(Sabotage::KnownByIdAlone);
+        let by_id_alone = self.world.breaks(Sabotage::RecognizedByIdAlone);
         SimEvent::new(id, identity, topic, key, self.world.plan.lanes, by_id_alone)
     }
 
-    /// One business transaction, whose events are of one key.
+    /// One business transaction. Its events have the same key.
     async fn write(&self) {
         let (world, server, plan) = (&self.world, &self.server, &self.world.plan);
         let key = world.below(plan.keys) as u8;
@@ -114,18 +114,18 @@ impl People {
         Some(rows[self.world.below(rows.len() as u64) as usize].event)
     }
 
-    /// Somebody looks at a row FOR UPDATE, for a while.
+    /// Another session locks a row with FOR UPDATE for some time.
     async fn lock_a_row(&self) {
         self.some_time().await;
         let Some(event) = self.any(&self.server.rows(|row| row.sent_at.is_none())) else { return };
         let transaction = OpenTransaction::begin(&self.server);
         if self.server.lock_rows(transaction.name, &[event.id], false).await.is_some() {
-            self.world.note("is locked by somebody: id", event.id);
+            self.world.note("is locked by another session: id", event.id);
             self.world.pass(2_500).await;
         }
     }
 
-    /// An operator deletes a hold, and leaves the transaction open for a while.
+    /// An operator deletes a hold and leaves the transaction open for some time.
     async fn lock_holds(&self) {
         self.some_time().await;
         let transaction = OpenTransaction::begin(&self.server);
@@ -135,7 +135,7 @@ impl People {
         }
     }
 
-    /// An operator has a sent row sent again: `sent_at = NULL`.
+    /// An operator puts back a sent row, so that it is published again: `sent_at = NULL`.
     async fn put_back(&self) {
         self.some_time().await;
         let Some(event) = self.any(&self.server.rows(|row| row.sent_at.is_some())) else { return };
@@ -149,7 +149,7 @@ impl People {
         self.server.commit(transaction.name, true);
     }
 
-    /// An operator holds a topic, and lets go of it later.
+    /// An operator holds a topic and releases it later.
     async fn hold_a_topic(&self) {
         self.some_time().await;
         let topic = self.world.below(self.world.plan.topics as u64) as u8;
@@ -158,7 +158,7 @@ impl People {
         }
         self.world.pass(1_500).await;
         if self.server.held(Some(topic)).is_some() {
-            // A relay may have a row of it in flight, which another one reads now.
+            // A relay may have a row of the topic in flight that another relay now reads.
             if self.world.plan.relays > 1 && self.server.is_leased(topic) {
                 add(&self.world.count.lifted_in_probe, 1);
             }
@@ -166,7 +166,7 @@ impl People {
         }
     }
 
-    /// An operator pauses something, and resumes it later.
+    /// An operator pauses something and resumes it later.
     async fn pause(&self) {
         self.some_time().await;
         let topic = self.world.below(self.world.plan.topics as u64) as u8;
@@ -185,21 +185,21 @@ impl People {
         }
     }
 
-    /// In the end nothing is paused: a failover may have lost that it was resumed.
+    /// Resumes everything at the end, because a failover may have lost a resume.
     pub fn resume_all(&self) {
         let resumed: Vec<Change> = self.server.paused().into_iter().map(Change::Resume).collect();
         self.server.commit_at_once(&resumed, true);
     }
 
-    /// An operator mends what was wrong with a row, and lets its key go on.
+    /// An operator fixes a row and unblocks its key.
     fn unblock(&self) {
         let Some(event) = self.server.blocked().first().copied() else { return };
-        self.broker.mend_event(event.identity);
-        self.server.promises.mended(event.identity);
+        self.broker.repair_event(event.identity);
+        self.server.promises.repaired(event.identity);
         self.server.commit_at_once(&[Change::Unblock(event)], true);
     }
 
-    /// An operator mends what was wrong with a dead event, and inserts it again, with its identity.
+    /// An operator fixes a dead letter and requeues it under the same identity.
     async fn requeue(&self) {
         self.some_time().await;
         let dead = self.server.dead();
@@ -208,8 +208,8 @@ impl People {
         if !self.server.dead().contains(event) {
             return;
         }
-        self.broker.mend_event(event.identity);
-        self.server.promises.mended(event.identity);
+        self.broker.repair_event(event.identity);
+        self.server.promises.repaired(event.identity);
         let transaction = OpenTransaction::begin(&self.server);
         self.server.lock_table(transaction.name);
         let id = self.server.draw_id(transaction.name);
