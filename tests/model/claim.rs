@@ -3,6 +3,7 @@
 use super::configuration::{Configuration, Fault};
 use super::environment::{fault, free_lane, hold, readable};
 use super::events::Set;
+use super::flow;
 use super::invariants;
 use super::mark;
 use super::rules::Rule;
@@ -14,7 +15,7 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
     let claim = &state.relays[relay].claim;
     if claim.ended && (claim.phase == Phase::Committed || session::is_quiet(state, relay)) {
         let mut next = *state;
-        fail(&mut next, relay);
+        fail(configuration, &mut next, relay);
         found.push((Step::NoticeClaimEnded(relay), next));
     }
     match claim.phase {
@@ -38,6 +39,7 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
             }
         }
         Phase::Publishing => {
+            flow::steps(configuration, state, relay, found);
             let nothing_to_do = claim.with_fate(Fate::Open).is_empty() || state.relays[relay].session.failed;
             let may_settle = !claim.ended || !configuration.rules.has(Rule::SettleInClaim);
             if nothing_to_do && session::is_quiet(state, relay) && may_settle {
@@ -52,7 +54,7 @@ pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: 
             confirm(configuration, &mut next, relay);
             found.push((Step::Confirm(relay), next));
             if configuration.may_happen(Fault::CommitAnswerLost, state) {
-                let lost = fault(state, |next| fail(next, relay));
+                let lost = fault(state, |next| fail(configuration, next, relay));
                 found.push((Step::Fault(Fault::CommitAnswerLost, Some(relay)), lost));
             }
         }
@@ -133,6 +135,9 @@ fn read(configuration: &Configuration, state: &mut State, relay: usize) {
         // Without marks, the read begins at the smallest id and raises no mark.
         return take_rows(configuration, state, relay, rows, 1);
     }
+    if let Some(flow) = state.relays[relay].last_flow.take() {
+        return flow::read(configuration, state, relay, flow);
+    }
     let mut rows = pending(configuration, state, relay);
     if let (Some(locked), false) = (state.locked_row, rules.has(Rule::WholePrefix)) {
         rows.remove(locked.into());
@@ -145,17 +150,24 @@ fn read(configuration: &Configuration, state: &mut State, relay: usize) {
         claim.outdated = false;
         mark::on_read(configuration, state, relay);
     }
+    flow::begin(configuration, state, relay);
 }
 
 /// Puts the first of these rows into the batch.
 fn take_rows(configuration: &Configuration, state: &mut State, relay: usize, rows: Set, limit: usize) {
-    for event in state.by_id(rows).take(limit) {
+    let mut first = Set::default();
+    state.by_id(rows).take(limit).for_each(|event| first.insert(event));
+    take(configuration, state, relay, first);
+    state.relays[relay].claim.cut = first != rows;
+}
+
+/// Adds these rows to the batch.
+pub fn take(configuration: &Configuration, state: &mut State, relay: usize, rows: Set) {
+    for event in rows.iter() {
         let recognised = is_recognised(configuration, state, relay, event);
         let fate = if recognised { Fate::Acknowledged } else { Fate::Open };
         state.relays[relay].claim.fates[event] = fate;
     }
-    let claim = &mut state.relays[relay].claim;
-    claim.cut = claim.rows() != rows;
 }
 
 /// Kafka has acknowledged this row, but no confirmed COMMIT has recorded it.
@@ -222,7 +234,7 @@ fn confirm(configuration: &Configuration, state: &mut State, relay: usize) {
         if claim.locked_out {
             keep(state, relay);
         }
-        return end(state, relay);
+        return end(configuration, state, relay);
     }
     let covers_to = covers_to(state, &claim);
     for event in state.relays[relay].acknowledged.iter() {
@@ -241,7 +253,7 @@ fn confirm(configuration: &Configuration, state: &mut State, relay: usize) {
     if !claim.cut {
         state.relays[relay].uncertain = claim.locked_out;
     }
-    end(state, relay);
+    end(configuration, state, relay);
 }
 
 /// The read covered every unsent row from the mark up to this id.
@@ -252,14 +264,14 @@ fn covers_to(state: &State, claim: &Claim) -> u8 {
 
 /// The settlement has failed, or its outcome is unknown. The relay keeps the acknowledged rows in memory and replaces
 /// the connection.
-fn fail(state: &mut State, relay: usize) {
+fn fail(configuration: &Configuration, state: &mut State, relay: usize) {
     keep(state, relay);
     let its = &mut state.relays[relay];
     its.uncertain = true;
     if its.claim.probe.is_none() {
         its.marks.worker_backends = Set::default();
     }
-    end(state, relay);
+    end(configuration, state, relay);
 }
 
 fn keep(state: &mut State, relay: usize) {
@@ -267,9 +279,10 @@ fn keep(state: &mut State, relay: usize) {
     its.acknowledged = its.acknowledged.or(its.claim.with_fate(Fate::Acknowledged));
 }
 
-fn end(state: &mut State, relay: usize) {
+fn end(configuration: &Configuration, state: &mut State, relay: usize) {
     let its = &mut state.relays[relay];
     let was_probe = its.claim.probe.is_some();
+    its.last_flow = its.claim.flow.filter(|_| !configuration.rules.has(Rule::FlowOfOneClaim));
     its.claim = Claim::default();
     its.session.closed = Set::default();
     if its.session.failed || was_probe {

@@ -56,6 +56,9 @@ pub struct Configuration {
     pub limit: usize,
     /// Whether low-water marks are in use.
     pub marks: bool,
+    /// Whether a claim reads new rows until it settles, and how many ids below the highest one it searches for at most.
+    pub flows: bool,
+    pub gaps_max: usize,
     /// Whether the list of writers may arrive late.
     pub late_answers: bool,
     /// The number of backends of a pooler. 1 means that there is no pooler.
@@ -82,6 +85,8 @@ impl Configuration {
         relays: 1,
         limit: EVENTS,
         marks: false,
+        flows: false,
+        gaps_max: EVENTS,
         late_answers: false,
         backends: 1,
         probes: false,

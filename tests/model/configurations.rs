@@ -166,6 +166,33 @@ pub const BLOCKS: Configuration = Configuration {
     ..BASE
 };
 
+/// A flow next to a writer that stays open.
+pub const FLOW: Configuration = Configuration { name: "flow", flows: true, ..MARKS };
+
+/// The same, with room for one id in its search.
+pub const FLOW_GAPS: Configuration = Configuration {
+    name: "flow, gaps",
+    events: &[A_K, A_L, A_M, A_K],
+    long: Set::of(&[0, 1]),
+    flows: true,
+    gaps_max: 1,
+    ..MARKS
+};
+
+/// Flows next to reads that are cut off.
+pub const FLOW_CUT: Configuration = Configuration { name: "flow, cut", flows: true, ..CUT };
+
+/// Flows while holds begin and end.
+pub const FLOW_HOLDS: Configuration = Configuration { name: "flow, holds", flows: true, ..HOLDS };
+
+/// Flows that find a row that can never be sent.
+pub const FLOW_BLOCKS: Configuration =
+    Configuration { name: "flow, blocks", flows: true, marks: true, ..BLOCKS };
+
+/// Flows that fail.
+pub const FLOW_CYCLE: Configuration =
+    Configuration { name: "flow, cycle", events: &[A_K, A_K, A_K], flows: true, ..MARKS_CYCLE };
+
 pub const SMALL: &[Configuration] = &[
     CALM,
     CYCLE,
@@ -181,6 +208,12 @@ pub const SMALL: &[Configuration] = &[
     LOCKED_ROW,
     REPLAY,
     BLOCKS,
+    FLOW,
+    FLOW_GAPS,
+    FLOW_CUT,
+    FLOW_HOLDS,
+    FLOW_BLOCKS,
+    FLOW_CYCLE,
 ];
 
 pub const LARGE: &[Configuration] = &[
@@ -234,6 +267,28 @@ pub const LARGE: &[Configuration] = &[
         relays: 2,
         faults: &[Fault::RequestFailed, Fault::RowLocked, Fault::ClaimEnded],
         ..BLOCKS
+    },
+    Configuration { name: "flow, two relays", relays: 2, ..FLOW },
+    Configuration { name: "flow, gaps, two relays", relays: 2, ..FLOW_GAPS },
+    Configuration { name: "flow, cut, two relays", relays: 2, ..FLOW_CUT },
+    Configuration { name: "flow, holds, two relays", relays: 2, ..FLOW_HOLDS },
+    Configuration { name: "flow, cycle, two relays", relays: 2, events: &[A_K, A_K], ..FLOW_CYCLE },
+    Configuration { name: "flow, prepared", flows: true, ..PREPARED },
+    Configuration { name: "flow, failover", flows: true, ..FAILOVER },
+    Configuration { name: "flow, pooler", flows: true, ..POOLER },
+    Configuration { name: "flow, replay", flows: true, ..REPLAY },
+    Configuration { name: "flow, late topic", flows: true, marks: true, ..LATE_TOPIC },
+    Configuration {
+        name: "flow, everything",
+        events: &[A_K, A_L, A_K],
+        long: Set::of(&[0]),
+        may_prepare: Set::of(&[0]),
+        may_roll_back: Set::of(&[0]),
+        faults: ALL_FAULTS,
+        faults_max: 2,
+        marks: true,
+        flows: true,
+        ..BASE
     },
     // Without replays: a row that is put back while its key is blocked waits too.
     Configuration {

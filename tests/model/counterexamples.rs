@@ -4,8 +4,8 @@
 
 use super::configuration::Configuration;
 use super::configurations::{
-    BLOCKS, CALM, CUT, CYCLE, FAILOVER, HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED,
-    REPLAY,
+    BLOCKS, CALM, CUT, CYCLE, FAILOVER, FLOW, FLOW_BLOCKS, FLOW_CUT, FLOW_CYCLE, FLOW_GAPS, FLOW_HOLDS,
+    HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED, REPLAY,
 };
 use super::invariants::Invariant::{self, *};
 use super::rules::{Rule, Rules};
@@ -157,4 +157,39 @@ fn a_new_session_that_begins_with_two_rows_may_store_only_the_second() {
 #[test]
 fn a_topic_that_is_created_during_a_batch_lets_a_later_row_overtake() {
     breaks(Rule::ClosedTopicStaysClosed, LATE_TOPIC, Order, 8);
+}
+
+#[test]
+fn flow_after_a_cut_read_skips_rows() {
+    breaks(Rule::FlowAfterWholeRead, FLOW_CUT, Order, 21);
+}
+
+#[test]
+fn flow_without_gaps_skips_a_row_that_commits_late() {
+    breaks(Rule::FlowKeepsGaps, FLOW, Order, 12);
+}
+
+#[test]
+fn flow_that_forgets_a_gap_when_the_fence_passes_it_skips_its_row() {
+    breaks(Rule::FlowReadsFencedGaps, FLOW, Order, 13);
+}
+
+#[test]
+fn flow_that_drops_gaps_skips_a_row_that_commits_late() {
+    breaks(Rule::FlowEndsAtGapLimit, FLOW_GAPS, Order, 12);
+}
+
+#[test]
+fn flow_that_outlives_a_hold_skips_the_rows_that_were_held() {
+    breaks(Rule::FlowUnderOneVersion, FLOW_HOLDS, Order, 13);
+}
+
+#[test]
+fn flow_that_reads_on_after_a_refused_row_lets_later_rows_of_its_key_overtake() {
+    breaks(Rule::FlowEndsAtFailure, FLOW_BLOCKS, Order, 11);
+}
+
+#[test]
+fn search_kept_for_the_next_claim_skips_rows_that_stayed_unsent() {
+    breaks(Rule::FlowOfOneClaim, FLOW_CYCLE, Order, 10);
 }

@@ -50,6 +50,18 @@ impl Set {
         Set(self.0 & !other.0)
     }
 
+    /// The members above this one.
+    pub fn above(self, lowest: usize) -> Set {
+        Set(self.0 & (!1 << lowest))
+    }
+
+    /// The set without its lowest members, if it has more than `most`.
+    pub fn highest(mut self, most: usize) -> Set {
+        let excess = self.iter().count().saturating_sub(most);
+        self.iter().take(excess).for_each(|member| self.remove(member));
+        self
+    }
+
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..8).filter(move |member| self.contains(*member))
     }

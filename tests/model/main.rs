@@ -6,6 +6,7 @@
 //!   rules.rs           the rules of the protocol, with a switch for each
 //!   step.rs            the atomic steps; they interleave in any order
 //!     claim.rs         lock, read, settle, confirm
+//!     flow.rs          reads of what is new, until the claim settles
 //!     session.rs       send, acknowledge, fail
 //!     mark.rs          H, the list of writers, the fence, the sweep
 //!     environment.rs   writers, operators, topics, failover, crashes, late requests
@@ -24,6 +25,7 @@ mod configurations;
 mod counterexamples;
 mod environment;
 mod events;
+mod flow;
 mod invariants;
 mod mark;
 mod progress;
@@ -70,6 +72,8 @@ fn explore(configuration: &Configuration) {
     let has_refused = explored.taken.iter().any(|step| matches!(step, Step::DeadLetter(_)));
     assert_eq!(has_refused, !configuration.refused.is_empty(), "{}: blocked keys", configuration.name);
     let has_probed = explored.taken.iter().any(|step| matches!(step, Step::Probe(..)));
+    let has_flowed = explored.taken.iter().any(|step| matches!(step, Step::ReadOn(_)));
+    assert_eq!(has_flowed, configuration.flows, "{}: flows", configuration.name);
     assert_eq!(has_probed, configuration.probes, "{}: probes", configuration.name);
 }
 

@@ -48,6 +48,22 @@ pub enum Rule {
     /// An entry is removed when a confirmed claim covers it. Off: when it is read again.
     ForgetCovered,
 
+    // Flow.
+    /// A flow follows only a read that no limit cut off. Off: it follows any read.
+    FlowAfterWholeRead,
+    /// An id that a flow skipped stays in its search. Off: the flow continues above the highest id.
+    FlowKeepsGaps,
+    /// An id leaves the search after a read that was sent when the fence had passed it. Off: as soon as the fence passes it.
+    FlowReadsFencedGaps,
+    /// A flow ends when its search has too many ids. Off: it drops the lowest ones.
+    FlowEndsAtGapLimit,
+    /// A flow ends when a hold ends. Off: it continues.
+    FlowUnderOneVersion,
+    /// A flow ends when a row stays unsent. Off: it continues.
+    FlowEndsAtFailure,
+    /// The search begins with a claim. Off: the next claim continues it and needs no complete read.
+    FlowOfOneClaim,
+
     // Settlement.
     /// A settlement is part of the claim's own transaction. Off: it uses another transaction if that one has ended.
     SettleInClaim,
@@ -71,11 +87,11 @@ pub enum Rule {
 
 /// The rules that are switched on.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules(u32);
+pub struct Rules(u64);
 
 impl Rules {
     /// The complete protocol.
-    pub const ALL: Rules = Rules(u32::MAX);
+    pub const ALL: Rules = Rules(u64::MAX);
 
     /// All rules but one.
     pub fn without(rule: Rule) -> Rules {

@@ -89,6 +89,8 @@ pub struct Relay {
     /// A claim has failed since the last confirmed claim that covered the whole lane. Until the next such claim, an
     /// operator's replay may be mistaken for a duplicate.
     pub uncertain: bool,
+    /// Without [`super::rules::Rule::FlowOfOneClaim`]: the flow of the last claim.
+    pub last_flow: Option<Flow>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,6 +123,17 @@ pub struct Claim {
     pub outdated: bool,
     /// An acknowledged row could not be marked, because another transaction has locked it.
     pub locked_out: bool,
+    /// The claim reads new rows until it settles.
+    pub flow: Option<Flow>,
+}
+
+/// Where a flow searches for new rows: above `above`, and at the ids in `gaps`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Flow {
+    pub above: u8,
+    pub gaps: Set,
+    /// How many holds had ended at the first read.
+    pub removals: u8,
 }
 
 /// The fate of an event in a batch.

@@ -27,6 +27,9 @@ pub enum Step {
     Lock(usize),
     Probe(usize, Event),
     Read(usize),
+    // flow.rs
+    ReadOn(usize),
+    // claim.rs
     Settle(usize),
     Confirm(usize),
     NoticeClaimEnded(usize),
@@ -90,6 +93,7 @@ impl fmt::Display for Step {
                 write!(f, "relay {relay} locks the lane to probe a held topic with the key of event {event}")
             }
             Step::Read(relay) => write!(f, "relay {relay} reads the unsent rows"),
+            Step::ReadOn(relay) => write!(f, "relay {relay} reads what is new in the same claim"),
             Step::Settle(relay) => write!(f, "relay {relay} settles, and the server commits"),
             Step::Confirm(relay) => write!(f, "relay {relay} receives the confirmation of its COMMIT"),
             Step::NoticeClaimEnded(relay) => {

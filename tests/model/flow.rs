@@ -1,0 +1,94 @@
+//! A flow: after its first read, a claim reads what is new, in the same transaction, until it settles. The relay does not do this
+//! yet: the model comes first.
+//!
+//! Every read has a snapshot of its own. Writers of a key take turns, so a snapshot that shows a row shows the earlier rows of
+//! its key. Each of those was read before, or its id is in the search. So a flow hands over a prefix of each key.
+
+use super::claim::take;
+use super::configuration::Configuration;
+use super::environment::readable;
+use super::events::Set;
+use super::rules::Rule;
+use super::state::{Claim, Fate, Flow, State};
+use super::step::Step;
+
+pub fn steps(configuration: &Configuration, state: &State, relay: usize, found: &mut Vec<(Step, State)>) {
+    let its = &state.relays[relay];
+    let leaves_rows = leaves_rows(&its.claim) && configuration.rules.has(Rule::FlowEndsAtFailure);
+    let ends = its.claim.ended || its.session.failed || leaves_rows;
+    let Some(flow) = its.claim.flow.filter(|_| !ends) else { return };
+    let mut next = *state;
+    read(configuration, &mut next, relay, flow);
+    if next != *state {
+        found.push((Step::ReadOn(relay), next));
+    }
+}
+
+/// Some row stays unsent. A later row of its key must not be read.
+fn leaves_rows(claim: &Claim) -> bool {
+    claim.fates.iter().any(|fate| matches!(fate, Fate::Unsent | Fate::Refused))
+}
+
+/// The first read of a claim has returned: the search begins where that read ended.
+pub fn begin(configuration: &Configuration, state: &mut State, relay: usize) {
+    let claim = state.relays[relay].claim;
+    let is_whole = !claim.cut || !configuration.rules.has(Rule::FlowAfterWholeRead);
+    if configuration.flows && claim.probe.is_none() && is_whole {
+        let fence = Flow { above: claim.fenced, gaps: Set::default(), removals: state.database.removals };
+        let flow = extended(fence, ids_of(state, claim.rows()));
+        state.relays[relay].claim.flow = limited(configuration, flow);
+    }
+}
+
+/// Reads what is new. A flow ends here if a hold has ended since its first read.
+pub fn read(configuration: &Configuration, state: &mut State, relay: usize, mut flow: Flow) {
+    let rules = configuration.rules;
+    if flow.removals != state.database.removals && rules.has(Rule::FlowUnderOneVersion) {
+        state.relays[relay].claim.flow = None;
+        return;
+    }
+    let passed = state.relays[relay].marks.passed.into();
+    if !rules.has(Rule::FlowReadsFencedGaps) {
+        flow.gaps = flow.gaps.above(passed);
+    }
+    let rows = searched(configuration, state, relay, flow);
+    take(configuration, state, relay, rows);
+    flow = extended(flow, ids_of(state, rows));
+    flow.gaps = if rules.has(Rule::FlowKeepsGaps) { flow.gaps.above(passed) } else { Set::default() };
+    if configuration.marks {
+        let marks = &mut state.relays[relay].marks;
+        marks.highest_seen = marks.highest_seen.max(flow.above);
+    }
+    state.relays[relay].claim.flow = limited(configuration, flow);
+}
+
+/// The new rows that the search finds.
+fn searched(configuration: &Configuration, state: &State, relay: usize, flow: Flow) -> Set {
+    let mut rows = readable(configuration, state).without(state.relays[relay].claim.rows());
+    for event in rows.iter() {
+        let id = state.ids[event];
+        if id <= flow.above && !flow.gaps.contains(id.into()) {
+            rows.remove(event);
+        }
+    }
+    rows
+}
+
+fn limited(configuration: &Configuration, flow: Flow) -> Option<Flow> {
+    let gaps = flow.gaps.highest(configuration.gaps_max);
+    (gaps == flow.gaps || !configuration.rules.has(Rule::FlowEndsAtGapLimit)).then_some(Flow { gaps, ..flow })
+}
+
+/// The flow after these ids were read. An id between them becomes a gap: its row is not committed, or it is settled or held.
+fn extended(flow: Flow, ids: Set) -> Flow {
+    let highest = ids.iter().max().unwrap_or(0).max(flow.above.into());
+    let mut gaps = flow.gaps;
+    (usize::from(flow.above) + 1..=highest).for_each(|id| gaps.insert(id));
+    Flow { above: highest as u8, gaps: gaps.without(ids), ..flow }
+}
+
+fn ids_of(state: &State, rows: Set) -> Set {
+    let mut ids = Set::default();
+    rows.iter().for_each(|event| ids.insert(state.ids[event].into()));
+    ids
+}
