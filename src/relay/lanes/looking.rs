@@ -1,25 +1,24 @@
-//! Which lanes the scout asks about next. One statement covers all of them, unless that takes too long.
+//! Which lanes the scout scans next. One statement covers all of them, unless that takes too long.
 
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::width::Width;
 use std::time::Duration;
 
-/// The scout's way through the lanes.
+/// The order in which the scout scans the lanes.
 pub(crate) struct Looking {
     width: Width,
-    /// The lane from which the next look goes on.
+    /// The lane with which the next scan begins.
     next: usize,
-    /// Lanes in which nothing was seen since the last look that saw something.
+    /// Lanes found empty since the last scan that found rows.
     empty: [bool; LANES],
 }
 
 impl Looking {
-    /// All lanes at once.
     pub(crate) fn new() -> Looking {
         Looking { width: Width::new(LANES), next: 0, empty: [false; LANES] }
     }
 
-    /// Those of these lanes that the next look covers: if not all, they take turns.
+    /// Those of these lanes that the next scan covers. If it cannot cover all, they take turns.
     pub(crate) fn part_of(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
         if lanes.len() > self.width.get() {
             let first = lanes.iter().position(|lane| lane.index() >= self.next).unwrap_or(0);
@@ -30,8 +29,7 @@ impl Looking {
         lanes
     }
 
-    /// A look at these lanes ran into the statement timeout. Returns whether the next one covers fewer, beginning with the
-    /// same ones.
+    /// Records that a scan of these lanes timed out. Returns whether the next one covers fewer, beginning with the same ones.
     pub(crate) fn timed_out(&mut self, lanes: &[Lane]) -> bool {
         let narrower = self.width.timed_out(lanes.len());
         if narrower {
@@ -40,17 +38,17 @@ impl Looking {
         narrower
     }
 
-    /// A look at these lanes took this long.
+    /// Records how long a scan of these lanes took.
     pub(crate) fn took(&self, lanes: &[Lane], took: Duration) {
         self.width.worked(lanes.len(), took);
     }
 
-    /// A look saw something, or was not about lanes that are all free.
+    /// Records that a scan found rows, or that a lane was not free.
     pub(crate) fn saw_something(&mut self) {
         self.empty = [false; LANES];
     }
 
-    /// A look saw nothing in these lanes. Returns whether that is so of all 64.
+    /// Records that a scan found these lanes empty. Returns whether all 64 are.
     pub(crate) fn saw_nothing(&mut self, lanes: &[Lane]) -> bool {
         for lane in lanes {
             self.empty[lane.index()] = true;
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_timed_out_is_repeated_with_fewer_lanes() {
+    fn a_scan_that_timed_out_is_repeated_with_fewer_lanes() {
         let mut looking = Looking::new();
         looking.timed_out(&all());
         let half = looking.part_of(all());
@@ -101,12 +99,12 @@ mod tests {
         assert_ne!(
             looking.part_of(all()),
             one,
-            "one lane that takes too long does not keep the others waiting"
+            "one slow lane does not delay the others"
         );
     }
 
     #[test]
-    fn nothing_is_everywhere_when_every_lane_was_empty_in_turn() {
+    fn all_lanes_are_empty_when_each_was_empty_in_turn() {
         let mut looking = Looking::new();
         assert!(looking.saw_nothing(&all()));
         assert!(!looking.saw_nothing(&all()[..32]));

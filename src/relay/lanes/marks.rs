@@ -1,13 +1,12 @@
-//! The low-water marks: below them a lane has no unsent row, so the claim does not walk the index entries of rows that
-//! were sent and that vacuum cannot remove yet.
+//! The low-water marks. Below its mark a lane has no unsent row, so the claim does not walk index entries of sent rows that
+//! vacuum cannot remove yet.
 //!
-//! A mark is raised only in this order, of which no step can be left out (ARCHITECTURE.md, "Low-water mark"):
+//! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
 //!
-//! 1. note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox;
-//! 2. all of them have ended ([`crate::relay::lanes::fence`]): a writer takes the lock before it draws an id, so nobody can commit
-//!    an id <= H any more;
-//! 3. only then a read is sent ([`Marks::start`]);
-//! 4. its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
+//! 1. Note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox.
+//! 2. All of them have ended ([`crate::relay::lanes::fence`]), so no new row with an id <= H can appear.
+//! 3. Only then is a read sent ([`Marks::start`]).
+//! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
 
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Fence;
@@ -18,14 +17,14 @@ use std::collections::HashSet;
 /// Where a lane without a mark is read from.
 pub(crate) const LOWEST: i64 = i64::MIN;
 
-/// How many backends behind a pooler are remembered before all are forgotten, and with them the marks.
+/// How many backends behind a pooler are remembered. If there are more, they and the marks are forgotten.
 const SERVERS_MAX: usize = 1_000;
 
-/// The marks of all lanes, in memory only: a restart begins without any.
+/// The marks of all lanes. They are in memory only.
 pub struct Marks {
     epoch: u64,
     servers: HashSet<ServerId>,
-    /// What the marks are valid for; -1 for nothing.
+    /// The basis for which the marks are valid; -1 for none.
     basis: i64,
     low: [i64; LANES],
     resets: [u32; LANES],
@@ -35,36 +34,36 @@ pub struct Marks {
     fence: Fence,
 }
 
-/// What a sweep led to.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
-    /// No row below a mark.
+    /// No row is below a mark.
     Clean,
     /// One lane is read from the smallest id again.
     Reset,
-    /// All lanes are, and H and the fence are forgotten.
+    /// All lanes are read from the smallest id again, and H and the fence are forgotten.
     Forgotten,
 }
 
-/// What a read started with: what it says later counts only for that.
+/// The marks and the fence when a read was sent. The result of the read is valid only for them.
 #[derive(Clone, Debug)]
 pub struct Start {
     epoch: u64,
     fenced: i64,
     resets: Vec<u32>,
-    /// One for each lane, in the order asked for.
+    /// One per lane, in the order of the request.
     pub lows: Vec<i64>,
-    /// What `lows` is valid for.
+    /// The basis for which `lows` is valid.
     pub basis: i64,
 }
 
 impl Start {
-    /// Which life of the marks this read belongs to.
+    /// The epoch of the marks that the read belongs to.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The part of it that is about `some` of the `lanes` it was asked for, which come in the same order.
+    /// The part about `some` of the `lanes` of the read, in the same order.
     pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
         let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
         let mut at = kept.iter();
@@ -90,19 +89,19 @@ impl Marks {
         }
     }
 
-    /// Forgets everything: the server may have lost commits, and then issues their ids again.
+    /// Forgets everything, because the server may have lost commits and issue their ids again.
     pub(crate) fn forget(&mut self) {
         *self = Marks { epoch: self.epoch + 1, ..Marks::new() };
     }
 
-    /// Forgets all marks, H and the fence, of a server that is known: ids that were passed may be drawn again.
+    /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.
     fn forget_ids(&mut self) {
         let servers = std::mem::take(&mut self.servers);
         self.forget();
         self.servers = servers;
     }
 
-    /// Forgets everything if this server, or this backend behind a pooler, has not been seen before.
+    /// Forgets everything if this server, or this backend behind a pooler, is new.
     pub fn meet(&mut self, server: ServerId) {
         if self.servers.contains(&server) {
             return;
@@ -117,12 +116,12 @@ impl Marks {
         self.servers = servers;
     }
 
-    /// Changes with every [`Marks::forget`]. An answer to a question of an older epoch says nothing.
+    /// Changes with every [`Marks::forget`]. Results of reads from an older epoch are ignored.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// What a read that is about to be sent starts with.
+    /// The marks and the fence for a read that is about to be sent.
     pub fn start(&self, lanes: &[Lane]) -> Start {
         Start {
             epoch: self.epoch,
@@ -133,9 +132,9 @@ impl Marks {
         }
     }
 
-    /// The basis that a read of `epoch` saw. Another one than before makes every mark invalid: a mark passes the rows of
-    /// held topics, which are readable again when a hold has ended. A new hold hides more rows, and changes nothing. In
-    /// another file of the table ids may begin again, so H and the fence are forgotten as well.
+    /// Notes the basis in the snapshot of a read of `epoch`. A change invalidates every mark, because marks may be above rows
+    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the basis.) If the table
+    /// has another file, ids may start again, so H and the fence are forgotten as well.
     pub fn saw_basis(&mut self, epoch: u64, basis: i64) {
         if epoch != self.epoch || basis == self.basis {
             return;
@@ -147,27 +146,27 @@ impl Marks {
         self.low = [LOWEST; LANES];
     }
 
-    /// A read of `epoch` saw this id.
+    /// Notes an id that a read of `epoch` returned.
     pub fn saw_id(&mut self, epoch: u64, id: i64) {
         if epoch == self.epoch {
             self.highest_seen = self.highest_seen.max(id);
         }
     }
 
-    /// The highest id seen: the H of the next fence.
+    /// The highest id seen, which is the H of the next fence.
     pub(crate) fn highest_seen(&self) -> i64 {
         self.highest_seen
     }
 
-    /// The fence, for the one who asks the server about transactions.
+    /// The fence.
     pub fn fence(&mut self) -> &mut Fence {
         &mut self.fence
     }
 
-    /// A sweep of these lanes found these rows, the first unsent one of each lane that has any. A row below the mark of
-    /// its lane has been put back, and the lane is read from the smallest id again. Several such lanes, or the same one
-    /// twice in a row, mean that ids went backwards: a restarted sequence, or one very large id. H is far above the ids that
-    /// are drawn now, so all marks would rise above them again: everything is forgotten.
+    /// Compares the first unsent row of each of these lanes, as found by a sweep, with the marks. A row below the mark of its
+    /// lane was reset to unsent, so the lane is read from the smallest id again. Several such lanes, or the same one twice in
+    /// a row, mean that ids went backwards: the sequence was restarted, or one id was very large. H is then far above the ids
+    /// that are drawn now, and the marks would rise above them again, so everything is forgotten.
     pub(crate) fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
         let below = |lane: &Lane| first_unsent.iter().any(|(its, id)| its == lane && *id <= self.low(*lane));
         let below: Vec<Lane> = lanes.iter().copied().filter(below).collect();
@@ -191,8 +190,8 @@ impl Marks {
         self.low[lane.index()]
     }
 
-    /// The COMMIT of a batch is confirmed, and it recorded every row but those that `reach` names as open.
-    /// `basis` is what the read saw.
+    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `reach` names as open. `basis` is
+    /// that of the read's snapshot.
     pub fn raise(&mut self, start: &Start, basis: i64, reach: &[Reach]) {
         if start.epoch != self.epoch || basis != self.basis {
             return;
@@ -209,7 +208,7 @@ impl Marks {
     }
 }
 
-/// The file of the table, as a basis has it.
+/// The file of the table, which is part of the basis.
 fn file(basis: i64) -> u32 {
     basis as u32
 }
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_ends_makes_every_mark_invalid() {
+    fn the_end_of_a_hold_invalidates_every_mark() {
         let mut marks = fenced(50);
         marks.saw_id(marks.epoch(), 7);
         let start = marks.start(&[lane()]);
@@ -283,11 +282,11 @@ mod tests {
         assert_eq!(marks.highest_seen(), 7, "H stays");
         assert_eq!(marks.low(lane()), LOWEST);
         marks.raise(&start, BASIS, &[read_to_the_end()]);
-        assert_eq!(marks.low(lane()), LOWEST, "a read from before it ended says nothing");
+        assert_eq!(marks.low(lane()), LOWEST, "a read from before the end raises nothing");
     }
 
     #[test]
-    fn another_server_makes_everything_invalid() {
+    fn another_server_invalidates_everything() {
         let mut marks = fenced(50);
         let start = marks.start(&[lane()]);
         marks.meet(ServerId { connection: 1, started_us: 2, backend: 1 });
@@ -298,23 +297,23 @@ mod tests {
     }
 
     #[test]
-    fn a_row_put_back_while_its_lane_is_claimed_is_not_hidden_again() {
+    fn a_row_reset_to_unsent_while_its_lane_is_claimed_is_not_hidden_again() {
         let mut marks = fenced(50);
         let start = marks.start(&[lane()]);
         marks.raise(&start, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row that was put back");
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
         marks.raise(&start, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
     }
 
     #[test]
-    fn another_file_of_the_table_makes_h_and_the_fence_invalid_too() {
+    fn another_file_of_the_table_invalidates_h_and_the_fence_too() {
         let mut marks = fenced(50);
         marks.saw_id(marks.epoch(), 90);
         let start = marks.start(&[lane()]);
         let old = marks.epoch();
         marks.saw_basis(old, BASIS + 1);
-        assert_ne!(marks.epoch(), old, "what an older read says is not taken in");
+        assert_ne!(marks.epoch(), old, "results of older reads are ignored");
         assert_eq!((marks.highest_seen(), marks.start(&[lane()]).fenced), (LOWEST, LOWEST));
         marks.raise(&start, BASIS + 1, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_below_the_marks_of_two_lanes_or_twice_below_the_same_one_make_everything_invalid() {
+    fn rows_below_the_marks_of_two_lanes_or_twice_of_the_same_lane_invalidate_everything() {
         let other = Lane::new(6).unwrap();
         let raised = || {
             let mut marks = fenced(50);
@@ -348,6 +347,6 @@ mod tests {
         assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
         let start = marks.start(&[lane()]);
         marks.raise(&start, BASIS, &[read_to_the_end()]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Reset, "a clean sweep lies between");
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Reset, "there was a clean sweep in between");
     }
 }

@@ -1,7 +1,7 @@
-//! The scout: asks which lanes have work, keeps the fence going, and sweeps.
+//! The scout: finds lanes with work, moves the fence, and sweeps.
 //!
-//! It polls adaptively: a millisecond apart while rows are being settled, up to `poll_interval` apart when nothing
-//! comes. Work that no worker here could claim counts as nothing.
+//! It polls adaptively: every millisecond while this relay settles rows, and up to every `poll_interval` while it does not,
+//! even if other relays do.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -18,36 +18,34 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Who says that Postgres fails, or works again; workers count from 1.
+/// The scout's number where workers report failures; workers count from 1.
 const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
-/// However long the wait between two looks is: that the scout waits is no reason to take it for dead.
+/// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
 const SWEEP_SHARE: u32 = 50;
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
-/// However long one took: the relay may have been frozen meanwhile, and rows that somebody has put back wait.
+/// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.
 const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
-/// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
+/// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
 
-/// What to do about a server that refuses to be measured.
 const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics are outdated and rows that were \
      reset to unsent may wait. If this is a timeout, check with `outbox-relay status` whether vacuum keeps up";
 
-/// The scout's way to the outbox.
+/// The scout's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
     /// The first unsent row above its low in each of these lanes that has one.
     async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
-    /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
-    /// their ids.
+    /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
-    /// How old the oldest unsent row is: of all of them, those of held topics included.
+    /// The age of the oldest unsent row, including rows of held topics.
     async fn oldest(&mut self) -> Result<Oldest, Fault>;
 }
 
@@ -56,14 +54,14 @@ pub trait Lookout {
 pub struct Oldest {
     /// `None` if every row is sent.
     pub age: Option<Duration>,
-    /// What the clock said when it answered, in microseconds since 1970.
+    /// The database's clock, in microseconds since 1970.
     pub clock_us: i64,
 }
 
-/// What the scout saw.
+/// The result of a scan.
 #[derive(Clone, Debug)]
 pub struct Sighting {
-    /// Who answered.
+    /// The server that answered.
     pub server: ServerId,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
@@ -82,12 +80,12 @@ pub struct Scout<P, L> {
     looking: Looking,
     backlog_at: Instant,
     oldest_at: Instant,
-    /// Whether the server lets it measure.
+    /// Failures of measurements.
     measuring: Outage,
 }
 
 impl<P: Publisher, L: Lookout> Scout<P, L> {
-    /// A scout that begins at once.
+    /// A scout that has not started.
     pub fn new(relay: Rc<Relay<P>>, lookout: L, random: fastrand::Rng) -> Scout<P, L> {
         let now = Instant::now();
         Scout {
@@ -140,7 +138,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
     }
 
-    /// Scouts until there is nothing left that is not held, or Kafka stays away, then stops the relay.
+    /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
@@ -162,8 +160,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(())
     }
 
-    /// What metrics and health show, while Kafka is away too. A measurement that the server refuses, for instance by
-    /// its statement timeout, keeps nothing from being relayed.
+    /// Measures for metrics and health, even while Kafka is unavailable. A failed measurement, for example because of the
+    /// statement timeout, does not stop publishing.
     async fn measure(&mut self) -> Result<(), Fault> {
         let begun = Instant::now();
         if begun >= self.backlog_at {
@@ -180,7 +178,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         if begun >= self.oldest_at {
             self.oldest_at = begun + MEASURE_EVERY;
             let oldest = self.lookout.oldest().await;
-            // It walks what vacuum has not removed, as a sweep does.
+            // Like a sweep, this walks index entries that vacuum has not removed.
             self.oldest_at = later(begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
@@ -232,7 +230,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.look().await
     }
 
-    /// Asks about the lanes that nothing is known of.
+    /// Scans the lanes that are not on the board or with a worker.
     async fn look(&mut self) -> Result<Seen, Fault> {
         let unknown = self.relay.board.unknown();
         let all_free = unknown.len() == LANES;
@@ -254,8 +252,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
         self.relay.marks.borrow_mut().meet(sighting.server);
         self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
-        // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
-        // rows would be taken for a repetition.
+        // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
+        // would be mistaken for rows that are already acknowledged.
         self.relay.board.put_up(self.relay.rows.acknowledged.borrow().lanes());
         let same_server = start.epoch() == self.relay.marks.borrow().epoch();
         if !(all_free && same_server && sighting.first_unsent.is_empty()) {
@@ -265,8 +263,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(if self.looking.saw_nothing(&lanes) { Seen::NothingAnywhere } else { Seen::Unknown })
     }
 
-    /// Looks below the marks of a few lanes, for rows that were put back (`sent_at = NULL`, a restored table) or inserted
-    /// there, because the sequence was restarted or one very large id was inserted.
+    /// Scans a few lanes below their marks, for rows that were reset to unsent (`sent_at = NULL`, a restored table) or
+    /// inserted there after the sequence was restarted or one very large id was inserted.
     async fn sweep(&mut self) -> Result<(), Fault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
@@ -294,7 +292,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(())
     }
 
-    /// Begins a fence, or looks whether the one under way has passed.
+    /// Begins a fence, or checks whether the current one has passed.
     async fn step_fence(&mut self) -> Result<(), Fault> {
         let (epoch, high, pending) = {
             let mut marks = self.relay.marks.borrow_mut();
@@ -325,7 +323,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             (self.interval * 2).min(self.relay.settings.limits().poll_interval)
         };
         let begun = Instant::now();
-        // While every worker is busy there is nothing to ask, but the fence goes on.
+        // While every worker is busy there is no need to scan, but the fence continues.
         tokio::select! {
             biased;
             () = async {
@@ -346,12 +344,11 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     }
 }
 
-/// When something that began then comes again: not before `every`, and so that it gets no more than its share of the time.
+/// When a measurement that began then is repeated: after `every` at the earliest, so that it gets only its share of the time.
 fn later(begun: Instant, every: Duration) -> Instant {
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }
 
-/// What the scout looks after beside the rows that it hands out.
 #[derive(Clone, Copy)]
 enum Measured {
     Backlog,

@@ -1,4 +1,4 @@
-//! One batch: the rows of a claim, and what became of each of them.
+//! One batch: the rows of a claim and the fate of each.
 
 use crate::config::OnRejected;
 use crate::relay::event::Event;
@@ -9,7 +9,7 @@ use crate::relay::rows::fate::Fate;
 use crate::relay::rows::reach::Reach;
 use std::collections::{HashMap, HashSet};
 
-/// The rows of one claim, lane by lane, by id inside a lane.
+/// The rows of one claim, lane by lane, by id within a lane.
 pub struct Batch<E> {
     rows: Vec<E>,
     fates: Vec<Fate>,
@@ -21,13 +21,12 @@ pub struct Batch<E> {
     recovered: usize,
     hold_version: i64,
     basis: i64,
-    /// How many rows of each lane of the claim were asked for; of others, all.
+    /// The most rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
     end: End,
 }
 
 impl<E: Event> Batch<E> {
-    /// A batch without rows.
     pub(crate) fn new(on_rejected: OnRejected) -> Batch<E> {
         Batch {
             rows: Vec::new(),
@@ -44,17 +43,17 @@ impl<E: Event> Batch<E> {
         }
     }
 
-    /// The read asks for at most so many rows of each lane of the claim.
+    /// Sets the most rows that the read returns from each lane of the claim.
     pub fn ask(&mut self, shares: &[usize]) {
         self.shares = shares.to_vec();
     }
 
-    /// Where the next slice of the read is appended. [`Batch::grown`] takes it in.
+    /// Append the next slice of the read here, then call [`Batch::grown`].
     pub fn rows_mut(&mut self) -> &mut Vec<E> {
         &mut self.rows
     }
 
-    /// Takes in the rows that were appended, and returns the index of the first of them.
+    /// Accounts for the appended rows, and returns the index of the first of them.
     pub fn grown(&mut self, end: End) -> usize {
         let from = self.fates.len();
         self.bytes += self.rows[from..].iter().map(Event::size).sum::<usize>();
@@ -63,23 +62,23 @@ impl<E: Event> Batch<E> {
         from
     }
 
-    /// The read saw this set of holds, and marks that are valid for this basis.
+    /// Records the set of holds and the basis of the read's snapshot.
     pub(crate) fn read_under(&mut self, hold_version: i64, basis: i64) {
         self.hold_version = hold_version;
         self.basis = basis;
     }
 
-    /// The set of holds that the read saw; -1 if nothing was read.
+    /// The set of holds in the read's snapshot; -1 if nothing was read.
     pub(crate) fn hold_version(&self) -> i64 {
         self.hold_version
     }
 
-    /// What marks are valid for, as the read saw it; -1 if nothing was read.
+    /// The basis in the read's snapshot; -1 if nothing was read.
     pub(crate) fn basis(&self) -> i64 {
         self.basis
     }
 
-    /// Nothing more is read: what may lie behind is another batch's.
+    /// Ends the read early. Later rows belong to another batch.
     pub(crate) fn cut(&mut self) {
         self.end = End::Cut;
     }
@@ -89,17 +88,15 @@ impl<E: Event> Batch<E> {
         &self.rows
     }
 
-    /// How many rows.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Their size.
+    /// The size of all rows.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The result for a row.
     pub(crate) fn fate(&self, index: usize) -> Fate {
         self.fates[index]
     }
@@ -109,7 +106,7 @@ impl<E: Event> Batch<E> {
         self.fates[index] = Fate::InFlight;
     }
 
-    /// Records that a row was not acknowledged, and that nothing more is known.
+    /// Records that a row was not acknowledged and may or may not be stored.
     pub(crate) fn unknown(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
     }
@@ -125,7 +122,7 @@ impl<E: Event> Batch<E> {
         self.recovered += 1;
     }
 
-    /// How many rows need no publishing, since they were acknowledged before.
+    /// The number of rows that were acknowledged in an earlier batch.
     pub(crate) fn recovered_rows(&self) -> usize {
         self.recovered
     }
@@ -135,7 +132,7 @@ impl<E: Event> Batch<E> {
         self.fates[index] = Fate::Suspect;
     }
 
-    /// Records that a row can never become a record.
+    /// Records that a row was rejected.
     pub(crate) fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
         let reason = self.rejections.len() as u32;
         self.rejections.push((topic.to_owned(), rejection));
@@ -165,7 +162,7 @@ impl<E: Event> Batch<E> {
         self.rows.iter().zip(&self.fates).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
     }
 
-    /// The rows for the dead letters.
+    /// The rows that become dead letters.
     pub(crate) fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
         self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
             Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
@@ -173,9 +170,9 @@ impl<E: Event> Batch<E> {
         })
     }
 
-    /// The rows whose blocks are to be recorded. A block hides every unsent row of its key, also the earlier ones. So a row
-    /// blocks its key only if the settlement leaves no earlier row of the key unsent; otherwise it stays open and is claimed
-    /// again. A settlement that skips locked rows may leave acknowledged rows unsent.
+    /// The rows whose blocks are recorded. A block hides every unsent row of its key, including earlier ones. So a row blocks
+    /// its key only if the settlement leaves no earlier row of the key unsent. Otherwise it is claimed again. A settlement
+    /// that skips locked rows may leave acknowledged rows unsent.
     pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
@@ -194,7 +191,7 @@ impl<E: Event> Batch<E> {
         Verdict { row, topic, why }
     }
 
-    /// How far it went in each lane of the claim, which lists them in the order of the read.
+    /// How far the batch went in each lane of the claim. `lanes` is in the order of the read.
     pub fn reach(&self, lanes: &[Lane]) -> Vec<Reach> {
         let mut last_read = [None; LANES];
         let mut rows = [0; LANES];
@@ -207,7 +204,7 @@ impl<E: Event> Batch<E> {
                 first_open[lane] = Some(row.id());
             }
         }
-        // A read that was cut off has finished all lanes before the one of its last row.
+        // A read that was cut has finished all lanes before the one of its last row.
         let finished = match (self.end, self.rows.last()) {
             (End::Complete, _) => lanes.len(),
             (_, None) => 0,
@@ -247,20 +244,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_gave_its_whole_share_may_have_more() {
+    fn a_lane_that_returned_its_whole_share_may_have_more() {
         let reach = reach_of([Row(1), Row(2)], 2);
         assert!(reach.cut && reach.hungry, "{reach:?}");
-        assert_eq!(reach.covers_to(), Some(2), "nothing is known of what lies behind");
+        assert_eq!(reach.covers_to(), Some(2), "later rows are unknown");
     }
 
     #[test]
-    fn a_lane_that_gave_less_than_its_share_has_no_more() {
+    fn a_lane_that_returned_less_than_its_share_has_no_more() {
         let reach = reach_of([Row(1), Row(2)], 3);
         assert!(!reach.cut && !reach.hungry, "{reach:?}");
         assert_eq!(reach.covers_to(), Some(i64::MAX));
     }
 
-    /// Three rows of one key, of which these were refused.
+    /// Three rows of one key, with these refused.
     fn refused(indices: &[usize]) -> Batch<Row> {
         let mut batch = Batch::new(OnRejected::BlockKey);
         batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rows_behind_a_refused_row_wait_for_it() {
+    fn only_rows_after_a_refused_row_wait_for_it() {
         let batch = refused(&[1]);
         assert_eq!([0, 1, 2].map(|index| batch.is_blocked(index)), [false, false, true]);
     }
