@@ -1,11 +1,10 @@
-//! Large rows: Kafka refuses a whole request because of one record that is too large for its topic. A row that is at
-//! least as large as one that its topic has refused is therefore kept back and judged alone, before it fails the session.
+//! Large rows: Kafka refuses a whole request because of one record that is too large for its topic. A row at least as large
+//! as one that its topic has refused is therefore kept back and judged alone, so that it does not fail the session.
 
 use crate::relay::cycle::session::Place;
 use crate::relay::rows::refusals::RefusedSizes;
 
-/// The partitions of the current batch in which a large row waits to be judged. Later rows of these partitions wait for
-/// the next batch.
+/// The partitions of the current batch in which a large row has to be judged. Later rows of them wait for the next batch.
 #[derive(Default)]
 pub(crate) struct KeptBack {
     sizes: RefusedSizes,
@@ -24,8 +23,8 @@ impl KeptBack {
         !self.partitions.is_empty() && self.partitions.contains(&place)
     }
 
-    /// Keeps a row of this size back if its topic would probably refuse it. Every earlier row of its partition has to be
-    /// sent by then: it is judged only after they are acknowledged.
+    /// Keeps a row of this size back if its topic would probably refuse it. Earlier rows of its partition must already be
+    /// sent, because it is judged only after they are acknowledged.
     pub(crate) fn keeps(&mut self, place: Place, topic: &str, size: usize) -> bool {
         let is_large = self.sizes.covers(topic, size);
         if is_large {

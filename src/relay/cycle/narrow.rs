@@ -1,13 +1,13 @@
-//! Narrowing: a row that Postgres cannot read is found, and decided about without its contents. Everything else goes on.
+//! Narrowing: finds a row that Postgres cannot read and decides about it without its contents, while other rows continue.
 //!
 //! ```text
 //!   lanes together ──fails──▶ each lane alone ──fails──▶ half of the rows, and so on ──fails──▶ the first row
 //! ```
 //!
-//! The rows before the bad one are published on the way: fewer rows cut a claim off at its end, so it stays a contiguous
-//! prefix. When the bad row is the first of its lane, the claim looks at it without its contents and tries to read it once
-//! more, under the lock of its lane. If Postgres refuses, the row becomes a dead letter, or stays and blocks its key. A row
-//! that cannot be moved whole always stays.
+//! The rows before the bad one are published meanwhile: a claim of fewer rows is still a contiguous prefix. When the bad
+//! row is the first of its lane, the claim reads it without its contents and tries to read all of it once more, under the
+//! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved whole
+//! always blocks its key.
 
 use crate::config::OnRejected;
 use crate::relay::Relay;
@@ -27,25 +27,25 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// At most this many lanes a claim.
+/// The most lanes per claim.
 const LANES_MAX: usize = 16;
-/// A lane with which nothing can be done for now is tried again after this.
+/// How long a lane is set aside if narrowing made no progress.
 const ASIDE: Duration = Duration::from_secs(5);
-/// A lane whose first row turned out to be readable is read again after this.
+/// How long a lane is set aside if its first row turned out to be readable.
 const AGAIN: Duration = Duration::from_secs(1);
 
 const ADVICE: &str = "All other events are published. Check the server log for damaged data, and restore or delete \
      the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
-/// What is known of a lane whose rows cannot all be read.
+/// How far a lane is narrowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
-    /// Nothing.
+    /// All its rows can be read, as far as is known.
     #[default]
     Sound,
-    /// A read of it and of other lanes failed.
+    /// A read of this lane together with others failed.
     Alone,
-    /// So many of its first rows cannot be read together.
+    /// This many of its first rows cannot be read together.
     Within(usize),
     /// Its first row cannot be read.
     First,
@@ -53,10 +53,10 @@ enum Step {
     Stays,
 }
 
-/// Which lanes have rows that cannot be read, and how many lanes a claim covers.
+/// The lanes with rows that cannot be read, and how many lanes a claim covers.
 pub(crate) struct Narrowing {
     steps: RefCell<[Step; LANES]>,
-    /// How many lanes are not sound.
+    /// The number of lanes that are not sound.
     narrowed: Cell<usize>,
     width: Width,
     outage: Outage,
@@ -70,7 +70,6 @@ pub(crate) struct Before {
 }
 
 impl Narrowing {
-    /// Everything can be read.
     pub(crate) fn new() -> Narrowing {
         Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
@@ -80,8 +79,8 @@ impl Narrowing {
         }
     }
 
-    /// Which of these lanes a claim covers: a lane that is not sound alone, the others up to the width. The rest goes back to
-    /// the board.
+    /// The lanes for the next claim: one that is not sound alone, or sound ones up to the width. The rest goes back to the
+    /// board.
     pub(crate) fn first_of(&self, board: &Board, mut lanes: Vec<Lane>) -> Vec<Lane> {
         let sound = lanes.iter().take_while(|lane| self.is_sound(**lane)).count();
         let rest = lanes.split_off(sound.max(1).min(self.width.get()).min(lanes.len()));
@@ -89,12 +88,12 @@ impl Narrowing {
         lanes
     }
 
-    /// Whether these lanes are claimed first and read after that, as those with a backlog are.
+    /// Whether the read of these lanes has to wait for the claim, as for lanes with a backlog.
     pub(crate) fn claims_apart(&self, lanes: &[Lane]) -> bool {
         lanes.iter().any(|lane| !self.is_sound(*lane))
     }
 
-    /// How many rows to read of these lanes together.
+    /// The most rows to read from these lanes together.
     pub(crate) fn rows_max(&self, lanes: &[Lane], rows_max: usize) -> usize {
         match lanes {
             [lane] => match self.step(*lane) {
@@ -105,23 +104,23 @@ impl Narrowing {
         }
     }
 
-    /// The lane, if its first row is to be looked at without its contents.
+    /// Whether to read the first row of this lane without its contents.
     pub(crate) fn looks_at_first(&self, lanes: &[Lane]) -> bool {
         matches!(lanes, [lane] if matches!(self.step(*lane), Step::First | Step::Stays))
     }
 
-    /// What happens to a row of these lanes that can never become a record.
+    /// What happens to a rejected row of these lanes.
     pub(crate) fn on_rejected(&self, lanes: &[Lane], on_rejected: OnRejected) -> OnRejected {
         let stays = matches!(lanes, [lane] if self.step(*lane) == Step::Stays);
         if stays { OnRejected::BlockKey } else { on_rejected }
     }
 
-    /// Remembers how far these lanes are narrowed down.
+    /// How far these lanes are narrowed down.
     pub(crate) fn before(&self, lanes: &[Lane]) -> Before {
         Before { steps: lanes.iter().map(|lane| self.step(*lane)).collect(), width: self.width.get() }
     }
 
-    /// A read of up to `rows` rows of these lanes failed.
+    /// Records that a read of up to `rows` rows of these lanes failed.
     pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
         match (fault.kind, lanes) {
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len()),
@@ -137,12 +136,12 @@ impl Narrowing {
         }
     }
 
-    /// A read of so many lanes took this long.
+    /// Records how long a read of this many lanes took.
     pub(crate) fn read_took(&self, lanes: usize, took: Duration) {
         self.width.worked(lanes, took);
     }
 
-    /// The settlement of a claim of these lanes failed. If it was that of a row that cannot be read, that row stays.
+    /// Records that the settlement of these lanes failed. If it was that of an unreadable row, the row has to stay.
     pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &Fault) {
         if let ([lane], FaultKind::Data) = (lanes, fault.kind)
             && self.step(*lane) == Step::First
@@ -151,14 +150,14 @@ impl Narrowing {
         }
     }
 
-    /// A claim of these lanes was settled, and they are back on the board: rows that were read are no longer suspected.
+    /// Records a settled claim whose lanes are back on the board. Its rows are readable, so the search continues after them.
     pub(crate) fn settled(&self, board: &Board, reach: &[Reach]) {
         if self.narrowed.get() == 0 {
             return;
         }
         for reach in reach {
             if self.looks_at_first(&[reach.lane]) && reach.cut && reach.last_read.is_none() {
-                // The read of the lane failed, and its first row can be read alone: not again at once.
+                // The read of the lane failed, but its first row can be read alone. Wait before the next attempt.
                 board.set_aside(reach.lane, Instant::now() + AGAIN);
             }
             let next = match self.step(reach.lane) {
@@ -172,8 +171,8 @@ impl Narrowing {
         }
     }
 
-    /// After a fault. Returns false if it is not a matter of rows that cannot be read: the caller waits then. Else the lanes
-    /// go back to the board.
+    /// Handles a fault about unreadable rows and gives the lanes back to the board. Returns false for any other fault, which
+    /// the caller has to handle.
     pub(crate) fn takes(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;
@@ -226,8 +225,8 @@ fn give_back_in_front(board: &Board, lanes: &[Lane]) {
     board.give_back(lanes, &again);
 }
 
-/// Looks at the first row of the lane without its contents. If Postgres refuses to read it whole, it is all that the batch
-/// holds, with the verdict.
+/// Reads the first row of the lane without its contents. If Postgres cannot read all of it, the batch consists of this row,
+/// rejected.
 pub(super) async fn look_at_first<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,
@@ -241,7 +240,7 @@ pub(super) async fn look_at_first<C: Claim, P>(
     relay.marks.borrow_mut().saw_basis(epoch, basis);
     match (row, refusal) {
         (None, _) => _ = batch.grown(End::Complete),
-        // It was restored, or another row is the first one by now. It is read like any other next time.
+        // The row was restored, or another row is the first one now. The next read is a normal one.
         (Some(_), None) => _ = batch.grown(End::Cut),
         (Some(row), Some(error)) => {
             relay.marks.borrow_mut().saw_id(epoch, row.id());
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_row_is_found_by_halves() {
+    fn a_bad_row_is_found_by_halving() {
         for bad in [0, 1, 2, 37, 499, 500, 501, 998, 999, 1_000, 5_432] {
             let reads = reads_until_found(bad);
             assert!(reads <= bad / BATCH + 12, "{reads} reads for row {bad}");
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_is_not_about_data_narrows_nothing_down() {
+    fn a_fault_that_is_not_about_data_narrows_nothing() {
         let (narrowing, board, two) = (Narrowing::new(), Board::new(), lanes(0..2));
         for kind in [FaultKind::Unavailable, FaultKind::Contended, FaultKind::Refused] {
             let before = narrowing.before(&two);

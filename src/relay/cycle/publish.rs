@@ -1,5 +1,5 @@
-//! The second stage: reads the claim slice by slice, sends the rows, and waits until every report is in or the session has
-//! closed.
+//! The second stage: reads the claim slice by slice, sends the rows, and waits until every report has arrived or the
+//! session has closed.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -16,15 +16,14 @@ use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// After a failure, how long reports of what is on its way already are waited for.
+/// How long to wait after a failure for the reports of records that are already being sent.
 const HARVEST: Duration = Duration::from_secs(2);
-/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent: the
-/// topics of those are stuck. Longer than most leader changes take; short, because other rows of the same lanes wait
-/// meanwhile.
+/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent; their
+/// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
 const STUCK_SHARE: u32 = 3;
 const STUCK_LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads and publishes what the claim covers. A fault is kept in `claimed`.
+/// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
 pub(super) async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -40,8 +39,7 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
         claimed.fault = Some(fault);
     }
     let deadline = claimed.deadline;
-    // Without the claim, rows that were sent are still on their way. A report that came later would be taken for one of the
-    // next batch.
+    // After a fault, rows may still be in flight. Their reports must arrive before the next batch, which reuses the indexes.
     if claimed.fault.is_some()
         && claimed.keep_during(relay, timeout_at(deadline, session.finish(batch))).await.is_err()
     {
@@ -60,7 +58,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
 ) -> Result<(), Fault> {
     read(relay, &mut claimed.claim, &claimed.planned, batch).await?;
     let deadline = claimed.deadline;
-    // All rows at once: sent slice by slice, they would go out in many small requests.
+    // Send all rows at once. Slice by slice, they would be sent in many small requests.
     let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
     if claimed.keep_during(relay, sending).await.is_err() {
         session.close(overdue(relay));
@@ -68,7 +66,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
     if claimed.fault.is_none() {
         fail_point::reach("handed-over").await;
         fail_point::reach("waiting-for-reports").await;
-        // One wait for all reports: with several, the time until the next `SELECT 1` would begin again with each.
+        // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
         claimed.keep_during(relay, wait_for_reports(relay, session, batch, deadline)).await;
     }
     Ok(())
@@ -81,7 +79,7 @@ async fn read<C: Claim, P>(
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
-    // The same limits for the whole batch, even if a reload changes them meanwhile.
+    // Use the same limits for the whole batch, even if a reload changes them meanwhile.
     let limits = relay.settings.limits();
     batch.ask(&planned.read.shares);
     let failed = |fault: &Fault| relay.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
@@ -123,7 +121,7 @@ async fn read<C: Claim, P>(
     }
 }
 
-/// Tells the marks what a slice said.
+/// Passes the basis and the highest id of a slice to the marks.
 fn saw<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
     marks.saw_basis(epoch, basis);
     if let Some(highest) = rows.iter().map(Event::id).max() {
@@ -136,8 +134,8 @@ fn probed_just_now() -> Fault {
     Fault { kind: FaultKind::Contended, doing: "reading events", message }
 }
 
-/// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a partition
-/// stays silent while others are acknowledged. The topic of such a partition is held then.
+/// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
+/// partition stays silent while others are acknowledged. The topic of such a partition is held.
 async fn wait_for_reports<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -156,7 +154,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
             look_at = silent_since + patience;
             continue;
         }
-        // Others may have been acknowledged just before all of Kafka became unavailable.
+        // Other rows may have been acknowledged just before all of Kafka became unavailable.
         let answers = timeout_at(deadline, relay.publisher.probe()).await;
         session.absorb(batch);
         if matches!(answers, Ok(Ok(_))) {
@@ -177,20 +175,20 @@ async fn wait_for_reports<E: Event, P: Publisher>(
     }
 }
 
-/// The deadline has passed: what is not acknowledged by now is unknown.
+/// The failure of rows that are not acknowledged at the deadline.
 pub(super) fn overdue<P>(relay: &Relay<P>) -> Failure {
     let waited = relay.settings.limits().publish_timeout;
     Failure::unknown(format!("Kafka did not acknowledge all records within publish_timeout ({waited:?})"))
 }
 
-/// The session has closed: waits a moment for the reports of rows that are on their way.
+/// Waits briefly after the session has closed for the reports of rows that are already being sent.
 async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
     let _ = timeout(HARVEST, session.harvest()).await;
     session.absorb(batch);
 }
 
-/// Every report that the batch will get is in: takes in what Kafka acknowledged.
+/// Counts what Kafka acknowledged, once all reports of the batch have arrived.
 pub(super) fn reported<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &Session<P::Producer>,
@@ -204,8 +202,8 @@ pub(super) fn reported<E: Event, P: Publisher>(
         relay.stats.count_topic(topic, rows, bytes);
         acknowledged = true;
     }
-    let handed_over = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
-    if handed_over.is_some_and(|at| relay.gate.acknowledged(at)) {
+    let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
+    if first_sent.is_some_and(|at| relay.gate.acknowledged(at)) {
         relay.health.kafka_works();
     }
     if !relay.rows.refusals.is_empty() {

@@ -1,5 +1,4 @@
-//! A session: one idempotent producer, and the rules under which rows are handed to it so that no key is ever
-//! published with a gap.
+//! A session: one idempotent producer, and the rules for sending rows so that no key is ever published with a gap.
 //!
 //! ```text
 //!   row ── route ──▶ topic closed? ──▶ partition ──▶ first row of the partition: alone ──▶ the rest, in order
@@ -7,14 +6,14 @@
 //!            └ name bad    └ held: its rows wait
 //! ```
 //!
-//! - The first failure closes the session for good: nothing is handed over after it. A gapless producer would refuse
-//!   it anyway; a topic that is created just then would not, and row 2 would pass row 1.
+//! - The first failure closes the session permanently: nothing more is sent. Otherwise row 2 could overtake row 1, for
+//!   example if its topic is created after row 1 has failed.
 //! - A topic is looked up in this producer's own metadata before its first row.
-//! - A row as large as one that its topic has refused before is kept back to be judged alone. The rows before it in its
-//!   partition are sent, those behind it wait for the next batch.
-//! - The first row of a partition is sent alone and its acknowledgement awaited, since a broker that does not know a
-//!   producer id yet accepts it at *any* sequence number: were the first request refused and the second one stored,
-//!   the first would be lost and yet reported as delivered.
+//! - A row as large as one that its topic has refused is kept back to be judged alone. Earlier rows of its partition are
+//!   sent, and later ones wait for the next batch.
+//! - The first row of a partition is sent alone and waits for its ack. Brokers accept the first request of an unknown
+//!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
+//!   lost although it is reported as delivered.
 
 use crate::fail_point;
 use crate::relay::cycle::large_rows::KeptBack;
@@ -30,30 +29,31 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// This long after a partition was primed a row goes alone again, before anything is forgotten: brokers forget a producer id after
-/// `producer.id.expiration.ms` (1 day by default).
+/// How long a partition stays primed. It must be shorter than `producer.id.expiration.ms` (1 day by default), after which
+/// brokers forget a producer ID.
 const PRIMED_FOR: Duration = Duration::from_secs(600);
 
-/// Between two batches a session remembers at most this many topics, and as many routes.
+/// The most topics, and the most routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
 
-/// One idempotent producer with what is known of its topics.
+/// One idempotent producer and the state of its topics.
 pub struct Session<P> {
     producer: P,
     topics: Vec<Topic>,
     routes: HashMap<Vec<u8>, Route>,
-    /// Where each row of the current batch goes, as far as it was looked at.
+    /// Where each row of the current batch goes, as far as it is known.
     places: Vec<Option<Place>>,
+    /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     kept_back: KeptBack,
-    /// Rows handed over whose report has not been taken in.
+    /// Rows that were sent and whose report was not processed yet.
     unheard: usize,
     reports: Vec<Report>,
-    /// When the last slice of rows came, read once for all of its rows.
+    /// The time of the current `send`, read once for all rows.
     now: Instant,
-    /// When the first row of the current batch was handed over.
+    /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
-    /// When the last acknowledgement came.
+    /// When the last report arrived.
     heard_at: Option<Instant>,
     failure: Option<Failure>,
 }
@@ -62,14 +62,13 @@ pub struct Session<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     topic: u32,
-    /// The partition.
     pub partition: u32,
 }
 
 struct Topic {
     name: String,
     state: State,
-    /// When the session last looked at a row of it.
+    /// When the session last had a row for it.
     used_at: Instant,
 }
 
@@ -77,7 +76,7 @@ enum State {
     /// Not looked up in this batch.
     Unknown,
     Open(Vec<Priming>),
-    /// To the end of the batch, even if the topic comes back before: else a later row of it would pass an earlier one.
+    /// Until the end of the batch, even if the topic works again: otherwise a later row could overtake an earlier one.
     Held(Rejection),
 }
 
@@ -89,7 +88,7 @@ enum Priming {
 }
 
 impl<P: Producer> Session<P> {
-    /// A session that knows nothing yet.
+    /// A session that knows no topics yet.
     pub fn new(producer: P) -> Session<P> {
         Session {
             producer,
@@ -107,12 +106,11 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    /// Begins a batch. Topics that were held before are looked up again: the claim would not have read their rows if they
-    /// were still held.
+    /// Begins a batch. Held topics are looked up again, because the claim reads their rows only after the hold has ended.
     ///
     /// # Panics
     ///
-    /// If reports of the batch before are outstanding: they would be taken for this one's.
+    /// If reports of the last batch are outstanding: they would be mistaken for those of this one.
     pub fn begin(&mut self, refusals: &Refusals) {
         assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.places.clear();
@@ -121,28 +119,27 @@ impl<P: Producer> Session<P> {
         self.forget_topics();
     }
 
-    /// How long ago the first row of the batch was handed over, if one was.
+    /// How long ago the first row of the batch was sent.
     pub(crate) fn publishing(&self) -> Option<Duration> {
         self.publishing_since.map(|since| since.elapsed())
     }
 
-    /// When Kafka was last heard of.
+    /// When the last report arrived.
     pub(crate) fn heard_at(&self) -> Option<Instant> {
         self.heard_at
     }
 
-    /// Why nothing more may be handed over, if so.
+    /// Why the session is closed, if it is.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
-    /// Closes the session: nothing more is handed over.
+    /// Closes the session: nothing more is sent.
     pub(crate) fn close(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// Hands over the rows from this index on that are still open, in order, and stops at the first failure. Waits
-    /// only to look up a topic that it has not seen.
+    /// Sends the open rows from this index on, in order, and stops at the first failure. Waits only to look up topics.
     pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
         self.places.resize(batch.len(), None);
         self.now = Instant::now();
@@ -177,7 +174,7 @@ impl<P: Producer> Session<P> {
         self.absorb(batch);
     }
 
-    /// Waits until every row that was handed over has its report, or the session is closed by a failure.
+    /// Waits until every row that was sent has its report, or a failure closes the session.
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
             self.absorb(batch);
@@ -185,19 +182,19 @@ impl<P: Producer> Session<P> {
                 return;
             }
             fail_point::reach("waiting-for-reports").await;
-            // Rows that wait for the first one of their partition wait for that one, not for all the others.
+            // Deferred rows wait only for the first row of their partition, so check after every report.
             self.producer.quiet(!self.deferred.is_empty()).await;
         }
     }
 
-    /// After a failure: takes back what is not on its way, and waits for the reports of what is, so that less has to
-    /// be sent again. [`Session::absorb`] takes in what came when the wait was cut short.
+    /// After a failure, purges queued records and waits for the reports of those already being sent, so that fewer have to
+    /// be sent again. Call [`Session::absorb`] afterwards.
     pub(crate) async fn harvest(&mut self) {
         self.producer.stop();
         self.producer.drained().await;
     }
 
-    /// Takes in the reports that have come, and hands over the rows that waited for the first one of their partition.
+    /// Processes the reports that have arrived, and sends the rows that waited for the first row of their partition.
     pub(crate) fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
@@ -238,12 +235,12 @@ impl<P: Producer> Session<P> {
         self.close(failure);
     }
 
-    /// The rows of this topic have to wait.
+    /// Makes the rows of this topic wait.
     pub(crate) fn hold(&mut self, place: Place, reason: Rejection) {
         self.topics[place.topic as usize].state = State::Held(reason);
     }
 
-    /// Notes that the first row of a partition was acknowledged; true if rows may have waited for it.
+    /// Records that the first row of a partition was acknowledged. Returns whether rows may have waited for it.
     fn prime(&mut self, index: usize) -> bool {
         let Some(place) = self.places[index] else { return false };
         let State::Open(partitions) = &mut self.topics[place.topic as usize].state else { return false };
@@ -278,7 +275,7 @@ impl<P: Producer> Session<P> {
             Priming::Primed(at) if self.now.duration_since(at) < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
-        // Not before the deferred rows, which precede it.
+        // This comes after the check for `Sent`, because deferred rows precede this one.
         if self.kept_back.keeps(place, &topic.name, batch.rows()[index].size()) {
             return batch.suspect(index);
         }
@@ -296,7 +293,7 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    /// Where a row of the current batch goes, if that was found out.
+    /// Where a row of the current batch goes, if known.
     pub(crate) fn place(&self, index: usize) -> Option<Place> {
         self.places.get(index).copied().flatten()
     }
@@ -306,7 +303,6 @@ impl<P: Producer> Session<P> {
         &self.topics[place.topic as usize].name
     }
 
-    /// Gives the producer up.
     pub(crate) fn abandon(self) {
         self.producer.abandon();
     }

@@ -1,4 +1,4 @@
-//! The last two stages: settles the batch and commits; then raises the marks, once the COMMIT is confirmed.
+//! The last two stages: settles the batch and commits, then raises the marks once the COMMIT is confirmed.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -12,7 +12,6 @@ use crate::relay::outbox::{Claim, Settled, Settlement};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
 
-/// Settles and commits.
 pub(super) async fn settle<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     claim: C,
@@ -40,7 +39,7 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
     Ok(settled)
 }
 
-/// Counts what a settlement has recorded, and reports what a person should know.
+/// Counts and logs what a settlement has recorded.
 fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     relay.health.measure_latency(&settlement.sent);
     for verdict in &settlement.rejected {
@@ -55,7 +54,7 @@ fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     }
 }
 
-/// The COMMIT is confirmed. Only now the marks rise, and the acknowledged set forgets what the claim covered.
+/// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
 pub(super) fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
     start: &Start,
@@ -72,7 +71,7 @@ pub(super) fn confirm<E: Event, P: Publisher>(
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }
-        // Which rows were not recorded is unknown: those that are read again are recognised, the others forgotten.
+        // It is unknown which rows were not recorded, so keep all. Rows that are not read again are removed later.
         Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
     }
     Cycle {
@@ -85,10 +84,10 @@ pub(super) fn confirm<E: Event, P: Publisher>(
     }
 }
 
-/// The batch was not settled: the acknowledged set keeps what Kafka has acknowledged.
+/// Adds the acknowledged rows of a batch that was not settled to the acknowledged set.
 pub(super) fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    // Another relay has settled the rows that the claim covered and did not read.
+    // Rows that the claim covered but did not read were settled by another relay.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
     let seen = relay.rows.seen(batch.hold_version());
     acknowledged.forget(&batch.reach(owned), batch.rows(), seen);

@@ -1,4 +1,4 @@
-//! Judging with a cluster that always gives the same verdict.
+//! Judging with a cluster that refuses every row for the same reason.
 
 use super::*;
 use crate::config::OnRejected;
@@ -31,7 +31,7 @@ impl Publisher for Refusing {
     }
 }
 
-/// What becomes of the first of two suspects.
+/// The fate of the first of two suspects.
 async fn judged(reason: &'static Reason) -> Fate {
     let limits = Limits {
         batch_rows: 10,
@@ -58,11 +58,11 @@ async fn judged(reason: &'static Reason) -> Fate {
 }
 
 #[tokio::test]
-async fn a_row_is_found_guilty_for_its_own_sake_only() {
+async fn a_row_is_not_rejected_because_of_another_row() {
     assert_eq!(judged(&INVALID_RECORD).await, Fate::Rejected(0));
     assert_eq!(
         judged(&OTHER_RECORD_REFUSED).await,
         Fate::Suspect,
-        "that another one was refused is no verdict"
+        "the reason is about another row"
     );
 }

@@ -1,4 +1,4 @@
-//! What came of a batch, topic by topic.
+//! The outcome of a batch by topic.
 
 use super::{Place, Session, State};
 use crate::relay::event::Event;
@@ -10,17 +10,15 @@ use crate::relay::rows::batch::Batch;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Rows of one topic.
+/// Acknowledged rows of one topic.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// How many.
     pub rows: u64,
-    /// Their size.
     pub bytes: u64,
 }
 
 impl<P: Producer> Session<P> {
-    /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
+    /// The topics of the current batch to hold, with the reason and the first unsent row of each.
     pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
         let mut seen = vec![false; self.topics.len()];
         let mut held = Vec::new();
@@ -39,9 +37,9 @@ impl<P: Producer> Session<P> {
         held
     }
 
-    /// No report has arrived for `patience`, although the cluster answers. Closes the session and holds the topics of the
-    /// partitions with rows in flight, if rows of other partitions were acknowledged: in this batch or, `elsewhere`, in
-    /// another one. Returns whether it did. A row that was never sent says nothing about its partition.
+    /// Called when no report has arrived for `patience` although the cluster answers. If rows of other partitions were
+    /// acknowledged, in this batch or `elsewhere`, closes the session, holds the topics of the partitions with rows in flight,
+    /// and returns true. Rows that were not sent are ignored.
     pub(crate) fn hold_stuck<E: Event>(
         &mut self,
         batch: &Batch<E>,
@@ -75,7 +73,7 @@ impl<P: Producer> Session<P> {
         true
     }
 
-    /// The partitions whose rows wait for their reports, by topic.
+    /// The topics and partitions with rows that have no report yet.
     pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();
         let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
@@ -83,7 +81,7 @@ impl<P: Producer> Session<P> {
         places.into_iter().map(|place| (self.topic(place).to_owned(), place.partition)).collect()
     }
 
-    /// Topics of the current batch of which Kafka has acknowledged rows.
+    /// The topics of the current batch with acknowledged rows.
     pub(crate) fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
         let mut seen = vec![false; self.topics.len()];
         self.places.iter().enumerate().filter_map(move |(index, place)| {
@@ -93,7 +91,7 @@ impl<P: Producer> Session<P> {
         })
     }
 
-    /// What of the current batch Kafka has acknowledged, topic by topic.
+    /// The acknowledged rows of the current batch by topic.
     pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];
         for (index, place) in self.places.iter().enumerate() {

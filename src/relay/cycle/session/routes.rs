@@ -1,4 +1,4 @@
-//! From a row's aggregate type to its topic.
+//! Maps a row's aggregate type to its topic.
 
 use super::{Priming, Session, State, TOPICS_KEPT, Topic};
 use crate::relay::event::Event;
@@ -18,11 +18,11 @@ pub(super) enum Route {
     Invalid(String, Rejection),
 }
 
-/// So many topics are looked up at once: one after the other, a thousand of them would take seconds.
+/// How many topics are looked up at once. One by one, a thousand of them would take seconds.
 const LOOKUPS_MAX: usize = 16;
 
 impl<P: Producer> Session<P> {
-    /// Finds the routes of all aggregate types that this row and those behind it have and that are not known yet.
+    /// Finds the unknown routes of this row and all later rows.
     pub(super) async fn look_up<E: Event>(
         &mut self,
         template: &TopicTemplate,
@@ -58,9 +58,8 @@ impl<P: Producer> Session<P> {
         Ok(())
     }
 
-    /// Between two batches, when no [`super::Place`] refers to a topic by its index: forgets the topics that are not open,
-    /// and those that were used longest ago if there are too many. A topic that is forgotten is looked up and its
-    /// partitions are primed again.
+    /// Forgets the topics that are not open and, if there are too many, the least recently used ones. A forgotten topic is
+    /// looked up and primed again. Only between two batches, when no [`super::Place`] refers to a topic by its index.
     pub(super) fn forget_topics(&mut self) {
         let is_open = |at: &usize| matches!(self.topics[*at].state, State::Open(_));
         let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
@@ -78,7 +77,7 @@ impl<P: Producer> Session<P> {
             Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
             Route::Invalid(..) => false,
         });
-        // Many aggregate types of one topic: their routes are found again without asking Kafka.
+        // Many aggregate types may share a topic. Their routes are found again without asking Kafka.
         if self.routes.len() > TOPICS_KEPT {
             self.routes.clear();
         }
