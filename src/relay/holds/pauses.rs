@@ -1,24 +1,22 @@
-//! What operators have paused, as the log and the metrics tell it. What a claim reads does not depend on this: its own
-//! statement asks.
+//! Pauses for the log and the metrics. Claims do not use this; their own statement checks for pauses.
 
 use crate::relay::health::episodes::Episodes;
 
-/// No more pauses than this are named in the log.
+/// The most pauses named in the log.
 pub(crate) const PAUSES_NAMED_MAX: usize = 100;
 
-/// How many pauses there are.
+/// The number of pauses by scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of everything.
+    /// Pauses of everything.
     pub everything: i64,
-    /// Of a topic.
+    /// Pauses of a topic.
     pub topics: i64,
-    /// Of a key.
+    /// Pauses of a key.
     pub keys: i64,
 }
 
 impl Counts {
-    /// All of them.
     pub(crate) fn total(self) -> i64 {
         self.everything + self.topics + self.keys
     }
@@ -27,31 +25,31 @@ impl Counts {
 /// One pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Its number.
+    /// The id.
     pub id: i64,
-    /// Whose events wait.
+    /// The scope.
     pub paused: Paused,
-    /// In the words of the operator.
+    /// The operator's reason.
     pub reason: Option<String>,
 }
 
-/// Whose events wait.
+/// The scope of a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Paused {
-    /// Those of all.
+    /// All events.
     Everything,
-    /// Those of this topic.
+    /// The events of this topic.
     Topic(String),
-    /// Those of one key of this aggregate type. Which one, the log does not tell: keys can name people.
+    /// The events of one key of this aggregate type. The log does not show the key, which may be personal data.
     KeyOf(String),
 }
 
 /// The pauses that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPauses {
-    /// The set of holds that they belong to; nothing has changed while it is the same.
+    /// The set of holds that they belong to. As long as it is the same, the pauses are too.
     hold_version: Option<i64>,
-    /// By number and name.
+    /// By id and scope.
     pauses: Episodes<(i64, String)>,
 }
 
@@ -61,7 +59,7 @@ impl ReportedPauses {
         self.hold_version != Some(hold_version)
     }
 
-    /// These are the pauses now: reports which began and which ended.
+    /// Reports which pauses have begun and ended, given the current ones.
     pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
         self.hold_version = Some(hold_version);
         for (pause, of) in self.ended(pauses) {
@@ -92,7 +90,6 @@ impl ReportedPauses {
 }
 
 impl Paused {
-    /// In a few words.
     pub(crate) fn name(&self) -> String {
         match self {
             Paused::Everything => "everything".to_owned(),

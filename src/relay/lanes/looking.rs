@@ -96,11 +96,7 @@ mod tests {
         while looking.timed_out(&all()[..looking.width.get()]) {}
         let one = looking.part_of(all());
         assert!(!looking.timed_out(&one));
-        assert_ne!(
-            looking.part_of(all()),
-            one,
-            "one slow lane does not delay the others"
-        );
+        assert_ne!(looking.part_of(all()), one, "one slow lane does not delay the others");
     }
 
     #[test]

@@ -347,6 +347,10 @@ mod tests {
         assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
         let start = marks.start(&[lane()]);
         marks.raise(&start, BASIS, &[read_to_the_end()]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Reset, "there was a clean sweep in between");
+        assert_eq!(
+            marks.swept(&[lane()], &[(lane(), 4)]),
+            Swept::Reset,
+            "there was a clean sweep in between"
+        );
     }
 }

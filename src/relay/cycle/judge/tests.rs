@@ -60,9 +60,5 @@ async fn judged(reason: &'static Reason) -> Fate {
 #[tokio::test]
 async fn a_row_is_not_rejected_because_of_another_row() {
     assert_eq!(judged(&INVALID_RECORD).await, Fate::Rejected(0));
-    assert_eq!(
-        judged(&OTHER_RECORD_REFUSED).await,
-        Fate::Suspect,
-        "the reason is about another row"
-    );
+    assert_eq!(judged(&OTHER_RECORD_REFUSED).await, Fate::Suspect, "the reason is about another row");
 }
