@@ -3,7 +3,7 @@
 use super::complaints::Complaints;
 use super::context::{Context, Reports};
 use super::handshake;
-use super::limits::Limits;
+use super::limits::TopicLimits;
 use super::polled::PolledProducer;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
 use super::statistics::Statistics;
@@ -48,7 +48,7 @@ pub struct KafkaCluster {
     tokens: Option<Arc<Tokens>>,
     batch_rows: Cell<usize>,
     batch_bytes: Cell<usize>,
-    limits: Rc<Limits>,
+    limits: Rc<TopicLimits>,
     optional_headers: Rc<[OptionalHeader]>,
     complaints: Arc<Complaints>,
     /// The client's own metrics, if enabled.
@@ -71,7 +71,7 @@ impl KafkaCluster {
             tokens: kafka.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))),
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
-            limits: Rc::new(Limits::new(None, RECORD_BYTES_MAX)),
+            limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
             complaints: Arc::default(),
             statistics: None,
@@ -82,7 +82,7 @@ impl KafkaCluster {
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
         // The client library's administrator cannot log in with a token.
         let asks_with = kafka.oauth.is_none().then_some(config);
-        cluster.limits = Rc::new(Limits::new(asks_with, record_bytes_max));
+        cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max));
         Ok(cluster)
     }
 

@@ -2,7 +2,7 @@
 
 use super::context::Reports;
 use super::failure::failure;
-use super::limits::Limits;
+use super::limits::TopicLimits;
 use super::polled::PolledProducer;
 use super::record;
 use crate::config::OptionalHeader;
@@ -27,7 +27,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 pub struct KafkaProducer {
     producer: PolledProducer,
     reports: Arc<Reports>,
-    limits: Rc<Limits>,
+    limits: Rc<TopicLimits>,
     batch_bytes: usize,
     optional_headers: Rc<[OptionalHeader]>,
     /// The topic that any producer of the cluster looked up last.
@@ -38,7 +38,7 @@ impl KafkaProducer {
     pub(super) fn new(
         producer: PolledProducer,
         reports: Arc<Reports>,
-        limits: Rc<Limits>,
+        limits: Rc<TopicLimits>,
         batch_bytes: usize,
         optional_headers: Rc<[OptionalHeader]>,
         topic: Rc<RefCell<Option<String>>>,
@@ -191,7 +191,7 @@ async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> R
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), within)).await;
-    let what = format!("looking topic {topic} up");
+    let what = format!("looking up topic {topic}");
     match fetched {
         Ok(Ok(metadata)) => {
             let broker = metadata.brokers().first().map(MetadataBroker::id);
