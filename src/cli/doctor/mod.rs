@@ -1,4 +1,4 @@
-//! `outbox-relay doctor`: what is wrong, what it means, and what mends it. It reads, and never writes.
+//! `outbox-relay doctor`: lists problems with their meanings and fixes. It never writes.
 
 mod report;
 
@@ -35,7 +35,6 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let unusable = |failure: Failure| {
@@ -55,21 +54,21 @@ impl Doctor {
     }
 }
 
-/// What was looked at, and found.
+/// The result of all checks.
 pub(super) struct Examined {
-    /// The worst first.
+    /// Worst first.
     pub(super) findings: Vec<Finding>,
-    /// How many topics were looked at.
+    /// The number of topics that were checked.
     pub(super) topics: usize,
 }
 
-/// Looks for everything, for this command.
+/// Runs all checks for this command.
 pub(super) async fn examine(
     config: &Config,
     cluster: &KafkaCluster,
     command: &str,
 ) -> Result<Examined, Failed> {
-    let (_, database) = one_shot::onlooker(config, command)?;
+    let (_, database) = one_shot::monitoring_database(config, command)?;
     let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;

@@ -1,4 +1,4 @@
-//! What `doctor` found, as text and as the object of `--json`.
+//! The report of `doctor`, as text and as the object of `--json`.
 
 use crate::cli::exit::Failed;
 use crate::cli::output::{counted, in_line};
@@ -8,7 +8,7 @@ use crate::doctor::{self, Severity};
 use serde::Serialize;
 use std::fmt;
 
-/// A text of a server, or a name, is cut off here.
+/// Texts from servers, and names, are cut to this length.
 const TEXT_SHOWN: usize = 2_000;
 
 /// The object of `--json`.
@@ -45,7 +45,6 @@ impl Report {
         }
     }
 
-    /// Over several lines.
     pub(super) fn json(&self) -> Result<String, Failed> {
         let json = serde_json::to_string_pretty(self)
             .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))?;

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One relay that has nothing to do.
+/// One idle relay.
 fn at_rest() -> OutboxStatus {
     let relay = RelayConnection {
         pid: 1,
@@ -34,7 +34,7 @@ fn at_rest() -> OutboxStatus {
     }
 }
 
-/// So many rows wait for nothing but a relay.
+/// This many rows are ready to be sent.
 fn waiting(rows: i64, age: Duration) -> OutboxStatus {
     let first = First { rows: rows.min(100), id: Some(7), age: Some(age), ..First::default() };
     OutboxStatus { backlog_rows: rows, oldest: Some(age), first, ..at_rest() }
@@ -45,11 +45,11 @@ fn rates(inserted: f64, sent: f64) -> Rates {
 }
 
 fn judged(status: &OutboxStatus, rates: Option<&Rates>, pooled: bool) -> (State, String, Option<String>) {
-    judged_beside(None, status, rates, pooled)
+    judged_with(None, status, rates, pooled)
 }
 
-fn judged_beside(
-    here: Option<&Here>,
+fn judged_with(
+    here: Option<&LocalRelay>,
     status: &OutboxStatus,
     rates: Option<&Rates>,
     pooled: bool,
@@ -61,25 +61,28 @@ fn judged_beside(
 }
 
 #[test]
-fn a_relay_of_this_machine_that_is_not_ready_says_why_unless_another_one_sends() {
-    let here =
-        |ready, says: &str| Here { address: "127.0.0.1:10187".to_owned(), ready, says: says.to_owned() };
-    let away = here(false, "Kafka: no broker answers");
-    let (state, why, command) = judged_beside(Some(&away), &waiting(3, SECOND), None, false);
+fn a_local_relay_that_is_not_ready_gives_the_reason_unless_another_one_sends() {
+    let here = |ready, text: &str| LocalRelay {
+        address: "127.0.0.1:10187".to_owned(),
+        ready,
+        says: text.to_owned(),
+    };
+    let not_ready = here(false, "Kafka: no broker answers");
+    let (state, why, command) = judged_with(Some(&not_ready), &waiting(3, SECOND), None, false);
     let expected = "the relay at 127.0.0.1:10187 is not ready: Kafka: no broker answers, and 3 rows wait";
     assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
     assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
     let sending = rates(10.0, 10.0);
     assert_eq!(
-        judged_beside(Some(&away), &waiting(3, SECOND), Some(&sending), false).0,
+        judged_with(Some(&not_ready), &waiting(3, SECOND), Some(&sending), false).0,
         State::Healthy,
         "by another relay"
     );
-    assert_eq!(judged_beside(Some(&here(true, "ready")), &at_rest(), None, false).0, State::Healthy);
+    assert_eq!(judged_with(Some(&here(true, "ready")), &at_rest(), None, false).0, State::Healthy);
 }
 
 #[test]
-fn what_is_sent_at_once_is_healthy() {
+fn events_sent_at_once_are_healthy() {
     let (state, why, command) = judged(&at_rest(), None, false);
     assert_eq!((state, why.as_str(), command), (State::Healthy, "no events are waiting", None));
     let (state, why, _) = judged(&waiting(3, SECOND), None, false);
@@ -91,7 +94,7 @@ fn what_is_sent_at_once_is_healthy() {
 }
 
 #[test]
-fn without_a_relay_nothing_is_relayed_even_if_nothing_waits() {
+fn without_a_relay_the_state_is_not_relaying_even_if_nothing_waits() {
     let alone = OutboxStatus { relays: Vec::new(), ..at_rest() };
     let (state, why, command) = judged(&alone, None, false);
     assert_eq!((state, why.as_str()), (State::NotRelaying, "no relay is connected as \"outbox-relay\""));
@@ -103,7 +106,7 @@ fn without_a_relay_nothing_is_relayed_even_if_nothing_waits() {
 }
 
 #[test]
-fn late_events_are_a_backlog_while_some_are_sent_and_a_standstill_while_none_are() {
+fn late_events_are_behind_while_some_are_sent_and_otherwise_not_relaying() {
     let late = waiting(40_000, 90 * SECOND);
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 5_000.0)), false);
     assert_eq!(state, State::Behind);
@@ -115,12 +118,12 @@ fn late_events_are_a_backlog_while_some_are_sent_and_a_standstill_while_none_are
     assert_eq!(state, State::NotRelaying);
     assert!(why.starts_with("nothing was sent for 10m, and the oldest event"), "{why}");
     assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
-    let lately = Sent { rows: 10, latency: None, latest_age: Some(SECOND) };
-    assert_eq!(judged(&OutboxStatus { sent: Some(lately), ..late }, None, false).0, State::Behind);
+    let recently = Sent { rows: 10, latency: None, latest_age: Some(SECOND) };
+    assert_eq!(judged(&OutboxStatus { sent: Some(recently), ..late }, None, false).0, State::Behind);
 }
 
 #[test]
-fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
+fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
     let now = SystemTime::now();
     let topic = HeldTopic {
         topic: "events.order".to_owned(),
@@ -142,7 +145,7 @@ fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
 }
 
 #[test]
-fn what_is_paused_is_said_with_who_did_it_and_what_ends_it() {
+fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     let pause = |scope| PausedScope {
         id: 1,
         scope,
