@@ -4,7 +4,7 @@ use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
 use outbox_relay::postgres::cycle::event::OutboxRow;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::rows::acknowledged::{Acknowledged, Seen};
+use outbox_relay::relay::rows::acknowledged::{Acknowledged, HoldsSeen};
 use outbox_relay::relay::rows::reach::Reach;
 use std::hint::black_box;
 
@@ -33,7 +33,7 @@ impl World {
     }
 
     fn forget(&mut self) {
-        let seen = Seen { hold_version: HOLD_VERSION, nothing_held: true };
+        let seen = HoldsSeen { hold_version: HOLD_VERSION, nothing_held: true };
         self.acknowledged.forget(&self.reach, &self.batch, seen);
     }
 }

@@ -91,7 +91,7 @@ impl Part for Handover {
 
     fn run(&mut self) {
         let Handover { runtime, template, refusals, session, batch } = self;
-        let from = batch.grown(End::Complete);
+        let from = batch.appended(End::Complete);
         session.begin(refusals);
         runtime.block_on(async {
             session.send(template, batch, from).await;
@@ -112,10 +112,10 @@ pub(super) struct Marking {
 impl Marking {
     pub(super) fn new() -> Marking {
         let Handover { mut batch, .. } = Handover::new();
-        batch.ask(&[ROWS; LANES]);
+        batch.set_shares(&[ROWS; LANES]);
         let mut marks = Marks::new();
-        marks.meet(ServerId { connection: 1, started_us: 1, backend: 1 });
-        marks.saw_basis(marks.epoch(), 1);
+        marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
+        marks.note_basis(marks.epoch(), 1);
         marks.fence().begin(i64::MAX, []);
         Marking { batch, lanes: Lane::all().collect(), marks }
     }
@@ -123,10 +123,10 @@ impl Marking {
 
 impl Part for Marking {
     fn run(&mut self) {
-        let start = self.marks.start(&self.lanes);
+        let snapshot = self.marks.snapshot(&self.lanes);
         let highest = self.batch.rows().iter().map(Event::id).max();
-        self.marks.saw_id(start.epoch(), highest.unwrap_or_default());
+        self.marks.note_id(snapshot.epoch(), highest.unwrap_or_default());
         let reach = self.batch.reach(&self.lanes);
-        self.marks.raise(&start, 1, black_box(&reach));
+        self.marks.raise(&snapshot, 1, black_box(&reach));
     }
 }

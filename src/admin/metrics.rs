@@ -85,8 +85,8 @@ impl Metrics {
         register(into, LANES_ELSEWHERE, stats.lanes_elsewhere.clone());
         register(into, CLAIMS, stats.claims.clone());
         register(into, CLAIMS_EMPTY, stats.claims_empty.clone());
-        register(into, LOOKS, stats.looks.clone());
-        register(into, LOOKS_EMPTY, stats.looks_empty.clone());
+        register(into, SCANS, stats.scans.clone());
+        register(into, SCANS_EMPTY, stats.scans_empty.clone());
     }
 
     fn register_failures(&mut self) {

@@ -4,7 +4,7 @@ use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Sighting};
+use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
 use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -197,14 +197,14 @@ impl Claim for MadeClaim {
 }
 
 impl Lookout for MadeLookout {
-    async fn look(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Sighting, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Scan, Fault> {
         let stock = &self.0.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Sighting { server: SERVER, first_unsent })
+        Ok(Scan { server: SERVER, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {

@@ -4,7 +4,7 @@ use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::marks::Start;
+use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::outbox::{Claim, Outbox, Read};
 use std::future::Future;
 use std::pin::pin;
@@ -27,7 +27,7 @@ pub(super) struct Claimed<C> {
 
 /// A read with the marks at the time it was planned.
 pub(super) struct PlannedRead {
-    pub(super) start: Start,
+    pub(super) marks: MarksSnapshot,
     pub(super) read: Read,
     /// The lanes to read.
     pub(super) lanes: Vec<Lane>,
@@ -56,11 +56,11 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         return Ok(None);
     }
     fail_point::reach("lanes-locked").await;
-    relay.marks.borrow_mut().meet(claim.server());
+    relay.marks.borrow_mut().note_server(claim.server());
     let owned = claim.lanes().to_vec();
     let planned = match ahead {
         // The server is still the one for which the read was planned.
-        Some(ahead) if ahead.start.epoch() == relay.marks.borrow().epoch() => ahead.only(&owned),
+        Some(ahead) if ahead.marks.epoch() == relay.marks.borrow().epoch() => ahead.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
@@ -70,25 +70,25 @@ pub(super) async fn claim<'o, O: Outbox, P>(
 /// How many rows to read at once if no backlog is known.
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     let limits = relay.settings.limits();
-    relay.rows.expected(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
 impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
-        let start = relay.marks.borrow().start(lanes);
+        let marks = relay.marks.borrow().snapshot(lanes);
         let read = Read {
-            lows: start.lows.clone(),
-            basis: start.basis,
+            lows: marks.lows.clone(),
+            basis: marks.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
             first_of_keys_of: Vec::new(),
         };
-        PlannedRead { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
+        PlannedRead { marks, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
 
     /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
     fn only(mut self, owned: &[Lane]) -> PlannedRead {
-        self.start = self.start.only(&self.lanes, owned);
+        self.marks = self.marks.only(&self.lanes, owned);
         let shares = self.lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
         self.read.shares = shares.map(|(_, rows)| *rows).collect();
         self.sent = true;

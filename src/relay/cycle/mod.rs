@@ -88,7 +88,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     match settled {
         Ok(settled) => {
             let failure = session.failure().cloned();
-            let confirmed = settle::confirm(relay, &planned.start, &owned, &batch, &settled);
+            let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, ..confirmed })
         }
         Err(fault) => {

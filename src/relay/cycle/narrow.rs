@@ -233,20 +233,20 @@ pub(super) async fn look_at_first<C: Claim, P>(
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
-    let epoch = planned.start.epoch();
-    batch.ask(&planned.read.shares);
+    let epoch = planned.marks.epoch();
+    batch.set_shares(&planned.read.shares);
     let Head { hold_version, basis, row, refusal } = claim.head(&planned.read).await?;
     batch.read_under(hold_version, basis);
-    relay.marks.borrow_mut().saw_basis(epoch, basis);
+    relay.marks.borrow_mut().note_basis(epoch, basis);
     match (row, refusal) {
-        (None, _) => _ = batch.grown(End::Complete),
+        (None, _) => _ = batch.appended(End::Complete),
         // The row was restored, or another row is the first one now. The next read is a normal one.
-        (Some(_), None) => _ = batch.grown(End::Cut),
+        (Some(_), None) => _ = batch.appended(End::Cut),
         (Some(row), Some(error)) => {
-            relay.marks.borrow_mut().saw_id(epoch, row.id());
+            relay.marks.borrow_mut().note_id(epoch, row.id());
             batch.rows_mut().push(row);
-            let index = batch.grown(End::Cut);
-            relay.rows.recognise(batch, index);
+            let index = batch.appended(End::Cut);
+            relay.rows.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
                 let topic =
                     relay.template.topic(&String::from_utf8_lossy(batch.rows()[index].aggregate_type()));

@@ -81,7 +81,7 @@ async fn read<C: Claim, P>(
 ) -> Result<(), Fault> {
     // Use the same limits for the whole batch, even if a reload changes them meanwhile.
     let limits = relay.settings.limits();
-    batch.ask(&planned.read.shares);
+    batch.set_shares(&planned.read.shares);
     let failed = |fault: &Fault| relay.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
     if !planned.sent {
         claim.read(&planned.read).await.inspect_err(failed)?;
@@ -91,20 +91,20 @@ async fn read<C: Claim, P>(
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay
             .rows
-            .expected(bytes_left)
+            .rows_in(bytes_left)
             .min(limits.batch_rows.saturating_sub(batch.len()))
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
-        let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
+        let from = batch.appended(read.as_ref().map_or(End::Cut, |slice| slice.end));
         let slice = read.inspect_err(|fault| {
-            relay.rows.expect_larger(limits.batch_bytes);
+            relay.rows.note_failed_slice(limits.batch_bytes);
             failed(fault);
         })?;
         batch.read_under(slice.hold_version, slice.basis);
         let rows = &batch.rows()[from..];
-        relay.rows.expect_like(rows);
-        saw(&mut relay.marks.borrow_mut(), planned.start.epoch(), slice.basis, rows);
-        relay.rows.recognise(batch, from);
+        relay.rows.note_row_size(rows);
+        saw(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
+        relay.rows.mark_acknowledged(batch, from);
         if relay.rows.probes_any_of(&batch.rows()[from..]) {
             batch.cut();
             return Err(probed_just_now());
@@ -123,9 +123,9 @@ async fn read<C: Claim, P>(
 
 /// Passes the basis and the highest id of a slice to the marks.
 fn saw<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
-    marks.saw_basis(epoch, basis);
+    marks.note_basis(epoch, basis);
     if let Some(highest) = rows.iter().map(Event::id).max() {
-        marks.saw_id(epoch, highest);
+        marks.note_id(epoch, highest);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::marks::Start;
+use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::outbox::{Claim, Settled, Settlement};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
@@ -21,7 +21,7 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
 ) -> Result<Settled, Fault> {
     let mut settlement = Settlement {
         sent: batch.sent().collect(),
-        rejected: batch.dead().collect(),
+        rejected: batch.dead_letters().collect(),
         blocked: batch.blocked(skip_locked).collect(),
         held: session.held(batch),
         skip_locked,
@@ -57,7 +57,7 @@ fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
 /// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
 pub(super) fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
-    start: &Start,
+    snapshot: &MarksSnapshot,
     owned: &[Lane],
     batch: &Batch<E>,
     settled: &Settled,
@@ -65,9 +65,9 @@ pub(super) fn confirm<E: Event, P: Publisher>(
     let reach = batch.reach(owned);
     let hold_version = batch.hold_version();
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    acknowledged.forget(&reach, batch.rows(), relay.rows.seen(hold_version));
+    acknowledged.forget(&reach, batch.rows(), relay.rows.holds_seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(start, batch.basis(), &reach),
+        Settled::All => relay.marks.borrow_mut().raise(snapshot, batch.basis(), &reach),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }
@@ -89,7 +89,7 @@ pub(super) fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], b
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
     // Rows that the claim covered but did not read were settled by another relay.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
-    let seen = relay.rows.seen(batch.hold_version());
+    let seen = relay.rows.holds_seen(batch.hold_version());
     acknowledged.forget(&batch.reach(owned), batch.rows(), seen);
     acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }

@@ -82,7 +82,7 @@ impl Health {
     }
 
     /// Records the database's clock, in microseconds since 1970.
-    pub(crate) fn saw_clock(&self, clock_us: i64) {
+    pub(crate) fn note_clock(&self, clock_us: i64) {
         self.clock.set(Some((clock_us, Instant::now())));
     }
 

@@ -56,9 +56,9 @@ pub struct Stats {
     /// Workers in a cycle.
     pub workers_busy: Gauge,
     /// Scans of the scout.
-    pub looks: Counter,
+    pub scans: Counter,
     /// Scans that found no lane with work.
-    pub looks_empty: Counter,
+    pub scans_empty: Counter,
     /// Sessions that a failure ended.
     pub sessions_failed: Counter,
     /// The same by reason.
@@ -128,8 +128,8 @@ impl Stats {
             lanes_in_hand: Gauge::default(),
             workers: Gauge::default(),
             workers_busy: Gauge::default(),
-            looks: Counter::default(),
-            looks_empty: Counter::default(),
+            scans: Counter::default(),
+            scans_empty: Counter::default(),
             sessions_failed: Counter::default(),
             kafka_failures: PerLabel::default(),
             rejected: PerLabel::default(),

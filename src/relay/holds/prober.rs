@@ -201,7 +201,7 @@ async fn look<P, H: Holds>(
     relay.stats.blocked_keys.set(waiting.keys);
     let Counts { everything, topics, keys } = waiting.paused;
     relay.stats.count_pauses(everything, topics, keys);
-    relay.rows.saw_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
+    relay.rows.note_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {

@@ -38,7 +38,7 @@ impl Fence {
     ///
     /// PREPARE TRANSACTION gives a transaction another `virtualtransaction`, "-1/xid". While a session of the list may have
     /// been prepared, every prepared holder counts as one of the list.
-    pub(crate) fn look(&mut self, holders: impl IntoIterator<Item = String>) {
+    pub(crate) fn update(&mut self, holders: impl IntoIterator<Item = String>) {
         let sessions_left = self.pending.iter().any(|holder| !is_prepared(holder));
         let now: HashSet<String> = holders.into_iter().collect();
         self.pending.retain(|holder| now.contains(holder));
@@ -78,9 +78,9 @@ mod tests {
         let mut fence = Fence::new();
         fence.begin(10, holders(["3/7", "4/9"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["4/9", "5/1"]));
+        fence.update(holders(["4/9", "5/1"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["5/1", "4/10"]));
+        fence.update(holders(["5/1", "4/10"]));
         assert_eq!(fence.passed(), 10);
     }
 
@@ -95,11 +95,11 @@ mod tests {
     fn a_holder_that_was_prepared_in_between_has_not_ended() {
         let mut fence = Fence::new();
         fence.begin(10, holders(["3/7"]));
-        fence.look(holders(["-1/800"]));
+        fence.update(holders(["-1/800"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["-1/800", "-1/801"]));
+        fence.update(holders(["-1/800", "-1/801"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["-1/801"]));
+        fence.update(holders(["-1/801"]));
         assert_eq!(fence.passed(), 10, "801 was prepared when no session of the list was left");
     }
 }

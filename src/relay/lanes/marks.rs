@@ -5,7 +5,7 @@
 //!
 //! 1. Note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox.
 //! 2. All of them have ended ([`crate::relay::lanes::fence`]), so no new row with an id <= H can appear.
-//! 3. Only then is a read sent ([`Marks::start`]).
+//! 3. Only then is a read sent ([`Marks::snapshot`]).
 //! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
 
 use crate::relay::lane::{LANES, Lane};
@@ -47,7 +47,7 @@ pub(crate) enum Swept {
 
 /// The marks and the fence when a read was sent. The result of the read is valid only for them.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct MarksSnapshot {
     epoch: u64,
     fenced: i64,
     resets: Vec<u32>,
@@ -57,14 +57,14 @@ pub struct Start {
     pub basis: i64,
 }
 
-impl Start {
+impl MarksSnapshot {
     /// The epoch of the marks that the read belongs to.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// The part about `some` of the `lanes` of the read, in the same order.
-    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
+    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> MarksSnapshot {
         let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
         let mut at = kept.iter();
         self.resets.retain(|_| at.next() == Some(&true));
@@ -102,7 +102,7 @@ impl Marks {
     }
 
     /// Forgets everything if this server, or this backend behind a pooler, is new.
-    pub fn meet(&mut self, server: ServerId) {
+    pub fn note_server(&mut self, server: ServerId) {
         if self.servers.contains(&server) {
             return;
         }
@@ -122,8 +122,8 @@ impl Marks {
     }
 
     /// The marks and the fence for a read that is about to be sent.
-    pub fn start(&self, lanes: &[Lane]) -> Start {
-        Start {
+    pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
+        MarksSnapshot {
             epoch: self.epoch,
             fenced: self.fence.passed(),
             resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
@@ -135,7 +135,7 @@ impl Marks {
     /// Notes the basis in the snapshot of a read of `epoch`. A change invalidates every mark, because marks may be above rows
     /// of held topics, which can be read again when a hold has ended. (A new hold does not change the basis.) If the table
     /// has another file, ids may start again, so H and the fence are forgotten as well.
-    pub fn saw_basis(&mut self, epoch: u64, basis: i64) {
+    pub fn note_basis(&mut self, epoch: u64, basis: i64) {
         if epoch != self.epoch || basis == self.basis {
             return;
         }
@@ -147,7 +147,7 @@ impl Marks {
     }
 
     /// Notes an id that a read of `epoch` returned.
-    pub fn saw_id(&mut self, epoch: u64, id: i64) {
+    pub fn note_id(&mut self, epoch: u64, id: i64) {
         if epoch == self.epoch {
             self.highest_seen = self.highest_seen.max(id);
         }
@@ -192,16 +192,16 @@ impl Marks {
 
     /// Raises the marks after a confirmed COMMIT that recorded every row except those that `reach` names as open. `basis` is
     /// that of the read's snapshot.
-    pub fn raise(&mut self, start: &Start, basis: i64, reach: &[Reach]) {
-        if start.epoch != self.epoch || basis != self.basis {
+    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, reach: &[Reach]) {
+        if snapshot.epoch != self.epoch || basis != self.basis {
             return;
         }
-        for (reach, resets) in reach.iter().zip(&start.resets) {
+        for (reach, resets) in reach.iter().zip(&snapshot.resets) {
             let lane = reach.lane.index();
             let Some(covers_to) = reach.covers_to() else { continue };
             if self.resets[lane] == *resets {
                 let before_first_open = reach.first_open.map_or(i64::MAX, |id| id - 1);
-                let raised = start.fenced.min(covers_to).min(before_first_open);
+                let raised = snapshot.fenced.min(covers_to).min(before_first_open);
                 self.low[lane] = self.low[lane].max(raised);
             }
         }
@@ -234,8 +234,8 @@ mod tests {
 
     fn fenced(high: i64) -> Marks {
         let mut marks = Marks::new();
-        marks.meet(SERVER);
-        marks.saw_basis(marks.epoch(), BASIS);
+        marks.note_server(SERVER);
+        marks.note_basis(marks.epoch(), BASIS);
         marks.fence().begin(high, []);
         marks
     }
@@ -247,18 +247,18 @@ mod tests {
     #[test]
     fn a_mark_rises_to_the_fence_and_no_further() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), 50);
     }
 
     #[test]
     fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 30);
-        marks.raise(&start, BASIS, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
+        marks.raise(&snapshot, BASIS, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 40);
     }
 
@@ -266,59 +266,59 @@ mod tests {
     fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
         let mut marks = fenced(50);
         marks.fence().begin(80, ["3/1".to_owned()]);
-        let start = marks.start(&[lane()]);
-        marks.fence().look([]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.fence().update([]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), 50, "the read began under the older fence");
     }
 
     #[test]
     fn the_end_of_a_hold_invalidates_every_mark() {
         let mut marks = fenced(50);
-        marks.saw_id(marks.epoch(), 7);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
-        marks.saw_basis(marks.epoch(), NEXT_BASIS);
+        marks.note_id(marks.epoch(), 7);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+        marks.note_basis(marks.epoch(), NEXT_BASIS);
         assert_eq!(marks.highest_seen(), 7, "H stays");
         assert_eq!(marks.low(lane()), LOWEST);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST, "a read from before the end raises nothing");
     }
 
     #[test]
     fn another_server_invalidates_everything() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.meet(ServerId { connection: 1, started_us: 2, backend: 1 });
-        marks.saw_basis(marks.epoch(), BASIS);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.note_server(ServerId { connection: 1, started_us: 2, backend: 1 });
+        marks.note_basis(marks.epoch(), BASIS);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST, "a late answer of the old server raised a mark");
-        assert_eq!(marks.start(&[lane()]).fenced, LOWEST);
+        assert_eq!(marks.snapshot(&[lane()]).fenced, LOWEST);
     }
 
     #[test]
     fn a_row_reset_to_unsent_while_its_lane_is_claimed_is_not_hidden_again() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
         assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
     }
 
     #[test]
     fn another_file_of_the_table_invalidates_h_and_the_fence_too() {
         let mut marks = fenced(50);
-        marks.saw_id(marks.epoch(), 90);
-        let start = marks.start(&[lane()]);
+        marks.note_id(marks.epoch(), 90);
+        let snapshot = marks.snapshot(&[lane()]);
         let old = marks.epoch();
-        marks.saw_basis(old, BASIS + 1);
+        marks.note_basis(old, BASIS + 1);
         assert_ne!(marks.epoch(), old, "results of older reads are ignored");
-        assert_eq!((marks.highest_seen(), marks.start(&[lane()]).fenced), (LOWEST, LOWEST));
-        marks.raise(&start, BASIS + 1, &[read_to_the_end()]);
+        assert_eq!((marks.highest_seen(), marks.snapshot(&[lane()]).fenced), (LOWEST, LOWEST));
+        marks.raise(&snapshot, BASIS + 1, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
         let epoch = marks.epoch();
-        marks.meet(SERVER);
+        marks.note_server(SERVER);
         assert_eq!(marks.epoch(), epoch, "the server is known");
     }
 
@@ -327,26 +327,26 @@ mod tests {
         let other = Lane::new(6).unwrap();
         let raised = || {
             let mut marks = fenced(50);
-            let start = marks.start(&[lane(), other]);
-            marks.raise(&start, BASIS, &[read_to_the_end(), Reach { lane: other, ..read_to_the_end() }]);
+            let snapshot = marks.snapshot(&[lane(), other]);
+            marks.raise(&snapshot, BASIS, &[read_to_the_end(), Reach { lane: other, ..read_to_the_end() }]);
             marks
         };
         let mut marks = raised();
         assert_eq!(marks.swept(&[lane(), other], &[(lane(), 3), (other, 50)]), Swept::Forgotten);
-        assert_eq!((marks.low(lane()), marks.start(&[]).fenced), (LOWEST, LOWEST));
+        assert_eq!((marks.low(lane()), marks.snapshot(&[]).fenced), (LOWEST, LOWEST));
 
         let mut marks = raised();
         let found = [(lane(), 3), (other, 51)];
         assert_eq!(marks.swept(&[lane(), other], &found), Swept::Reset, "one is above its mark");
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Forgotten);
 
         let mut marks = raised();
         assert_eq!(marks.swept(&[lane()], &[(lane(), 3)]), Swept::Reset);
         assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(
             marks.swept(&[lane()], &[(lane(), 4)]),
             Swept::Reset,

@@ -5,7 +5,7 @@
 
 pub(crate) mod board;
 pub(crate) mod fence;
-pub(crate) mod looking;
 pub mod marks;
+pub(crate) mod scan_order;
 pub mod scout;
 pub(crate) mod width;

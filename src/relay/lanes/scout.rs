@@ -9,8 +9,8 @@ use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::lanes::looking::Looking;
 use crate::relay::lanes::marks::{LOWEST, Swept};
+use crate::relay::lanes::scan_order::ScanOrder;
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
@@ -40,7 +40,7 @@ const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics 
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
     /// The first unsent row above its low in each of these lanes that has one.
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
+    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
     /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
@@ -60,7 +60,7 @@ pub struct Oldest {
 
 /// The result of a scan.
 #[derive(Clone, Debug)]
-pub struct Sighting {
+pub struct Scan {
     /// The server that answered.
     pub server: ServerId,
     /// Lanes with work, and the id of the first unsent row of each.
@@ -77,7 +77,7 @@ pub struct Scout<P, L> {
     sweep_at: Instant,
     swept: usize,
     sweeping: Width,
-    looking: Looking,
+    scan_order: ScanOrder,
     backlog_at: Instant,
     oldest_at: Instant,
     /// Failures of measurements.
@@ -97,7 +97,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             sweep_at: now + SWEEP_EVERY,
             swept: 0,
             sweeping: Width::new(SWEEP_LANES),
-            looking: Looking::new(),
+            scan_order: ScanOrder::new(),
             backlog_at: now,
             oldest_at: now,
             measuring: Outage::new("backlog measurements"),
@@ -121,8 +121,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Err(fault) => Err(fault),
             };
             match done {
-                Ok(seen) => {
-                    if seen == Seen::NothingAnywhere {
+                Ok(work) => {
+                    if work == Work::NoneAnywhere {
                         self.relay.health.postgres.needed_only_by(SCOUT);
                         self.relay.health.locks.needed_only_by(SCOUT);
                     }
@@ -152,7 +152,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             if self.relay.health.postgres.lasts().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
             }
-            if self.round().await? == Seen::NothingAnywhere {
+            if self.round().await? == Work::NoneAnywhere {
                 self.relay.board.stop();
             }
             self.wait().await;
@@ -167,7 +167,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         if begun >= self.backlog_at {
             self.backlog_at = begun + MEASURE_EVERY;
             let lanes: Vec<Lane> = Lane::all().collect();
-            let lows = self.relay.marks.borrow().start(&lanes).lows;
+            let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
             let backlog = self.lookout.backlog(&lows).await;
             self.backlog_at = later(begun, MEASURE_EVERY);
             if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
@@ -182,7 +182,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.oldest_at = later(begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
-                self.relay.health.saw_clock(clock_us);
+                self.relay.health.note_clock(clock_us);
                 if self.measuring.lasts().is_none() {
                     self.relay.stats.measured();
                 }
@@ -216,7 +216,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
     }
 
-    async fn round(&mut self) -> Result<Seen, Fault> {
+    async fn round(&mut self) -> Result<Work, Fault> {
         let now = Instant::now();
         if now >= self.fence_at {
             self.fence_at = now + FENCE_EVERY;
@@ -227,40 +227,40 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             let swept = self.sweep().await;
             self.measured(Measured::Sweep, swept)?;
         }
-        self.look().await
+        self.scan().await
     }
 
     /// Scans the lanes that are not on the board or with a worker.
-    async fn look(&mut self) -> Result<Seen, Fault> {
+    async fn scan(&mut self) -> Result<Work, Fault> {
         let unknown = self.relay.board.unknown();
         let all_free = unknown.len() == LANES;
-        let lanes = self.looking.part_of(unknown);
+        let lanes = self.scan_order.next_lanes(unknown);
         if lanes.is_empty() {
-            return Ok(Seen::Unknown);
+            return Ok(Work::Possible);
         }
-        let start = self.relay.marks.borrow().start(&lanes);
+        let snapshot = self.relay.marks.borrow().snapshot(&lanes);
         let begun = Instant::now();
-        let sighting = match self.lookout.look(&lanes, &start.lows, start.basis).await {
-            Err(fault) if fault.kind == FaultKind::TimedOut && self.looking.timed_out(&lanes) => {
+        let scan = match self.lookout.scan(&lanes, &snapshot.lows, snapshot.basis).await {
+            Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
                 tracing::debug!("scanning fewer lanes next time: {fault}");
-                return Ok(Seen::Unknown);
+                return Ok(Work::Possible);
             }
-            sighting => sighting?,
+            scan => scan?,
         };
-        self.looking.took(&lanes, begun.elapsed());
-        self.relay.stats.looks.inc();
-        self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
-        self.relay.marks.borrow_mut().meet(sighting.server);
-        self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
+        self.scan_order.note_duration(&lanes, begun.elapsed());
+        self.relay.stats.scans.inc();
+        self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
+        self.relay.marks.borrow_mut().note_server(scan.server);
+        self.relay.board.put_up(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
         self.relay.board.put_up(self.relay.rows.acknowledged.borrow().lanes());
-        let same_server = start.epoch() == self.relay.marks.borrow().epoch();
-        if !(all_free && same_server && sighting.first_unsent.is_empty()) {
-            self.looking.saw_something();
-            return Ok(Seen::Unknown);
+        let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
+        if !(all_free && same_server && scan.first_unsent.is_empty()) {
+            self.scan_order.restart();
+            return Ok(Work::Possible);
         }
-        Ok(if self.looking.saw_nothing(&lanes) { Seen::NothingAnywhere } else { Seen::Unknown })
+        Ok(if self.scan_order.note_empty(&lanes) { Work::NoneAnywhere } else { Work::Possible })
     }
 
     /// Scans a few lanes below their marks, for rows that were reset to unsent (`sent_at = NULL`, a restored table) or
@@ -269,19 +269,19 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
-        let basis = self.relay.marks.borrow().start(&[]).basis;
-        let sighting = self.lookout.look(&lanes, &vec![LOWEST; lanes.len()], basis).await;
+        let basis = self.relay.marks.borrow().snapshot(&[]).basis;
+        let scan = self.lookout.scan(&lanes, &vec![LOWEST; lanes.len()], basis).await;
         self.sweep_at = later(begun, SWEEP_EVERY);
-        let timed_out = matches!(&sighting, Err(fault) if fault.kind == FaultKind::TimedOut);
+        let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
             return Ok(()); // the same lanes again, in smaller parts
         }
         self.swept = (self.swept + lanes.len()) % LANES;
-        let sighting = sighting?;
+        let scan = scan?;
         self.sweeping.worked(lanes.len(), begun.elapsed());
         let mut marks = self.relay.marks.borrow_mut();
-        marks.meet(sighting.server);
-        match marks.swept(&lanes, &sighting.first_unsent) {
+        marks.note_server(scan.server);
+        match marks.swept(&lanes, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
             Swept::Forgotten => tracing::info!(
@@ -305,10 +305,10 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         };
         let (server, writers) = self.lookout.writers().await?;
         let mut marks = self.relay.marks.borrow_mut();
-        marks.meet(server);
+        marks.note_server(server);
         if marks.epoch() == epoch {
             if pending {
-                marks.fence().look(writers);
+                marks.fence().update(writers);
             } else {
                 marks.fence().begin(high, writers);
             }
@@ -357,7 +357,7 @@ enum Measured {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Unknown,
-    NothingAnywhere,
+enum Work {
+    Possible,
+    NoneAnywhere,
 }

@@ -32,7 +32,7 @@ struct Entry {
 
 /// The set of holds under which a claim read rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct HoldsSeen {
     /// The version of the set.
     pub hold_version: i64,
     /// Whether the set is known to be empty.
@@ -73,7 +73,7 @@ impl Acknowledged {
 
     /// Removes the rows in these parts of a confirmed claim's lanes. The rows that it read, `rows`, are settled. Others were
     /// settled before, unless they may be held. Otherwise an operator's `sent_at = NULL` would be ignored.
-    pub fn forget<E: Event>(&mut self, reach: &[Reach], rows: &[E], seen: Seen) {
+    pub fn forget<E: Event>(&mut self, reach: &[Reach], rows: &[E], seen: HoldsSeen) {
         if self.len == 0 {
             return;
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::relay::event::fixture::Row;
 
-    fn after_claim(read: &[Row], seen: Seen) -> Acknowledged {
+    fn after_claim(read: &[Row], seen: HoldsSeen) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep([Row(1), Row(2)].iter(), 3);
         let whole =
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn a_row_that_a_claim_did_not_read_is_removed_if_nothing_new_is_held() {
-        assert!(after_claim(&[Row(1)], Seen { hold_version: 3, nothing_held: false }).is_empty());
-        assert!(after_claim(&[Row(1)], Seen { hold_version: 4, nothing_held: true }).is_empty());
+        assert!(after_claim(&[Row(1)], HoldsSeen { hold_version: 3, nothing_held: false }).is_empty());
+        assert!(after_claim(&[Row(1)], HoldsSeen { hold_version: 4, nothing_held: true }).is_empty());
     }
 
     #[test]
     fn a_row_that_may_be_held_is_kept_and_needs_no_claim() {
-        let acknowledged = after_claim(&[Row(1)], Seen { hold_version: 4, nothing_held: false });
+        let acknowledged = after_claim(&[Row(1)], HoldsSeen { hold_version: 4, nothing_held: false });
         assert!(!acknowledged.contains(&Row(1)), "it was read, so it is settled now");
         assert!(acknowledged.contains(&Row(2)));
         assert_eq!(acknowledged.lanes().count(), 0);

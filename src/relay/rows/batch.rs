@@ -44,17 +44,17 @@ impl<E: Event> Batch<E> {
     }
 
     /// Sets the most rows that the read returns from each lane of the claim.
-    pub fn ask(&mut self, shares: &[usize]) {
+    pub fn set_shares(&mut self, shares: &[usize]) {
         self.shares = shares.to_vec();
     }
 
-    /// Append the next slice of the read here, then call [`Batch::grown`].
+    /// Append the next slice of the read here, then call [`Batch::appended`].
     pub fn rows_mut(&mut self) -> &mut Vec<E> {
         &mut self.rows
     }
 
     /// Accounts for the appended rows, and returns the index of the first of them.
-    pub fn grown(&mut self, end: End) -> usize {
+    pub fn appended(&mut self, end: End) -> usize {
         let from = self.fates.len();
         self.bytes += self.rows[from..].iter().map(Event::size).sum::<usize>();
         self.fates.resize(self.rows.len(), Fate::Open);
@@ -163,7 +163,7 @@ impl<E: Event> Batch<E> {
     }
 
     /// The rows that become dead letters.
-    pub(crate) fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+    pub(crate) fn dead_letters(&self) -> impl Iterator<Item = Verdict<'_, E>> {
         self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
             Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
             _ => None,
@@ -237,9 +237,9 @@ mod tests {
 
     fn reach_of(rows: [Row; 2], share: usize) -> Reach {
         let mut batch = Batch::new(OnRejected::DeadLetter);
-        batch.ask(&[share]);
+        batch.set_shares(&[share]);
         batch.rows_mut().extend(rows);
-        batch.grown(End::Complete);
+        batch.appended(End::Complete);
         batch.reach(&[Row(1).lane()])[0]
     }
 
@@ -261,7 +261,7 @@ mod tests {
     fn refused(indices: &[usize]) -> Batch<Row> {
         let mut batch = Batch::new(OnRejected::BlockKey);
         batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
-        batch.grown(End::Complete);
+        batch.appended(End::Complete);
         for index in indices {
             let rejection = Rejection { reason: "invalid-headers", error: String::new() };
             batch.rejected(*index, "events.order", rejection);

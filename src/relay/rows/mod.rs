@@ -44,7 +44,7 @@ pub mod reach;
 pub mod refusals;
 
 use crate::relay::event::Event;
-use acknowledged::{Acknowledged, Seen};
+use acknowledged::{Acknowledged, HoldsSeen};
 use batch::Batch;
 use refusals::Refusals;
 use std::cell::{Cell, RefCell};
@@ -82,7 +82,7 @@ impl Rows {
     }
 
     /// Marks the rows from this index on that are in the acknowledged set.
-    pub(crate) fn recognise<E: Event>(&self, batch: &mut Batch<E>, from: usize) {
+    pub(crate) fn mark_acknowledged<E: Event>(&self, batch: &mut Batch<E>, from: usize) {
         let acknowledged = self.acknowledged.borrow();
         if acknowledged.is_empty() {
             return;
@@ -112,29 +112,29 @@ impl Rows {
     }
 
     /// Records the version of the set of holds if it is empty, otherwise `None`.
-    pub(crate) fn saw_empty_holds(&self, hold_version: Option<i64>) {
+    pub(crate) fn note_empty_holds(&self, hold_version: Option<i64>) {
         self.nothing_held_at.set(hold_version);
     }
 
     /// The set of holds with this version, and whether it is known to be empty.
-    pub(crate) fn seen(&self, hold_version: i64) -> Seen {
-        Seen { hold_version, nothing_held: self.nothing_held_at.get() == Some(hold_version) }
+    pub(crate) fn holds_seen(&self, hold_version: i64) -> HoldsSeen {
+        HoldsSeen { hold_version, nothing_held: self.nothing_held_at.get() == Some(hold_version) }
     }
 
     /// Expects further rows to have the average size of these.
-    pub(crate) fn expect_like<E: Event>(&self, rows: &[E]) {
+    pub(crate) fn note_row_size<E: Event>(&self, rows: &[E]) {
         if !rows.is_empty() {
             self.row_bytes.set(rows.iter().map(Event::size).sum::<usize>() / rows.len());
         }
     }
 
     /// Makes the next slice smaller after a failed one, which may have been too much for the network.
-    pub(crate) fn expect_larger(&self, bytes_max: usize) {
+    pub(crate) fn note_failed_slice(&self, bytes_max: usize) {
         self.row_bytes.set(self.row_bytes.get().saturating_mul(4).min(bytes_max));
     }
 
     /// How many rows are expected to fit into this many bytes.
-    pub(crate) fn expected(&self, bytes: usize) -> usize {
+    pub(crate) fn rows_in(&self, bytes: usize) -> usize {
         (bytes / self.row_bytes.get().max(1)).max(1)
     }
 }

@@ -48,7 +48,7 @@ async fn judged(reason: &'static Reason) -> Fate {
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
-    batch.grown(End::Complete);
+    batch.appended(End::Complete);
     session.begin(&relay.rows.refusals);
     session.send(&relay.template, &mut batch, 0).await;
     batch.suspect(0);

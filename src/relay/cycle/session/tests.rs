@@ -72,7 +72,7 @@ async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
-    batch.grown(End::Complete);
+    batch.appended(End::Complete);
     session.begin(&refusals);
     session.send(&template, &mut batch, 0).await;
     session.producer.answers.set(true);
@@ -87,7 +87,7 @@ async fn reports_of_deferred_rows_count_for_their_own_batch() {
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
-    batch.grown(End::Complete);
+    batch.appended(End::Complete);
     session.begin(&refusals);
     session.send(&template, &mut batch, 0).await;
     assert_eq!(session.producer.in_flight(), 1, "the first row of a partition is sent alone");
@@ -110,7 +110,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() });
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
-        batch.grown(End::Complete);
+        batch.appended(End::Complete);
         session.begin(&refusals);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
@@ -138,7 +138,7 @@ async fn primed() -> Session<LateReporter> {
 fn batch_of(rows: Vec<Row>) -> Batch<Row> {
     let mut batch = Batch::new(OnRejected::BlockKey);
     batch.rows_mut().extend(rows);
-    batch.grown(End::Complete);
+    batch.appended(End::Complete);
     batch
 }
 

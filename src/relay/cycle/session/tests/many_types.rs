@@ -47,7 +47,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
     for first in (0..types).step_by(100) {
         let mut batch = Batch::default();
         batch.rows_mut().extend((first..first + 100).map(|id| OfType(id, format!("type-{id}"))));
-        batch.grown(End::Complete);
+        batch.appended(End::Complete);
         session.begin(&refusals);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);

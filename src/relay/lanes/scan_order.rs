@@ -5,7 +5,7 @@ use crate::relay::lanes::width::Width;
 use std::time::Duration;
 
 /// The order in which the scout scans the lanes.
-pub(crate) struct Looking {
+pub(crate) struct ScanOrder {
     width: Width,
     /// The lane with which the next scan begins.
     next: usize,
@@ -13,13 +13,13 @@ pub(crate) struct Looking {
     empty: [bool; LANES],
 }
 
-impl Looking {
-    pub(crate) fn new() -> Looking {
-        Looking { width: Width::new(LANES), next: 0, empty: [false; LANES] }
+impl ScanOrder {
+    pub(crate) fn new() -> ScanOrder {
+        ScanOrder { width: Width::new(LANES), next: 0, empty: [false; LANES] }
     }
 
     /// Those of these lanes that the next scan covers. If it cannot cover all, they take turns.
-    pub(crate) fn part_of(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
+    pub(crate) fn next_lanes(&mut self, mut lanes: Vec<Lane>) -> Vec<Lane> {
         if lanes.len() > self.width.get() {
             let first = lanes.iter().position(|lane| lane.index() >= self.next).unwrap_or(0);
             lanes.rotate_left(first);
@@ -39,31 +39,31 @@ impl Looking {
     }
 
     /// Records how long a scan of these lanes took.
-    pub(crate) fn took(&self, lanes: &[Lane], took: Duration) {
+    pub(crate) fn note_duration(&self, lanes: &[Lane], took: Duration) {
         self.width.worked(lanes.len(), took);
     }
 
     /// Records that a scan found rows, or that a lane was not free.
-    pub(crate) fn saw_something(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.empty = [false; LANES];
     }
 
     /// Records that a scan found these lanes empty. Returns whether all 64 are.
-    pub(crate) fn saw_nothing(&mut self, lanes: &[Lane]) -> bool {
+    pub(crate) fn note_empty(&mut self, lanes: &[Lane]) -> bool {
         for lane in lanes {
             self.empty[lane.index()] = true;
         }
         let everywhere = self.empty.iter().all(|empty| *empty);
         if everywhere {
-            self.saw_something();
+            self.restart();
         }
         everywhere
     }
 }
 
-impl Default for Looking {
+impl Default for ScanOrder {
     fn default() -> Self {
-        Looking::new()
+        ScanOrder::new()
     }
 }
 
@@ -77,35 +77,35 @@ mod tests {
 
     #[test]
     fn after_a_timeout_the_lanes_take_turns() {
-        let mut looking = Looking::new();
-        assert_eq!(looking.part_of(all()).len(), LANES);
-        assert!(looking.timed_out(&all()));
-        let (first, second) = (looking.part_of(all()), looking.part_of(all()));
+        let mut scan_order = ScanOrder::new();
+        assert_eq!(scan_order.next_lanes(all()).len(), LANES);
+        assert!(scan_order.timed_out(&all()));
+        let (first, second) = (scan_order.next_lanes(all()), scan_order.next_lanes(all()));
         assert_eq!((first.len(), second.len()), (32, 32));
         assert_eq!([first.clone(), second].concat(), all());
-        assert_eq!(looking.part_of(all()), first, "and again from the first one");
+        assert_eq!(scan_order.next_lanes(all()), first, "and again from the first one");
     }
 
     #[test]
     fn a_scan_that_timed_out_is_repeated_with_fewer_lanes() {
-        let mut looking = Looking::new();
-        looking.timed_out(&all());
-        let half = looking.part_of(all());
-        assert!(looking.timed_out(&half));
-        assert_eq!(looking.part_of(all()), half[..16]);
-        while looking.timed_out(&all()[..looking.width.get()]) {}
-        let one = looking.part_of(all());
-        assert!(!looking.timed_out(&one));
-        assert_ne!(looking.part_of(all()), one, "one slow lane does not delay the others");
+        let mut scan_order = ScanOrder::new();
+        scan_order.timed_out(&all());
+        let half = scan_order.next_lanes(all());
+        assert!(scan_order.timed_out(&half));
+        assert_eq!(scan_order.next_lanes(all()), half[..16]);
+        while scan_order.timed_out(&all()[..scan_order.width.get()]) {}
+        let one = scan_order.next_lanes(all());
+        assert!(!scan_order.timed_out(&one));
+        assert_ne!(scan_order.next_lanes(all()), one, "one slow lane does not delay the others");
     }
 
     #[test]
     fn all_lanes_are_empty_when_each_was_empty_in_turn() {
-        let mut looking = Looking::new();
-        assert!(looking.saw_nothing(&all()));
-        assert!(!looking.saw_nothing(&all()[..32]));
-        looking.saw_something();
-        assert!(!looking.saw_nothing(&all()[32..]));
-        assert!(looking.saw_nothing(&all()[..32]));
+        let mut scan_order = ScanOrder::new();
+        assert!(scan_order.note_empty(&all()));
+        assert!(!scan_order.note_empty(&all()[..32]));
+        scan_order.restart();
+        assert!(!scan_order.note_empty(&all()[32..]));
+        assert!(scan_order.note_empty(&all()[..32]));
     }
 }
