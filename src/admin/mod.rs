@@ -28,7 +28,7 @@ const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone)]
-struct Shown {
+struct AdminState {
     stats: Arc<Stats>,
     metrics: Arc<Metrics>,
 }
@@ -39,17 +39,17 @@ fn router(stats: Arc<Stats>) -> Router {
         .route("/metrics", get(show_metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(Shown { stats, metrics })
+        .with_state(AdminState { stats, metrics })
 }
 
-async fn show_metrics(State(shown): State<Shown>) -> Response {
+async fn show_metrics(State(shown): State<AdminState>) -> Response {
     match shown.metrics.text() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-async fn live(State(shown): State<Shown>) -> (StatusCode, String) {
+async fn live(State(shown): State<AdminState>) -> (StatusCode, String) {
     let since = shown.stats.since_beat();
     // A draining relay has no scout any more. shutdown_timeout bounds the drain.
     if shown.stats.is_stopping() || since < PROGRESS_WITHIN {
@@ -59,7 +59,7 @@ async fn live(State(shown): State<Shown>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
-async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
+async fn ready(State(shown): State<AdminState>) -> (StatusCode, String) {
     fail_point::reach("answering-health").await;
     match shown.stats.not_ready() {
         None => (StatusCode::OK, "ready\n".to_owned()),

@@ -48,10 +48,10 @@ impl CheckConfig {
         }
         match block_on(connect(&config, &cluster))?.worst {
             None => Ok(()),
-            Some(Problem::Unavailable) => {
+            Some(Cause::Unavailable) => {
                 Err(Failed::Unavailable(anyhow::anyhow!("PostgreSQL or Kafka is unreachable")))
             }
-            Some(Problem::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
+            Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
                 "The relay cannot run until these errors are fixed."
             ))),
         }
@@ -62,9 +62,9 @@ fn unusable(failure: &Failure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
 }
 
-/// A problem that prevents the relay from running.
+/// Why the relay cannot run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Problem {
+enum Cause {
     Unavailable,
     Invalid,
 }
@@ -72,22 +72,22 @@ enum Problem {
 /// Prints each problem at once and remembers the worst.
 #[derive(Default)]
 struct Problems {
-    worst: Option<Problem>,
+    worst: Option<Cause>,
 }
 
 impl Problems {
-    fn add(&mut self, what: &str, problem: Problem, text: &str) {
+    fn add(&mut self, what: &str, cause: Cause, text: &str) {
         print(what, text);
-        self.worst = self.worst.max(Some(problem));
+        self.worst = self.worst.max(Some(cause));
     }
 
     fn add_failed(&mut self, what: &str, failed: Failed) {
         match failed {
-            Failed::Unavailable(error) => self.add(what, Problem::Unavailable, &format!("{error:#}")),
+            Failed::Unavailable(error) => self.add(what, Cause::Unavailable, &format!("{error:#}")),
             Failed::Failure(error) | Failed::Configuration(error) => {
-                self.add(what, Problem::Invalid, &format!("{error:#}"));
+                self.add(what, Cause::Invalid, &format!("{error:#}"));
             }
-            Failed::Usage(text) => self.add(what, Problem::Invalid, &text),
+            Failed::Usage(text) => self.add(what, Cause::Invalid, &text),
         }
     }
 }
@@ -103,11 +103,11 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
         Ok(()) => print("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
             let text = format!("{failure}. Fix: {}", remedy(failure.reason));
-            let problem = match failure.reason {
-                "configuration" | "authentication" | "token" | "tls" => Problem::Invalid,
-                _ => Problem::Unavailable,
+            let cause = match failure.reason {
+                "configuration" | "authentication" | "token" | "tls" => Cause::Invalid,
+                _ => Cause::Unavailable,
             };
-            problems.add("kafka", problem, &text);
+            problems.add("kafka", cause, &text);
         }
     }
     // After a problem, the doctor would only find it again.
@@ -152,7 +152,7 @@ fn print_findings(examined: &Examined, problems: &mut Problems) {
         match code.severity {
             Severity::Error if !one_event => {
                 errors += 1;
-                problems.add("error", Problem::Invalid, &format!("{place}: {problem}. Fix: {remedy}"));
+                problems.add("error", Cause::Invalid, &format!("{place}: {problem}. Fix: {remedy}"));
             }
             Severity::Error | Severity::Warning => {
                 warnings += 1;

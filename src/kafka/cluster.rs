@@ -12,7 +12,7 @@ use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::health::stats::Stats;
-use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -348,7 +348,7 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
     let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
     let mut reports = Vec::new();
     producer.drain(&mut reports);
-    for Report { index, outcome } in reports {
+    for DeliveryReport { index, outcome } in reports {
         outcomes[index as usize] = outcome;
     }
     let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();

@@ -5,7 +5,7 @@ use super::failure::failure;
 use super::statistics::Watched;
 use super::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::publisher::Report;
+use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, Reason, TLS, TOKEN};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 /// The reports of one producer. Its polling thread writes them and wakes the worker once per batch.
 #[derive(Default)]
 pub(super) struct Reports {
-    list: Mutex<Vec<Report>>,
+    list: Mutex<Vec<DeliveryReport>>,
     in_flight: AtomicUsize,
     failed: AtomicBool,
     /// The producer has its producer ID.
@@ -61,7 +61,7 @@ impl Reports {
         self.fatal.load(Ordering::Acquire)
     }
 
-    pub(super) fn take(&self, reports: &mut Vec<Report>) {
+    pub(super) fn take(&self, reports: &mut Vec<DeliveryReport>) {
         let mut list = lock(&self.list);
         if reports.is_empty() {
             std::mem::swap(&mut *list, reports);
@@ -99,7 +99,7 @@ impl Reports {
 
     fn report(&self, index: usize, outcome: Result<(), Failure>) {
         let failed = outcome.is_err();
-        lock(&self.list).push(Report { index: index as u32, outcome });
+        lock(&self.list).push(DeliveryReport { index: index as u32, outcome });
         if failed {
             self.failed.store(true, Ordering::Release);
         }

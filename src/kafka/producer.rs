@@ -8,7 +8,7 @@ use super::record;
 use crate::config::OptionalHeader;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, Rejection};
-use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES, TAKEN_BACK};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
@@ -140,11 +140,11 @@ impl Producer for KafkaProducer {
         self.reports.refused()
     }
 
-    fn drain(&mut self, reports: &mut Vec<Report>) {
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         let from = reports.len();
         self.reports.take(reports);
         // A fatal error purges the queue. The purged records failed for the same cause.
-        let taken_back = |report: &&mut Report| {
+        let taken_back = |report: &&mut DeliveryReport| {
             report.outcome.as_ref().is_err_and(|failure| failure.reason == TAKEN_BACK.word)
         };
         let mut taken_back = reports[from..].iter_mut().filter(taken_back).peekable();

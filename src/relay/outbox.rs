@@ -21,7 +21,11 @@ pub trait Outbox {
     /// [`Claim::next_slice`] returns all rows of the locked lanes at once. [`Claim::read`] replaces such a read.
     ///
     /// Dropping the future rolls the transaction back.
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<Self::Claim<'_>, Fault>;
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<Self::Claim<'_>, Fault>;
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.
@@ -37,7 +41,7 @@ pub trait Claim {
     fn server(&self) -> ServerId;
 
     /// Starts the read of the rows in a separate statement, whose snapshot is taken after the lane locks.
-    async fn read(&mut self, read: &Read) -> Result<(), Fault>;
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault>;
 
     /// Appends up to `rows_max` further rows to `rows`, lane by lane in the order of [`Claim::lanes`], by id within a
     /// lane, until their sizes exceed `bytes_max`. Later rows are left out, so the rows stay a contiguous prefix.
@@ -49,7 +53,7 @@ pub trait Claim {
     ) -> Result<Slice, Fault>;
 
     /// Reads the first row of the claim's only lane without its contents, and checks whether the server can read all of it.
-    async fn head(&mut self, read: &Read) -> Result<Head<Self::Event>, Fault>;
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
 
     /// Keeps the transaction alive and releases the read's snapshot.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
@@ -76,7 +80,7 @@ pub struct ServerId {
 
 /// What to read.
 #[derive(Clone, Debug)]
-pub struct Read {
+pub struct ReadRequest {
     /// One per lane of the claim: only rows with a greater id are read.
     pub lows: Vec<i64>,
     /// The basis for which `lows` is valid. Under another basis the read begins at the smallest id.
@@ -111,12 +115,12 @@ pub struct Slice {
     /// pauses that have ended.
     pub basis: i64,
     /// Whether there is more.
-    pub end: End,
+    pub end: ReadEnd,
 }
 
 /// The state of a read after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ReadEnd {
     /// Another slice may follow.
     More,
     /// Every unsent row above the marks was read, up to the share of each lane.
@@ -130,11 +134,11 @@ pub struct Settlement<'a, E> {
     /// Rows that Kafka has acknowledged.
     pub sent: Vec<&'a E>,
     /// Rejected rows that become dead letters.
-    pub rejected: Vec<Verdict<'a, E>>,
+    pub rejected: Vec<RejectedRow<'a, E>>,
     /// Rejected rows that block their keys.
-    pub blocked: Vec<Verdict<'a, E>>,
+    pub blocked: Vec<RejectedRow<'a, E>>,
     /// Topics to hold.
-    pub held: Vec<Held<'a, E>>,
+    pub held: Vec<TopicHold<'a, E>>,
     /// Skip rows that another session has locked, because waiting for them has failed before.
     pub skip_locked: bool,
 }
@@ -146,7 +150,7 @@ impl<E> Settlement<'_, E> {
 }
 
 /// A row that can never become a record.
-pub struct Verdict<'a, E> {
+pub struct RejectedRow<'a, E> {
     /// The row.
     pub row: &'a E,
     /// The topic of the row.
@@ -156,7 +160,7 @@ pub struct Verdict<'a, E> {
 }
 
 /// A topic that cannot be written to now.
-pub struct Held<'a, E> {
+pub struct TopicHold<'a, E> {
     /// The topic.
     pub topic: &'a str,
     /// Why.

@@ -40,7 +40,7 @@ pub trait Producer {
     /// Sends a request without a write to the leader of this partition. Succeeds only if this leader answers.
     async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure>;
 
-    /// Sends a row without waiting. Its [`Report`] contains `index`.
+    /// Sends a row without waiting. Its [`DeliveryReport`] contains `index`.
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;
 
     /// The number of rows sent but not reported. Once it is 0, the next drain returns the last report.
@@ -53,7 +53,7 @@ pub trait Producer {
     fn refusal(&self) -> Option<Failure>;
 
     /// Moves the reports that have arrived to `reports`.
-    fn drain(&mut self, reports: &mut Vec<Report>);
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>);
 
     /// Waits until nothing is in flight or something has failed, or with `any` until there is a report. Cancel-safe.
     async fn quiet(&mut self, any: bool);
@@ -88,7 +88,7 @@ pub struct Judged {
 
 /// The result for a row.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct DeliveryReport {
     /// The index given to [`Producer::send`].
     pub index: u32,
     /// An acknowledgement by all in-sync replicas, or the failure.

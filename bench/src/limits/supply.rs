@@ -5,7 +5,9 @@ use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
-use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use outbox_relay::relay::outbox::{
+    Claim, Head, Outbox, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -128,7 +130,7 @@ impl Outbox for MadeOutbox {
     type Event = MadeRow;
     type Claim<'a> = MadeClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<MadeClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<MadeClaim, Fault> {
         let rows_left = promptly.map_or(0, |read| read.rows_max);
         Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left })
     }
@@ -145,7 +147,7 @@ impl Claim for MadeClaim {
         SERVER
     }
 
-    async fn read(&mut self, read: &Read) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
         self.rows_left = read.rows_max;
         Ok(())
     }
@@ -171,15 +173,15 @@ impl Claim for MadeClaim {
             self.rows_left -= 1;
         }
         let end = match (complete, self.rows_left) {
-            (true, _) => End::Complete,
-            (false, 0) => End::Cut,
-            (false, _) if bytes > bytes_max => End::Cut,
-            (false, _) => End::More,
+            (true, _) => ReadEnd::Complete,
+            (false, 0) => ReadEnd::Cut,
+            (false, _) if bytes > bytes_max => ReadEnd::Cut,
+            (false, _) => ReadEnd::More,
         };
         Ok(Slice { hold_version: 0, basis: 0, end })
     }
 
-    async fn head(&mut self, _: &Read) -> Result<Head<MadeRow>, Fault> {
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
 

@@ -5,7 +5,7 @@ use crate::relay::Relay;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::marks::MarksSnapshot;
-use crate::relay::outbox::{Claim, Outbox, Read};
+use crate::relay::outbox::{Claim, Outbox, ReadRequest};
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
@@ -28,7 +28,7 @@ pub(super) struct Claimed<C> {
 /// A read with the marks at the time it was planned.
 pub(super) struct PlannedRead {
     pub(super) marks: MarksSnapshot,
-    pub(super) read: Read,
+    pub(super) read: ReadRequest,
     /// The lanes to read.
     pub(super) lanes: Vec<Lane>,
     pub(super) begun: Instant,
@@ -44,13 +44,13 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     outbox: &'o mut O,
     lanes: &[Lane],
 ) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
-    let apart = relay.board.has_more(lanes)
+    let claim_first = relay.board.has_more(lanes)
         || relay.board.was_elsewhere(lanes)
-        || relay.narrowing.claims_apart(lanes);
-    let rows_max = if apart { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
+        || relay.narrowing.claims_first(lanes);
+    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
     let rows_max = relay.narrowing.rows_max(lanes, rows_max);
-    let ahead = (!apart).then(|| PlannedRead::new(relay, lanes, rows_max));
-    let claim = outbox.claim(lanes, ahead.as_ref().map(|planned| &planned.read)).await?;
+    let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
+    let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
     if claim.lanes().is_empty() {
         claim.release().await?;
         return Ok(None);
@@ -58,9 +58,9 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     fail_point::reach("lanes-locked").await;
     relay.marks.borrow_mut().note_server(claim.server());
     let owned = claim.lanes().to_vec();
-    let planned = match ahead {
+    let planned = match early {
         // The server is still the one for which the read was planned.
-        Some(ahead) if ahead.marks.epoch() == relay.marks.borrow().epoch() => ahead.only(&owned),
+        Some(early) if early.marks.epoch() == relay.marks.borrow().epoch() => early.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
@@ -76,7 +76,7 @@ fn prompt_rows<P>(relay: &Relay<P>) -> usize {
 impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
         let marks = relay.marks.borrow().snapshot(lanes);
-        let read = Read {
+        let read = ReadRequest {
             lows: marks.lows.clone(),
             basis: marks.basis,
             rows_max,

@@ -5,7 +5,7 @@
 //! claimed again.
 
 use crate::relay::Relay;
-use crate::relay::cycle::session::{Place, Session};
+use crate::relay::cycle::session::{Destination, Session};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher};
@@ -20,8 +20,8 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
 ) -> Option<Failure> {
-    for (place, suspects) in suspects(session, batch) {
-        if let Next::Stop(failure) = judge_place(relay, session, batch, place, &suspects).await {
+    for (destination, suspects) in suspects(session, batch) {
+        if let Next::Stop(failure) = judge_destination(relay, session, batch, destination, &suspects).await {
             return Some(failure);
         }
     }
@@ -29,16 +29,16 @@ pub(crate) async fn judge<E: Event, P: Publisher>(
 }
 
 /// The suspects of each partition, up to its first open row.
-fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Place, Vec<usize>)> {
-    let mut found: Vec<(Place, Vec<usize>)> = Vec::new();
-    let mut at: HashMap<Place, Option<usize>> = HashMap::new();
+fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Destination, Vec<usize>)> {
+    let mut found: Vec<(Destination, Vec<usize>)> = Vec::new();
+    let mut at: HashMap<Destination, Option<usize>> = HashMap::new();
     for index in 0..batch.len() {
-        let Some(place) = session.place(index) else { continue };
+        let Some(destination) = session.destination(index) else { continue };
         match batch.fate(index) {
-            Fate::Open | Fate::InFlight => _ = at.insert(place, None),
+            Fate::Open | Fate::InFlight => _ = at.insert(destination, None),
             Fate::Suspect => {
-                let entry = at.entry(place).or_insert_with(|| {
-                    found.push((place, Vec::new()));
+                let entry = at.entry(destination).or_insert_with(|| {
+                    found.push((destination, Vec::new()));
                     Some(found.len() - 1)
                 });
                 if let Some(entry) = *entry {
@@ -52,27 +52,28 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
 }
 
 enum Next {
-    Place,
+    Destination,
     Stop(Failure),
 }
 
 /// Halves the group that is published at once until it is accepted or is a single row.
-async fn judge_place<E: Event, P: Publisher>(
+async fn judge_destination<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-    place: Place,
+    destination: Destination,
     suspects: &[usize],
 ) -> Next {
-    let topic = session.topic(place).to_owned();
+    let topic = session.topic(destination).to_owned();
     let mut rest: Vec<usize> = suspects.to_vec();
     let mut width = rest.len() / 2; // all of them together were refused already
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
-        let Some(&first) = rest.first() else { return Next::Place };
+        let Some(&first) = rest.first() else { return Next::Destination };
         let group = &rest[..width.min(innocent(relay, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
-        let Judged { acknowledged, failure } = relay.publisher.judge(&topic, place.partition, &rows).await;
+        let Judged { acknowledged, failure } =
+            relay.publisher.judge(&topic, destination.partition, &rows).await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
             relay.rows.refusals.accepted(&topic, batch.rows()[index].size());
@@ -88,15 +89,15 @@ async fn judge_place<E: Event, P: Publisher>(
             FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop(failure),
             FailureKind::Row => {
                 if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
-                    session.hold(place, rejects_everything(relay, &failure));
-                    return Next::Place;
+                    session.hold(destination, rejects_everything(relay, &failure));
+                    return Next::Destination;
                 }
                 batch.rejected(first, &topic, failure.into());
                 rest.remove(0);
             }
             FailureKind::Topic => {
-                session.hold(place, failure.into());
-                return Next::Place;
+                session.hold(destination, failure.into());
+                return Next::Destination;
             }
             FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => {
                 return Next::Stop(failure);

@@ -30,7 +30,7 @@ use crate::relay::lane::Lane;
 use crate::relay::outbox::{Claim, Outbox};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::time::Duration;
 use tokio::time::timeout_at;
 
@@ -38,7 +38,7 @@ use tokio::time::timeout_at;
 #[derive(Debug, Default)]
 pub(crate) struct Cycle {
     /// The claimed lanes, and how far each of them was read.
-    pub reach: Vec<Reach>,
+    pub coverage: Vec<Coverage>,
     /// Rows read.
     pub rows: usize,
     /// Rows settled as sent.

@@ -16,13 +16,13 @@ use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::lanes::board::{Again, Board};
+use crate::relay::lanes::board::{Board, MoreWork};
 use crate::relay::lanes::width::Width;
-use crate::relay::outbox::{Claim, End, Head};
+use crate::relay::outbox::{Claim, Head, ReadEnd};
 use crate::relay::reason::UNREADABLE_ROW;
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ const LANES_MAX: usize = 16;
 /// How long a lane is set aside if narrowing made no progress.
 const ASIDE: Duration = Duration::from_secs(5);
 /// How long a lane is set aside if its first row turned out to be readable.
-const AGAIN: Duration = Duration::from_secs(1);
+const READABLE_ASIDE: Duration = Duration::from_secs(1);
 
 const ADVICE: &str = "All other events are published. Check the server log for damaged data, and restore or delete \
      the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
@@ -84,12 +84,12 @@ impl Narrowing {
     pub(crate) fn first_of(&self, board: &Board, mut lanes: Vec<Lane>) -> Vec<Lane> {
         let sound = lanes.iter().take_while(|lane| self.is_sound(**lane)).count();
         let rest = lanes.split_off(sound.max(1).min(self.width.get()).min(lanes.len()));
-        give_back_in_front(board, &rest);
+        give_back_first(board, &rest);
         lanes
     }
 
     /// Whether the read of these lanes has to wait for the claim, as for lanes with a backlog.
-    pub(crate) fn claims_apart(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn claims_first(&self, lanes: &[Lane]) -> bool {
         lanes.iter().any(|lane| !self.is_sound(*lane))
     }
 
@@ -105,7 +105,7 @@ impl Narrowing {
     }
 
     /// Whether to read the first row of this lane without its contents.
-    pub(crate) fn looks_at_first(&self, lanes: &[Lane]) -> bool {
+    pub(crate) fn reads_head(&self, lanes: &[Lane]) -> bool {
         matches!(lanes, [lane] if matches!(self.step(*lane), Step::First | Step::Stays))
     }
 
@@ -151,35 +151,35 @@ impl Narrowing {
     }
 
     /// Records a settled claim whose lanes are back on the board. Its rows are readable, so the search continues after them.
-    pub(crate) fn settled(&self, board: &Board, reach: &[Reach]) {
+    pub(crate) fn settled(&self, board: &Board, coverage: &[Coverage]) {
         if self.narrowed.get() == 0 {
             return;
         }
-        for reach in reach {
-            if self.looks_at_first(&[reach.lane]) && reach.cut && reach.last_read.is_none() {
+        for coverage in coverage {
+            if self.reads_head(&[coverage.lane]) && coverage.cut && coverage.last_read.is_none() {
                 // The read of the lane failed, but its first row can be read alone. Wait before the next attempt.
-                board.set_aside(reach.lane, Instant::now() + AGAIN);
+                board.set_aside(coverage.lane, Instant::now() + READABLE_ASIDE);
             }
-            let next = match self.step(reach.lane) {
-                Step::Within(rows) if reach.cut && rows > 1 => match reach.first_open {
+            let next = match self.step(coverage.lane) {
+                Step::Within(rows) if coverage.cut && rows > 1 => match coverage.first_open {
                     None => Step::Within(rows - rows / 2),
                     Some(_) => Step::Within(rows),
                 },
                 _ => Step::Sound,
             };
-            self.set(reach.lane, next);
+            self.set(coverage.lane, next);
         }
     }
 
     /// Handles a fault about unreadable rows and gives the lanes back to the board. Returns false for any other fault, which
     /// the caller has to handle.
-    pub(crate) fn takes(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+    pub(crate) fn handles(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;
         }
         if *before != self.before(lanes) {
             tracing::debug!("searching for the unreadable row: {fault}");
-            give_back_in_front(board, lanes);
+            give_back_first(board, lanes);
             return true;
         }
         match (lanes, fault.kind) {
@@ -217,17 +217,18 @@ impl Default for Narrowing {
     }
 }
 
-fn give_back_in_front(board: &Board, lanes: &[Lane]) {
+fn give_back_first(board: &Board, lanes: &[Lane]) {
     if lanes.is_empty() {
         return;
     }
-    let again: Vec<Again> = lanes.iter().map(|&lane| Again { lane, front: true, hungry: false }).collect();
-    board.give_back(lanes, &again);
+    let more_work: Vec<MoreWork> =
+        lanes.iter().map(|&lane| MoreWork { lane, front: true, hungry: false }).collect();
+    board.give_back(lanes, &more_work);
 }
 
 /// Reads the first row of the lane without its contents. If Postgres cannot read all of it, the batch consists of this row,
 /// rejected.
-pub(super) async fn look_at_first<C: Claim, P>(
+pub(super) async fn read_head<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,
     planned: &PlannedRead,
@@ -239,13 +240,13 @@ pub(super) async fn look_at_first<C: Claim, P>(
     batch.read_under(hold_version, basis);
     relay.marks.borrow_mut().note_basis(epoch, basis);
     match (row, refusal) {
-        (None, _) => _ = batch.appended(End::Complete),
+        (None, _) => _ = batch.appended(ReadEnd::Complete),
         // The row was restored, or another row is the first one now. The next read is a normal one.
-        (Some(_), None) => _ = batch.appended(End::Cut),
+        (Some(_), None) => _ = batch.appended(ReadEnd::Cut),
         (Some(row), Some(error)) => {
             relay.marks.borrow_mut().note_id(epoch, row.id());
             batch.rows_mut().push(row);
-            let index = batch.appended(End::Cut);
+            let index = batch.appended(ReadEnd::Cut);
             relay.rows.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
                 let topic =
@@ -275,7 +276,7 @@ mod tests {
     fn reads_until_found(bad: usize) -> usize {
         let (narrowing, board, lane) = (Narrowing::new(), Board::new(), lanes(3..4)[0]);
         let (mut first, mut reads) = (0, 0);
-        while !narrowing.looks_at_first(&[lane]) {
+        while !narrowing.reads_head(&[lane]) {
             let rows = narrowing.rows_max(&[lane], BATCH);
             reads += 1;
             if (first..first + rows).contains(&bad) {
@@ -285,7 +286,7 @@ mod tests {
                 let last_read = Some(first as i64);
                 narrowing.settled(
                     &board,
-                    &[Reach { lane, last_read, first_open: None, cut: true, hungry: false }],
+                    &[Coverage { lane, last_read, first_open: None, cut: true, hungry: false }],
                 );
             }
         }
@@ -317,7 +318,7 @@ mod tests {
         for kind in [FaultKind::Unavailable, FaultKind::Contended, FaultKind::Refused] {
             let before = narrowing.before(&two);
             narrowing.read_failed(&two, BATCH, &fault(kind));
-            assert!(!narrowing.takes(&board, &two, &before, &fault(kind)), "{kind:?}");
+            assert!(!narrowing.handles(&board, &two, &before, &fault(kind)), "{kind:?}");
             assert_eq!(narrowing.first_of(&board, two.clone()), two);
         }
     }

@@ -4,13 +4,13 @@
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
-use crate::relay::cycle::narrow::look_at_first;
+use crate::relay::cycle::narrow::read_head;
 use crate::relay::cycle::session::{Session, Tally};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::holds::elsewhere;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::{Claim, End};
+use crate::relay::outbox::{Claim, ReadEnd};
 use crate::relay::publisher::{Producer, Publisher};
 use crate::relay::rows::batch::Batch;
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) {
-    let published = if relay.narrowing.looks_at_first(&claimed.planned.lanes) {
-        look_at_first(relay, &mut claimed.claim, &claimed.planned, batch).await
+    let published = if relay.narrowing.reads_head(&claimed.planned.lanes) {
+        read_head(relay, &mut claimed.claim, &claimed.planned, batch).await
     } else {
         read_and_send(relay, session, claimed, batch).await
     };
@@ -64,7 +64,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
         session.close(overdue(relay));
     }
     if claimed.fault.is_none() {
-        fail_point::reach("handed-over").await;
+        fail_point::reach("rows-sent").await;
         fail_point::reach("waiting-for-reports").await;
         // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
         claimed.keep_during(relay, wait_for_reports(relay, session, batch, deadline)).await;
@@ -95,7 +95,7 @@ async fn read<C: Claim, P>(
             .min(limits.batch_rows.saturating_sub(batch.len()))
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
-        let from = batch.appended(read.as_ref().map_or(End::Cut, |slice| slice.end));
+        let from = batch.appended(read.as_ref().map_or(ReadEnd::Cut, |slice| slice.end));
         let slice = read.inspect_err(|fault| {
             relay.rows.note_failed_slice(limits.batch_bytes);
             failed(fault);
@@ -110,10 +110,10 @@ async fn read<C: Claim, P>(
             return Err(probed_just_now());
         }
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
-        if slice.end == End::More && full {
+        if slice.end == ReadEnd::More && full {
             batch.cut();
         }
-        if slice.end != End::More || full {
+        if slice.end != ReadEnd::More || full {
             relay.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
             return Ok(());
         }
@@ -149,7 +149,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
         if timeout_at(look_at, session.finish(batch)).await.is_ok() {
             return;
         }
-        let silent_since = session.heard_at().unwrap_or(begun).max(begun);
+        let silent_since = session.reported_at().unwrap_or(begun).max(begun);
         if silent_since.elapsed() < patience {
             look_at = silent_since + patience;
             continue;

@@ -20,7 +20,7 @@ use crate::relay::cycle::large_rows::KeptBack;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::partition;
-use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::refusals::Refusals;
@@ -42,37 +42,37 @@ pub struct Session<P> {
     topics: Vec<Topic>,
     routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it is known.
-    places: Vec<Option<Place>>,
+    destinations: Vec<Option<Destination>>,
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     kept_back: KeptBack,
     /// Rows that were sent and whose report was not processed yet.
-    unheard: usize,
-    reports: Vec<Report>,
+    unreported: usize,
+    reports: Vec<DeliveryReport>,
     /// The time of the current `send`, read once for all rows.
     now: Instant,
     /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
     /// When the last report arrived.
-    heard_at: Option<Instant>,
+    reported_at: Option<Instant>,
     failure: Option<Failure>,
 }
 
 /// A topic and a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     topic: u32,
     pub partition: u32,
 }
 
 struct Topic {
     name: String,
-    state: State,
+    state: TopicState,
     /// When the session last had a row for it.
     used_at: Instant,
 }
 
-enum State {
+enum TopicState {
     /// Not looked up in this batch.
     Unknown,
     Open(Vec<Priming>),
@@ -94,14 +94,14 @@ impl<P: Producer> Session<P> {
             producer,
             topics: Vec::new(),
             routes: HashMap::new(),
-            places: Vec::new(),
+            destinations: Vec::new(),
             deferred: Vec::new(),
             kept_back: KeptBack::default(),
-            unheard: 0,
+            unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
             publishing_since: None,
-            heard_at: None,
+            reported_at: None,
             failure: None,
         }
     }
@@ -112,8 +112,8 @@ impl<P: Producer> Session<P> {
     ///
     /// If reports of the last batch are outstanding: they would be mistaken for those of this one.
     pub fn begin(&mut self, refusals: &Refusals) {
-        assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
-        self.places.clear();
+        assert!(self.unreported == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
+        self.destinations.clear();
         self.publishing_since = None;
         self.kept_back.begin(&refusals.sizes);
         self.forget_topics();
@@ -125,8 +125,8 @@ impl<P: Producer> Session<P> {
     }
 
     /// When the last report arrived.
-    pub(crate) fn heard_at(&self) -> Option<Instant> {
-        self.heard_at
+    pub(crate) fn reported_at(&self) -> Option<Instant> {
+        self.reported_at
     }
 
     /// Why the session is closed, if it is.
@@ -141,7 +141,7 @@ impl<P: Producer> Session<P> {
 
     /// Sends the open rows from this index on, in order, and stops at the first failure. Waits only to look up topics.
     pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
-        self.places.resize(batch.len(), None);
+        self.destinations.resize(batch.len(), None);
         self.now = Instant::now();
         for index in from..batch.len() {
             if self.producer.has_failed() {
@@ -161,14 +161,14 @@ impl<P: Producer> Session<P> {
                         break None;
                     }
                     None => {
-                        if let Err(failure) = self.look_up(template, batch, index).await {
+                        if let Err(failure) = self.find_routes(template, batch, index).await {
                             return self.close(failure);
                         }
                     }
                 }
             };
             if let Some(topic) = topic {
-                self.offer(batch, index, topic);
+                self.send_to(batch, index, topic);
             }
         }
         self.absorb(batch);
@@ -178,7 +178,7 @@ impl<P: Producer> Session<P> {
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
             self.absorb(batch);
-            if self.failure.is_some() || (self.unheard == 0 && self.deferred.is_empty()) {
+            if self.failure.is_some() || (self.unreported == 0 && self.deferred.is_empty()) {
                 return;
             }
             fail_point::reach("waiting-for-reports").await;
@@ -199,10 +199,10 @@ impl<P: Producer> Session<P> {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
         let mut primed = false;
-        let unheard = self.unheard;
-        for Report { index, outcome } in reports.drain(..) {
+        let unreported = self.unreported;
+        for DeliveryReport { index, outcome } in reports.drain(..) {
             let index = index as usize;
-            self.unheard -= 1;
+            self.unreported -= 1;
             match outcome {
                 Ok(()) => {
                     batch.acknowledged(index);
@@ -211,8 +211,8 @@ impl<P: Producer> Session<P> {
                 Err(failure) => self.report_failure(batch, index, failure),
             }
         }
-        if self.unheard < unheard {
-            self.heard_at = Some(Instant::now());
+        if self.unreported < unreported {
+            self.reported_at = Some(Instant::now());
         }
         self.reports = reports;
         if let Some(refusal) = self.producer.refusal().filter(|_| self.producer.has_failed()) {
@@ -220,31 +220,33 @@ impl<P: Producer> Session<P> {
         }
         if primed && self.failure.is_none() {
             for index in std::mem::take(&mut self.deferred) {
-                self.hand_over(batch, index as usize);
+                self.send_row(batch, index as usize);
             }
         }
     }
 
     fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: Failure) {
         batch.unknown(index);
-        match (failure.kind, self.places[index]) {
+        match (failure.kind, self.destinations[index]) {
             (FailureKind::Row, _) => batch.suspect(index),
-            (FailureKind::Topic, Some(place)) => self.hold(place, failure.clone().into()),
+            (FailureKind::Topic, Some(destination)) => self.hold(destination, failure.clone().into()),
             _ => {}
         }
         self.close(failure);
     }
 
     /// Makes the rows of this topic wait.
-    pub(crate) fn hold(&mut self, place: Place, reason: Rejection) {
-        self.topics[place.topic as usize].state = State::Held(reason);
+    pub(crate) fn hold(&mut self, destination: Destination, reason: Rejection) {
+        self.topics[destination.topic as usize].state = TopicState::Held(reason);
     }
 
     /// Records that the first row of a partition was acknowledged. Returns whether rows may have waited for it.
     fn prime(&mut self, index: usize) -> bool {
-        let Some(place) = self.places[index] else { return false };
-        let State::Open(partitions) = &mut self.topics[place.topic as usize].state else { return false };
-        let priming = &mut partitions[place.partition as usize];
+        let Some(destination) = self.destinations[index] else { return false };
+        let TopicState::Open(partitions) = &mut self.topics[destination.topic as usize].state else {
+            return false;
+        };
+        let priming = &mut partitions[destination.partition as usize];
         let waited = matches!(priming, Priming::Sent);
         if waited {
             *priming = Priming::Primed(Instant::now());
@@ -252,37 +254,37 @@ impl<P: Producer> Session<P> {
         waited
     }
 
-    fn offer<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize) {
+    fn send_to<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize) {
         self.topics[topic].used_at = self.now;
         let partition = match &self.topics[topic].state {
-            State::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
-            State::Held(_) | State::Unknown => 0,
+            TopicState::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
+            TopicState::Held(_) | TopicState::Unknown => 0,
         };
-        self.places[index] = Some(Place { topic: topic as u32, partition });
-        self.hand_over(batch, index);
+        self.destinations[index] = Some(Destination { topic: topic as u32, partition });
+        self.send_row(batch, index);
     }
 
-    fn hand_over<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
-        let (Some(place), None) = (self.places[index], &self.failure) else { return };
-        if batch.is_blocked(index) || self.kept_back.blocks(place) {
+    fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
+        let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
+        if batch.is_blocked(index) || self.kept_back.blocks(destination) {
             return;
         }
-        let topic = &mut self.topics[place.topic as usize];
-        let State::Open(partitions) = &mut topic.state else { return };
-        let priming = &mut partitions[place.partition as usize];
+        let topic = &mut self.topics[destination.topic as usize];
+        let TopicState::Open(partitions) = &mut topic.state else { return };
+        let priming = &mut partitions[destination.partition as usize];
         match *priming {
             Priming::Sent => return self.deferred.push(index as u32),
             Priming::Primed(at) if self.now.duration_since(at) < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
         // This comes after the check for `Sent`, because deferred rows precede this one.
-        if self.kept_back.keeps(place, &topic.name, batch.rows()[index].size()) {
+        if self.kept_back.keeps(destination, &topic.name, batch.rows()[index].size()) {
             return batch.suspect(index);
         }
         self.publishing_since.get_or_insert(self.now);
-        match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
+        match self.producer.send(index as u32, &topic.name, destination.partition, &batch.rows()[index]) {
             Ok(()) => {
-                self.unheard += 1;
+                self.unreported += 1;
                 batch.in_flight(index);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
@@ -294,13 +296,13 @@ impl<P: Producer> Session<P> {
     }
 
     /// Where a row of the current batch goes, if known.
-    pub(crate) fn place(&self, index: usize) -> Option<Place> {
-        self.places.get(index).copied().flatten()
+    pub(crate) fn destination(&self, index: usize) -> Option<Destination> {
+        self.destinations.get(index).copied().flatten()
     }
 
-    /// The name of a place's topic.
-    pub(crate) fn topic(&self, place: Place) -> &str {
-        &self.topics[place.topic as usize].name
+    /// The name of a destination's topic.
+    pub(crate) fn topic(&self, destination: Destination) -> &str {
+        &self.topics[destination.topic as usize].name
     }
 
     pub(crate) fn abandon(self) {

@@ -42,12 +42,12 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
 /// Counts and logs what a settlement has recorded.
 fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     relay.health.measure_latency(&settlement.sent);
-    for verdict in &settlement.rejected {
+    for rejected in &settlement.rejected {
         relay.stats.dead_letters.inc();
-        relay.health.rejected(verdict, "moved to the dead letters");
+        relay.health.rejected(rejected, "moved to the dead letters");
     }
-    for verdict in &settlement.blocked {
-        relay.health.rejected(verdict, "key blocked");
+    for rejected in &settlement.blocked {
+        relay.health.rejected(rejected, "key blocked");
     }
     for held in &settlement.held {
         relay.holds.recorded(held, &relay.stats);
@@ -62,12 +62,12 @@ pub(super) fn confirm<E: Event, P: Publisher>(
     batch: &Batch<E>,
     settled: &Settled,
 ) -> Cycle {
-    let reach = batch.reach(owned);
+    let coverage = batch.coverage(owned);
     let hold_version = batch.hold_version();
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    acknowledged.forget(&reach, batch.rows(), relay.rows.holds_seen(hold_version));
+    acknowledged.forget(&coverage, batch.rows(), relay.rows.holds_seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(snapshot, batch.basis(), &reach),
+        Settled::All => relay.marks.borrow_mut().raise(snapshot, batch.basis(), &coverage),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }
@@ -75,7 +75,7 @@ pub(super) fn confirm<E: Event, P: Publisher>(
         Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
     }
     Cycle {
-        reach,
+        coverage,
         rows: batch.len(),
         sent: batch.sent().count(),
         recovered: batch.recovered_rows(),
@@ -90,6 +90,6 @@ pub(super) fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], b
     // Rows that the claim covered but did not read were settled by another relay.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
     let seen = relay.rows.holds_seen(batch.hold_version());
-    acknowledged.forget(&batch.reach(owned), batch.rows(), seen);
+    acknowledged.forget(&batch.coverage(owned), batch.rows(), seen);
     acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }

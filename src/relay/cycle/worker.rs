@@ -9,10 +9,10 @@ use crate::relay::cycle::{self, Cycle};
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::board::Again;
+use crate::relay::lanes::board::MoreWork;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -174,7 +174,7 @@ impl<P: Publisher> Worker<'_, P> {
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if !cycle.locked_out {
-            relay.narrowing.settled(&relay.board, &cycle.reach);
+            relay.narrowing.settled(&relay.board, &cycle.coverage);
         }
         // The cycle made no progress: it settled only rows of earlier batches, and some of those are still locked.
         let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
@@ -189,7 +189,7 @@ impl<P: Publisher> Worker<'_, P> {
     fn not_settled(&self, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
-        if relay.narrowing.takes(&relay.board, lanes, before, fault) {
+        if relay.narrowing.handles(&relay.board, lanes, before, fault) {
             return false;
         }
         relay.board.give_back(lanes, &[]);
@@ -223,7 +223,7 @@ async fn wait_for_gate<P>(relay: &Relay<P>) {
 fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
     stats.published.inc_by(cycle.sent as u64);
     stats.recovered.inc_by(cycle.recovered as u64);
-    if !cycle.reach.is_empty() {
+    if !cycle.coverage.is_empty() {
         stats.claims.inc();
         stats.claims_empty.inc_by((cycle.rows == 0).into());
     }
@@ -238,16 +238,16 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
 
 /// Returns the lanes to the board, with those that have more work and those that another relay has locked.
 fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
-    let owned: Vec<_> = cycle.reach.iter().map(|reach| reach.lane).collect();
+    let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
     let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
-    let more = |reach: &&Reach| reach.cut || reach.first_open.is_some();
-    let again: Vec<_> = cycle.reach.iter().filter(more).map(again).collect();
-    relay.board.give_back(&owned, &again);
+    let more = |coverage: &&Coverage| coverage.cut || coverage.first_open.is_some();
+    let more_work: Vec<_> = cycle.coverage.iter().filter(more).map(more_work).collect();
+    relay.board.give_back(&owned, &more_work);
     if cycle.failure.is_some() && owned.is_empty() {
         relay.board.give_back(&elsewhere, &[]);
     } else {
         relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
-        relay.board.elsewhere(&elsewhere);
+        relay.board.locked_elsewhere(&elsewhere);
     }
     // A row that stays locked is read again and again, which is not progress.
     if cycle.sent > 0 && !cycle.locked_out {
@@ -255,8 +255,8 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     }
 }
 
-fn again(reach: &Reach) -> Again {
-    Again { lane: reach.lane, front: reach.last_read.is_none(), hungry: reach.hungry }
+fn more_work(coverage: &Coverage) -> MoreWork {
+    MoreWork { lane: coverage.lane, front: coverage.last_read.is_none(), hungry: coverage.hungry }
 }
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.

@@ -9,7 +9,7 @@ pub mod stats;
 
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
-use crate::relay::outbox::Verdict;
+use crate::relay::outbox::RejectedRow;
 use crate::relay::reason;
 use outage::{Outage, POSTGRES_ADVICE};
 use rejections::Rejections;
@@ -96,7 +96,11 @@ impl Health {
     }
 
     /// Counts a rejected row. Only the first of a run is reported, with the consequence for the row.
-    pub(crate) fn rejected<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, consequence: &str) {
+    pub(crate) fn rejected<E: Event>(
+        &self,
+        RejectedRow { row, topic, why }: &RejectedRow<'_, E>,
+        consequence: &str,
+    ) {
         self.stats.count_rejected(why.reason);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
         let what = if unreadable { "event unreadable" } else { "event rejected" };

@@ -9,9 +9,9 @@ use crate::relay::holds::prober::Due;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::marks::LOWEST;
-use crate::relay::outbox::{Claim, Outbox, Read, Settled, Settlement};
+use crate::relay::outbox::{Claim, Outbox, ReadRequest, Settled, Settlement};
 use crate::relay::partition;
-use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -209,7 +209,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
     fn absorb(&mut self) {
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
-        for Report { index, outcome } in reports {
+        for DeliveryReport { index, outcome } in reports {
             if let Some(slot) = self.slots.iter_mut().find(|slot| slot.index == index) {
                 slot.outcome = Some(outcome);
             }
@@ -292,7 +292,7 @@ async fn read<Q, C: Claim>(
 ) -> Result<HashMap<String, C::Event>, Fault> {
     let count = witnesses.len();
     // Marks are neither used nor raised.
-    let read = Read {
+    let read = ReadRequest {
         lows: vec![LOWEST; count],
         basis: -1,
         rows_max: count,

@@ -6,7 +6,7 @@ use crate::relay::health::LOCKS_PATIENCE;
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::elsewhere::Elsewhere;
 use crate::relay::holds::holding::Holding;
-use crate::relay::outbox::{Held, Settlement};
+use crate::relay::outbox::{Settlement, TopicHold};
 use crate::relay::reason;
 use std::cell::Cell;
 use tokio::time::Instant;
@@ -43,7 +43,11 @@ impl KnownHolds {
     }
 
     /// Reports a recorded hold, if it is the first of its topic.
-    pub(crate) fn recorded<E: Event>(&self, Held { topic, why, witness }: &Held<'_, E>, stats: &Stats) {
+    pub(crate) fn recorded<E: Event>(
+        &self,
+        TopicHold { topic, why, witness }: &TopicHold<'_, E>,
+        stats: &Stats,
+    ) {
         if why.reason == reason::STUCK.word {
             self.elsewhere.held(topic, witness.id());
         }

@@ -28,14 +28,14 @@ pub struct Pause {
     /// The id.
     pub id: i64,
     /// The scope.
-    pub paused: Paused,
+    pub scope: PauseScope,
     /// The operator's reason.
     pub reason: Option<String>,
 }
 
 /// The scope of a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Paused {
+pub enum PauseScope {
     /// All events.
     Everything,
     /// The events of this topic.
@@ -66,9 +66,9 @@ impl ReportedPauses {
             tracing::info!(pause, of, "resumed {of}");
         }
         for begun in self.begun(pauses) {
-            let (pause, of) = (begun.id, begun.paused.name());
+            let (pause, of) = (begun.id, begun.scope.name());
             let reason = begun.reason.as_deref().unwrap_or("no reason given");
-            let others = if begun.paused == Paused::Everything { "" } else { ", other events continue" };
+            let others = if begun.scope == PauseScope::Everything { "" } else { ", other events continue" };
             tracing::warn!(
                 pause,
                 of,
@@ -85,16 +85,16 @@ impl ReportedPauses {
     }
 
     fn begun<'a>(&mut self, pauses: &'a [Pause]) -> Vec<&'a Pause> {
-        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.paused.name()))).collect()
+        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.scope.name()))).collect()
     }
 }
 
-impl Paused {
+impl PauseScope {
     pub(crate) fn name(&self) -> String {
         match self {
-            Paused::Everything => "everything".to_owned(),
-            Paused::Topic(topic) => format!("topic {topic}"),
-            Paused::KeyOf(aggregate_type) => format!("a key of {aggregate_type}"),
+            PauseScope::Everything => "everything".to_owned(),
+            PauseScope::Topic(topic) => format!("topic {topic}"),
+            PauseScope::KeyOf(aggregate_type) => format!("a key of {aggregate_type}"),
         }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn only_pauses_that_began_or_ended_are_reported() {
-        let pause = |id| Pause { id, paused: Paused::Everything, reason: None };
+        let pause = |id| Pause { id, scope: PauseScope::Everything, reason: None };
         let mut reported = ReportedPauses::default();
         reported.update(1, &[pause(1), pause(2)]);
         let after = [pause(2), pause(3)];

@@ -60,13 +60,13 @@ impl<'a> Turns<'a> {
     /// Returns lanes that are no longer needed.
     pub(crate) fn done(&mut self, lanes: &[Lane]) {
         self.reserved.retain(|lane| !lanes.contains(lane));
-        lanes.iter().for_each(|lane| self.board.give_up(*lane));
+        lanes.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
 }
 
 impl Drop for Turns<'_> {
     fn drop(&mut self) {
-        self.in_hand.iter().for_each(|lane| self.board.forgo(*lane));
-        self.reserved.iter().for_each(|lane| self.board.give_up(*lane));
+        self.in_hand.iter().for_each(|lane| self.board.cancel_reservation(*lane));
+        self.reserved.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
 }

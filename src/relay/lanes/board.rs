@@ -18,7 +18,7 @@ const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
 
 /// Shared by the scout and the workers of one relay.
 pub struct Board {
-    state: RefCell<State>,
+    state: RefCell<BoardState>,
     /// Wakes workers when a lane has work or the relay stops.
     up: Notify,
     /// Wakes the scout when a worker is idle.
@@ -27,7 +27,7 @@ pub struct Board {
     returned: Notify,
 }
 
-struct State {
+struct BoardState {
     ready: VecDeque<Lane>,
     lanes: [LaneState; LANES],
     waiting_workers: usize,
@@ -53,7 +53,7 @@ struct LaneState {
 
 /// A lane that a worker returns and that has more work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Again {
+pub(crate) struct MoreWork {
     pub lane: Lane,
     /// It was not read yet, so it goes before the other lanes instead of after them.
     pub front: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Again {
 
 impl Board {
     pub(crate) fn new() -> Board {
-        let state = State {
+        let state = BoardState {
             ready: VecDeque::new(),
             lanes: [LaneState::default(); LANES],
             waiting_workers: 0,
@@ -104,23 +104,23 @@ impl Board {
         }
     }
 
-    /// Takes back these lanes from a worker. Those in `again` have more work.
-    pub(crate) fn give_back(&self, lanes: &[Lane], again: &[Again]) {
+    /// Takes back these lanes from a worker. Those in `more_work` have more work.
+    pub(crate) fn give_back(&self, lanes: &[Lane], more_work: &[MoreWork]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let entry = &mut state.lanes[lane.index()];
             *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
         }
         self.returned.notify_waiters();
-        for again in again.iter().rev().filter(|again| again.front) {
-            state.put(again.lane, true);
+        for work in more_work.iter().rev().filter(|work| work.front) {
+            state.put(work.lane, true);
         }
-        for again in again.iter().filter(|again| !again.front) {
-            state.put(again.lane, false);
-            state.lanes[again.lane.index()].hungry = again.hungry;
+        for work in more_work.iter().filter(|work| !work.front) {
+            state.put(work.lane, false);
+            state.lanes[work.lane.index()].hungry = work.hungry;
         }
-        for again in again {
-            state.lanes[again.lane.index()].more = true;
+        for work in more_work {
+            state.lanes[work.lane.index()].more = true;
         }
         if !state.ready.is_empty() {
             self.up.notify_waiters();
@@ -149,7 +149,7 @@ impl Board {
     }
 
     /// Records that another relay has locked these lanes.
-    pub(crate) fn elsewhere(&self, lanes: &[Lane]) {
+    pub(crate) fn locked_elsewhere(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let lane = &mut state.lanes[lane.index()];
@@ -172,7 +172,7 @@ impl Board {
         *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
     }
 
-    /// Reserves a lane for the prober until [`Board::give_up`], and waits until no worker has it.
+    /// Reserves a lane for the prober until [`Board::end_reservation`], and waits until no worker has it.
     pub(crate) async fn reserve(&self, lane: Lane) {
         loop {
             let changed = self.returned.notified();
@@ -191,24 +191,24 @@ impl Board {
     }
 
     /// Cancels a reservation while a worker still has the lane.
-    pub(crate) fn forgo(&self, lane: Lane) {
+    pub(crate) fn cancel_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()].reserved = false;
     }
 
     /// Returns a lane that was reserved.
-    pub(crate) fn give_up(&self, lane: Lane) {
+    pub(crate) fn end_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
     }
 
     /// Lanes that the scout should scan: not on the board, not with a worker, and not set aside.
-    pub(crate) fn unknown(&self) -> Vec<Lane> {
+    pub(crate) fn lanes_to_scan(&self) -> Vec<Lane> {
         let state = self.state.borrow();
         let now = Instant::now();
-        let unknown = |lane: &Lane| {
+        let is_unknown = |lane: &Lane| {
             let lane = &state.lanes[lane.index()];
             !lane.ready && !lane.in_hand && lane.not_before.is_none_or(|at| at <= now)
         };
-        Lane::all().filter(unknown).collect()
+        Lane::all().filter(is_unknown).collect()
     }
 
     /// Whether a worker is idle.
@@ -257,7 +257,7 @@ impl Board {
     }
 }
 
-impl State {
+impl BoardState {
     fn put(&mut self, lane: Lane, front: bool) {
         let entry = &mut self.lanes[lane.index()];
         if entry.ready || entry.in_hand || entry.reserved {
@@ -303,11 +303,11 @@ mod tests {
         board.put_up([hot, cold]);
         assert_eq!(board.take().await, Some(vec![hot, cold]));
         assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
-        let again = |lane, hungry| Again { lane, front: false, hungry };
-        board.give_back(&[hot, cold], &[again(hot, true), again(cold, false)]);
+        let more = |lane, hungry| MoreWork { lane, front: false, hungry };
+        board.give_back(&[hot, cold], &[more(hot, true), more(cold, false)]);
         assert_eq!(board.take().await, Some(vec![cold, hot]), "the others come first");
         assert_eq!(board.shares(&[cold, hot], 11), [6, 11]);
-        board.give_back(&[hot, cold], &[again(hot, false)]);
+        board.give_back(&[hot, cold], &[more(hot, false)]);
         assert_eq!(board.shares(&[hot], 11), [11]);
         assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it is no longer hungry");
     }
@@ -319,7 +319,7 @@ mod tests {
         board.put_up([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         assert!(!board.was_elsewhere(&[lane]));
-        board.elsewhere(&[lane]);
+        board.locked_elsewhere(&[lane]);
         board.put_up([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         assert!(board.was_elsewhere(&[lane]));
@@ -335,10 +335,13 @@ mod tests {
         assert_eq!(board.take().await, Some(vec![lane]));
         let waited = tokio::time::timeout(Duration::from_millis(1), board.reserve(lane)).await;
         assert!(waited.is_err(), "a worker has it");
-        board.forgo(lane);
+        board.cancel_reservation(lane);
         board.put_up([lane]);
-        assert!(!board.unknown().contains(&lane) && board.state.borrow().ready.is_empty(), "it still is");
-        board.give_back(&[lane], &[Again { lane, front: true, hungry: false }]);
+        assert!(
+            !board.lanes_to_scan().contains(&lane) && board.state.borrow().ready.is_empty(),
+            "it still has it"
+        );
+        board.give_back(&[lane], &[MoreWork { lane, front: true, hungry: false }]);
         assert_eq!(board.take().await, Some(vec![lane]), "it is no longer reserved");
     }
 }

@@ -11,7 +11,7 @@
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Fence;
 use crate::relay::outbox::ServerId;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::collections::HashSet;
 
 /// Where a lane without a mark is read from.
@@ -190,17 +190,17 @@ impl Marks {
         self.low[lane.index()]
     }
 
-    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `reach` names as open. `basis` is
+    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `basis` is
     /// that of the read's snapshot.
-    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, reach: &[Reach]) {
+    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, coverage: &[Coverage]) {
         if snapshot.epoch != self.epoch || basis != self.basis {
             return;
         }
-        for (reach, resets) in reach.iter().zip(&snapshot.resets) {
-            let lane = reach.lane.index();
-            let Some(covers_to) = reach.covers_to() else { continue };
+        for (coverage, resets) in coverage.iter().zip(&snapshot.resets) {
+            let lane = coverage.lane.index();
+            let Some(covers_to) = coverage.covers_to() else { continue };
             if self.resets[lane] == *resets {
-                let before_first_open = reach.first_open.map_or(i64::MAX, |id| id - 1);
+                let before_first_open = coverage.first_open.map_or(i64::MAX, |id| id - 1);
                 let raised = snapshot.fenced.min(covers_to).min(before_first_open);
                 self.low[lane] = self.low[lane].max(raised);
             }
@@ -240,8 +240,8 @@ mod tests {
         marks
     }
 
-    fn read_to_the_end() -> Reach {
-        Reach { lane: lane(), last_read: Some(90), first_open: None, cut: false, hungry: false }
+    fn read_to_the_end() -> Coverage {
+        Coverage { lane: lane(), last_read: Some(90), first_open: None, cut: false, hungry: false }
     }
 
     #[test]
@@ -256,9 +256,9 @@ mod tests {
     fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
         let mut marks = fenced(50);
         let snapshot = marks.snapshot(&[lane()]);
-        marks.raise(&snapshot, BASIS, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
+        marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(31), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 30);
-        marks.raise(&snapshot, BASIS, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
+        marks.raise(&snapshot, BASIS, &[Coverage { cut: true, last_read: Some(40), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 40);
     }
 
@@ -300,7 +300,7 @@ mod tests {
     fn a_row_reset_to_unsent_while_its_lane_is_claimed_is_not_hidden_again() {
         let mut marks = fenced(50);
         let snapshot = marks.snapshot(&[lane()]);
-        marks.raise(&snapshot, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
+        marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(4), ..read_to_the_end() }]);
         assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
@@ -328,7 +328,11 @@ mod tests {
         let raised = || {
             let mut marks = fenced(50);
             let snapshot = marks.snapshot(&[lane(), other]);
-            marks.raise(&snapshot, BASIS, &[read_to_the_end(), Reach { lane: other, ..read_to_the_end() }]);
+            marks.raise(
+                &snapshot,
+                BASIS,
+                &[read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }],
+            );
             marks
         };
         let mut marks = raised();

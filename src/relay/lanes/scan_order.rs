@@ -44,7 +44,7 @@ impl ScanOrder {
     }
 
     /// Records that a scan found rows, or that a lane was not free.
-    pub(crate) fn restart(&mut self) {
+    pub(crate) fn forget_empty(&mut self) {
         self.empty = [false; LANES];
     }
 
@@ -55,7 +55,7 @@ impl ScanOrder {
         }
         let everywhere = self.empty.iter().all(|empty| *empty);
         if everywhere {
-            self.restart();
+            self.forget_empty();
         }
         everywhere
     }
@@ -104,7 +104,7 @@ mod tests {
         let mut scan_order = ScanOrder::new();
         assert!(scan_order.note_empty(&all()));
         assert!(!scan_order.note_empty(&all()[..32]));
-        scan_order.restart();
+        scan_order.forget_empty();
         assert!(!scan_order.note_empty(&all()[32..]));
         assert!(scan_order.note_empty(&all()[..32]));
     }

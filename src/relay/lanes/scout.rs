@@ -232,7 +232,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
 
     /// Scans the lanes that are not on the board or with a worker.
     async fn scan(&mut self) -> Result<Work, Fault> {
-        let unknown = self.relay.board.unknown();
+        let unknown = self.relay.board.lanes_to_scan();
         let all_free = unknown.len() == LANES;
         let lanes = self.scan_order.next_lanes(unknown);
         if lanes.is_empty() {
@@ -257,7 +257,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.relay.board.put_up(self.relay.rows.acknowledged.borrow().lanes());
         let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
         if !(all_free && same_server && scan.first_unsent.is_empty()) {
-            self.scan_order.restart();
+            self.scan_order.forget_empty();
             return Ok(Work::Possible);
         }
         Ok(if self.scan_order.note_empty(&lanes) { Work::NoneAnywhere } else { Work::Possible })

@@ -11,7 +11,7 @@
 
 use crate::relay::event::Event;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
@@ -73,14 +73,14 @@ impl Acknowledged {
 
     /// Removes the rows in these parts of a confirmed claim's lanes. The rows that it read, `rows`, are settled. Others were
     /// settled before, unless they may be held. Otherwise an operator's `sent_at = NULL` would be ignored.
-    pub fn forget<E: Event>(&mut self, reach: &[Reach], rows: &[E], seen: HoldsSeen) {
+    pub fn forget<E: Event>(&mut self, coverage: &[Coverage], rows: &[E], seen: HoldsSeen) {
         if self.len == 0 {
             return;
         }
         let read: HashSet<i64> = rows.iter().map(Event::id).collect();
-        for reach in reach {
-            if let Some(covers_to) = reach.covers_to() {
-                let lane = &mut self.lanes[reach.lane.index()];
+        for coverage in coverage {
+            if let Some(covers_to) = coverage.covers_to() {
+                let lane = &mut self.lanes[coverage.lane.index()];
                 let before = lane.len();
                 lane.retain(|id, entry| {
                     let shows = seen.nothing_held || entry.hold_version == seen.hold_version;
@@ -132,7 +132,7 @@ mod tests {
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep([Row(1), Row(2)].iter(), 3);
         let whole =
-            Reach { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, hungry: false };
+            Coverage { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, hungry: false };
         acknowledged.forget(&[whole], read, seen);
         acknowledged
     }

@@ -4,9 +4,9 @@ use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::outbox::{End, Verdict};
+use crate::relay::outbox::{ReadEnd, RejectedRow};
+use crate::relay::rows::coverage::Coverage;
 use crate::relay::rows::fate::Fate;
-use crate::relay::rows::reach::Reach;
 use std::collections::{HashMap, HashSet};
 
 /// The rows of one claim, lane by lane, by id within a lane.
@@ -23,7 +23,7 @@ pub struct Batch<E> {
     basis: i64,
     /// The most rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
-    end: End,
+    end: ReadEnd,
 }
 
 impl<E: Event> Batch<E> {
@@ -39,7 +39,7 @@ impl<E: Event> Batch<E> {
             hold_version: -1,
             basis: -1,
             shares: Vec::new(),
-            end: End::More,
+            end: ReadEnd::More,
         }
     }
 
@@ -54,7 +54,7 @@ impl<E: Event> Batch<E> {
     }
 
     /// Accounts for the appended rows, and returns the index of the first of them.
-    pub fn appended(&mut self, end: End) -> usize {
+    pub fn appended(&mut self, end: ReadEnd) -> usize {
         let from = self.fates.len();
         self.bytes += self.rows[from..].iter().map(Event::size).sum::<usize>();
         self.fates.resize(self.rows.len(), Fate::Open);
@@ -80,7 +80,7 @@ impl<E: Event> Batch<E> {
 
     /// Ends the read early. Later rows belong to another batch.
     pub(crate) fn cut(&mut self) {
-        self.end = End::Cut;
+        self.end = ReadEnd::Cut;
     }
 
     /// The rows.
@@ -163,9 +163,9 @@ impl<E: Event> Batch<E> {
     }
 
     /// The rows that become dead letters.
-    pub(crate) fn dead_letters(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+    pub(crate) fn dead_letters(&self) -> impl Iterator<Item = RejectedRow<'_, E>> {
         self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
-            Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
+            Fate::Rejected(reason) => Some(self.rejected_row(row, *reason)),
             _ => None,
         })
     }
@@ -173,26 +173,26 @@ impl<E: Event> Batch<E> {
     /// The rows whose blocks are recorded. A block hides every unsent row of its key, including earlier ones. So a row blocks
     /// its key only if the settlement leaves no earlier row of the key unsent. Otherwise it is claimed again. A settlement
     /// that skips locked rows may leave acknowledged rows unsent.
-    pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
+    pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = RejectedRow<'_, E>> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
         self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {
             let stays_unsent = fate.stays_unsent() || (*fate == Fate::Acknowledged && skips_locked);
             let is_first = stays_unsent && unsent.insert(row.key());
             match fate {
-                Fate::Blocked(reason) if is_first => Some(self.verdict(row, *reason)),
+                Fate::Blocked(reason) if is_first => Some(self.rejected_row(row, *reason)),
                 _ => None,
             }
         })
     }
 
-    fn verdict<'a>(&'a self, row: &'a E, reason: u32) -> Verdict<'a, E> {
+    fn rejected_row<'a>(&'a self, row: &'a E, reason: u32) -> RejectedRow<'a, E> {
         let (topic, why) = &self.rejections[reason as usize];
-        Verdict { row, topic, why }
+        RejectedRow { row, topic, why }
     }
 
     /// How far the batch went in each lane of the claim. `lanes` is in the order of the read.
-    pub fn reach(&self, lanes: &[Lane]) -> Vec<Reach> {
+    pub fn coverage(&self, lanes: &[Lane]) -> Vec<Coverage> {
         let mut last_read = [None; LANES];
         let mut rows = [0; LANES];
         let mut first_open = [None; LANES];
@@ -206,21 +206,21 @@ impl<E: Event> Batch<E> {
         }
         // A read that was cut has finished all lanes before the one of its last row.
         let finished = match (self.end, self.rows.last()) {
-            (End::Complete, _) => lanes.len(),
+            (ReadEnd::Complete, _) => lanes.len(),
             (_, None) => 0,
             (_, Some(row)) => lanes.iter().position(|&lane| lane == row.lane()).unwrap_or(0),
         };
-        let at_share = |place: usize, lane: Lane| {
-            self.shares.get(place).is_some_and(|share| rows[lane.index()] >= *share)
+        let at_share = |position: usize, lane: Lane| {
+            self.shares.get(position).is_some_and(|share| rows[lane.index()] >= *share)
         };
-        let reach = |(place, &lane): (usize, &Lane)| Reach {
+        let coverage = |(position, &lane): (usize, &Lane)| Coverage {
             lane,
             last_read: last_read[lane.index()],
             first_open: first_open[lane.index()],
-            cut: place >= finished || at_share(place, lane),
-            hungry: self.end == End::Complete && at_share(place, lane),
+            cut: position >= finished || at_share(position, lane),
+            hungry: self.end == ReadEnd::Complete && at_share(position, lane),
         };
-        lanes.iter().enumerate().map(reach).collect()
+        lanes.iter().enumerate().map(coverage).collect()
     }
 }
 
@@ -235,33 +235,33 @@ mod tests {
     use super::*;
     use crate::relay::event::fixture::Row;
 
-    fn reach_of(rows: [Row; 2], share: usize) -> Reach {
+    fn coverage_of(rows: [Row; 2], share: usize) -> Coverage {
         let mut batch = Batch::new(OnRejected::DeadLetter);
         batch.set_shares(&[share]);
         batch.rows_mut().extend(rows);
-        batch.appended(End::Complete);
-        batch.reach(&[Row(1).lane()])[0]
+        batch.appended(ReadEnd::Complete);
+        batch.coverage(&[Row(1).lane()])[0]
     }
 
     #[test]
     fn a_lane_that_returned_its_whole_share_may_have_more() {
-        let reach = reach_of([Row(1), Row(2)], 2);
-        assert!(reach.cut && reach.hungry, "{reach:?}");
-        assert_eq!(reach.covers_to(), Some(2), "later rows are unknown");
+        let coverage = coverage_of([Row(1), Row(2)], 2);
+        assert!(coverage.cut && coverage.hungry, "{coverage:?}");
+        assert_eq!(coverage.covers_to(), Some(2), "later rows are unknown");
     }
 
     #[test]
     fn a_lane_that_returned_less_than_its_share_has_no_more() {
-        let reach = reach_of([Row(1), Row(2)], 3);
-        assert!(!reach.cut && !reach.hungry, "{reach:?}");
-        assert_eq!(reach.covers_to(), Some(i64::MAX));
+        let coverage = coverage_of([Row(1), Row(2)], 3);
+        assert!(!coverage.cut && !coverage.hungry, "{coverage:?}");
+        assert_eq!(coverage.covers_to(), Some(i64::MAX));
     }
 
     /// Three rows of one key, with these refused.
     fn refused(indices: &[usize]) -> Batch<Row> {
         let mut batch = Batch::new(OnRejected::BlockKey);
         batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
-        batch.appended(End::Complete);
+        batch.appended(ReadEnd::Complete);
         for index in indices {
             let rejection = Rejection { reason: "invalid-headers", error: String::new() };
             batch.rejected(*index, "events.order", rejection);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn blocked(batch: &Batch<Row>, skips_locked: bool) -> Vec<i64> {
-        batch.blocked(skips_locked).map(|verdict| verdict.row.0).collect()
+        batch.blocked(skips_locked).map(|rejected| rejected.row.0).collect()
     }
 
     #[test]

@@ -39,8 +39,8 @@
 
 pub mod acknowledged;
 pub mod batch;
+pub mod coverage;
 pub(crate) mod fate;
-pub mod reach;
 pub mod refusals;
 
 use crate::relay::event::Event;

@@ -6,7 +6,7 @@ use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::fixture::Row;
 use crate::relay::health::stats::Stats;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::End;
+use crate::relay::outbox::ReadEnd;
 use crate::relay::reason::{INVALID_RECORD, Reason};
 use crate::relay::settings::Limits;
 use std::cell::RefCell;
@@ -48,7 +48,7 @@ async fn judged(reason: &'static Reason) -> Fate {
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
-    batch.appended(End::Complete);
+    batch.appended(ReadEnd::Complete);
     session.begin(&relay.rows.refusals);
     session.send(&relay.template, &mut batch, 0).await;
     batch.suspect(0);

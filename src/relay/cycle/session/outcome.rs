@@ -1,8 +1,8 @@
 //! The outcome of a batch by topic.
 
-use super::{Place, Session, State};
+use super::{Destination, Session, TopicState};
 use crate::relay::event::Event;
-use crate::relay::outbox::Held;
+use crate::relay::outbox::TopicHold;
 use crate::relay::publisher::Producer;
 use crate::relay::reason::STUCK;
 use crate::relay::rows::Fate;
@@ -19,19 +19,19 @@ pub(crate) struct Tally {
 
 impl<P: Producer> Session<P> {
     /// The topics of the current batch to hold, with the reason and the first unsent row of each.
-    pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
+    pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<TopicHold<'a, E>> {
         let mut seen = vec![false; self.topics.len()];
         let mut held = Vec::new();
-        if self.topics.iter().all(|topic| !matches!(topic.state, State::Held(_))) {
+        if self.topics.iter().all(|topic| !matches!(topic.state, TopicState::Held(_))) {
             return held;
         }
-        for (index, place) in self.places.iter().enumerate() {
-            let Some(place) = place else { continue };
-            let topic = &self.topics[place.topic as usize];
-            let State::Held(why) = &topic.state else { continue };
+        for (index, destination) in self.destinations.iter().enumerate() {
+            let Some(destination) = destination else { continue };
+            let topic = &self.topics[destination.topic as usize];
+            let TopicState::Held(why) = &topic.state else { continue };
             let waits = batch.fate(index).is_undecided() || batch.fate(index) == Fate::Suspect;
-            if waits && !std::mem::replace(&mut seen[place.topic as usize], true) {
-                held.push(Held { topic: &topic.name, why, witness: &batch.rows()[index] });
+            if waits && !std::mem::replace(&mut seen[destination.topic as usize], true) {
+                held.push(TopicHold { topic: &topic.name, why, witness: &batch.rows()[index] });
             }
         }
         held
@@ -46,14 +46,14 @@ impl<P: Producer> Session<P> {
         elsewhere: bool,
         patience: Duration,
     ) -> bool {
-        let mut silent: HashSet<Place> = HashSet::new();
-        let mut acknowledged: HashSet<Place> = HashSet::new();
-        for (index, place) in self.places.iter().enumerate() {
-            let Some(place) = *place else { continue };
-            let open = matches!(self.topics[place.topic as usize].state, State::Open(_));
+        let mut silent: HashSet<Destination> = HashSet::new();
+        let mut acknowledged: HashSet<Destination> = HashSet::new();
+        for (index, destination) in self.destinations.iter().enumerate() {
+            let Some(destination) = *destination else { continue };
+            let open = matches!(self.topics[destination.topic as usize].state, TopicState::Open(_));
             match batch.fate(index) {
-                Fate::InFlight if open => _ = silent.insert(place),
-                Fate::Acknowledged => _ = acknowledged.insert(place),
+                Fate::InFlight if open => _ = silent.insert(destination),
+                Fate::Acknowledged => _ = acknowledged.insert(destination),
                 _ => {}
             }
         }
@@ -61,12 +61,12 @@ impl<P: Producer> Session<P> {
             return false;
         }
         let waited = humantime::format_duration(patience);
-        for place in silent {
+        for destination in silent {
             let error = format!(
                 "partition {} has not acknowledged a record for {waited}, while others have",
-                place.partition
+                destination.partition
             );
-            self.hold(place, STUCK.rejection(error));
+            self.hold(destination, STUCK.rejection(error));
         }
         let error = format!("some partitions have not acknowledged a record for {waited}, while others have");
         self.close(STUCK.failure(error));
@@ -76,16 +76,20 @@ impl<P: Producer> Session<P> {
     /// The topics and partitions with rows that have no report yet.
     pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();
-        let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
-        let places: HashSet<Place> = places.filter_map(|(_, place)| *place).collect();
-        places.into_iter().map(|place| (self.topic(place).to_owned(), place.partition)).collect()
+        let destinations = self.destinations.iter().enumerate().filter(|(index, _)| waits(index));
+        let destinations: HashSet<Destination> =
+            destinations.filter_map(|(_, destination)| *destination).collect();
+        destinations
+            .into_iter()
+            .map(|destination| (self.topic(destination).to_owned(), destination.partition))
+            .collect()
     }
 
     /// The topics of the current batch with acknowledged rows.
     pub(crate) fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
         let mut seen = vec![false; self.topics.len()];
-        self.places.iter().enumerate().filter_map(move |(index, place)| {
-            let topic = (*place)?.topic as usize;
+        self.destinations.iter().enumerate().filter_map(move |(index, destination)| {
+            let topic = (*destination)?.topic as usize;
             let first = batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
             first.then(|| self.topics[topic].name.as_str())
         })
@@ -94,9 +98,9 @@ impl<P: Producer> Session<P> {
     /// The acknowledged rows of the current batch by topic.
     pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];
-        for (index, place) in self.places.iter().enumerate() {
-            if let (Some(place), Fate::Acknowledged) = (place, batch.fate(index)) {
-                let tally = &mut tallies[place.topic as usize];
+        for (index, destination) in self.destinations.iter().enumerate() {
+            if let (Some(destination), Fate::Acknowledged) = (destination, batch.fate(index)) {
+                let tally = &mut tallies[destination.topic as usize];
                 tally.rows += 1;
                 tally.bytes += batch.rows()[index].size() as u64;
             }

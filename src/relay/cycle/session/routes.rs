@@ -1,6 +1,6 @@
 //! Maps a row's aggregate type to its topic.
 
-use super::{Priming, Session, State, TOPICS_KEPT, Topic};
+use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
@@ -23,7 +23,7 @@ const LOOKUPS_MAX: usize = 16;
 
 impl<P: Producer> Session<P> {
     /// Finds the unknown routes of this row and all later rows.
-    pub(super) async fn look_up<E: Event>(
+    pub(super) async fn find_routes<E: Event>(
         &mut self,
         template: &TopicTemplate,
         batch: &Batch<E>,
@@ -34,7 +34,8 @@ impl<P: Producer> Session<P> {
             if !self.routes.contains_key(row.aggregate_type()) {
                 let route = self.route(template, row.aggregate_type());
                 if let Route::Topic(topic) = &route {
-                    unknown.extend(matches!(self.topics[*topic].state, State::Unknown).then_some(*topic));
+                    unknown
+                        .extend(matches!(self.topics[*topic].state, TopicState::Unknown).then_some(*topic));
                 }
                 self.routes.insert(row.aggregate_type().to_vec(), route);
             }
@@ -48,9 +49,9 @@ impl<P: Producer> Session<P> {
         };
         for (topic, partitions) in found {
             self.topics[topic].state = match partitions {
-                Ok(partitions) => State::Open(vec![Priming::Fresh; partitions as usize]),
+                Ok(partitions) => TopicState::Open(vec![Priming::Fresh; partitions as usize]),
                 Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
-                    State::Held(failure.into())
+                    TopicState::Held(failure.into())
                 }
                 Err(failure) => return Err(failure),
             };
@@ -59,9 +60,9 @@ impl<P: Producer> Session<P> {
     }
 
     /// Forgets the topics that are not open and, if there are too many, the least recently used ones. A forgotten topic is
-    /// looked up and primed again. Only between two batches, when no [`super::Place`] refers to a topic by its index.
+    /// looked up and primed again. Only between two batches, when no [`super::Destination`] refers to a topic by its index.
     pub(super) fn forget_topics(&mut self) {
-        let is_open = |at: &usize| matches!(self.topics[*at].state, State::Open(_));
+        let is_open = |at: &usize| matches!(self.topics[*at].state, TopicState::Open(_));
         let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
         if kept.len() > TOPICS_KEPT {
             kept.sort_by_key(|at| Reverse(self.topics[*at].used_at));
@@ -90,7 +91,7 @@ impl<P: Producer> Session<P> {
         }
         let known = self.topics.iter().position(|topic| topic.name == name);
         Route::Topic(known.unwrap_or_else(|| {
-            self.topics.push(Topic { name, state: State::Unknown, used_at: self.now });
+            self.topics.push(Topic { name, state: TopicState::Unknown, used_at: self.now });
             self.topics.len() - 1
         }))
     }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::OnRejected;
 use crate::relay::event::fixture::{LARGE, Row};
-use crate::relay::outbox::End;
-use crate::relay::publisher::Report;
+use crate::relay::outbox::ReadEnd;
+use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{INVALID_HEADERS, STUCK};
 use std::cell::{Cell, RefCell};
 use uuid::Uuid;
@@ -15,7 +15,7 @@ mod many_types;
 #[derive(Default)]
 pub(in crate::relay) struct LateReporter {
     in_flight: RefCell<Vec<u32>>,
-    reported: RefCell<Vec<Report>>,
+    reported: RefCell<Vec<DeliveryReport>>,
     answers: Cell<bool>,
     /// It never reports this row.
     keeps: Option<u32>,
@@ -50,12 +50,12 @@ impl Producer for LateReporter {
     fn refusal(&self) -> Option<Failure> {
         None
     }
-    fn drain(&mut self, reports: &mut Vec<Report>) {
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.reported.borrow_mut());
         if self.answers.get() {
             let (kept, acknowledged): (Vec<u32>, Vec<u32>) =
                 self.in_flight.take().into_iter().partition(|index| Some(*index) == self.keeps);
-            let reports = acknowledged.into_iter().map(|index| Report { index, outcome: Ok(()) });
+            let reports = acknowledged.into_iter().map(|index| DeliveryReport { index, outcome: Ok(()) });
             self.reported.borrow_mut().extend(reports);
             self.in_flight.replace(kept);
         }
@@ -72,7 +72,7 @@ async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
-    batch.appended(End::Complete);
+    batch.appended(ReadEnd::Complete);
     session.begin(&refusals);
     session.send(&template, &mut batch, 0).await;
     session.producer.answers.set(true);
@@ -87,7 +87,7 @@ async fn reports_of_deferred_rows_count_for_their_own_batch() {
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
-    batch.appended(End::Complete);
+    batch.appended(ReadEnd::Complete);
     session.begin(&refusals);
     session.send(&template, &mut batch, 0).await;
     assert_eq!(session.producer.in_flight(), 1, "the first row of a partition is sent alone");
@@ -110,7 +110,7 @@ async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
         let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() });
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
-        batch.appended(End::Complete);
+        batch.appended(ReadEnd::Complete);
         session.begin(&refusals);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
@@ -138,7 +138,7 @@ async fn primed() -> Session<LateReporter> {
 fn batch_of(rows: Vec<Row>) -> Batch<Row> {
     let mut batch = Batch::new(OnRejected::BlockKey);
     batch.rows_mut().extend(rows);
-    batch.appended(End::Complete);
+    batch.appended(ReadEnd::Complete);
     batch
 }
 
@@ -157,7 +157,7 @@ async fn send(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &
 }
 
 fn blocked(batch: &Batch<Row>) -> Vec<i64> {
-    batch.blocked(false).map(|verdict| verdict.row.0).collect()
+    batch.blocked(false).map(|rejected| rejected.row.0).collect()
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails
     session.close(Failure::unknown("the connection broke"));
     assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
     let lane = Row(2).lane();
-    assert_eq!(batch.reach(&[lane])[0].first_open, Some(2), "both are claimed again");
+    assert_eq!(batch.coverage(&[lane])[0].first_open, Some(2), "both are claimed again");
 }
 
 /// Topic `events.order` has refused a large row because of its size.

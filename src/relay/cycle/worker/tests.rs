@@ -5,8 +5,8 @@ use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
-use crate::relay::publisher::{Judged, Producer, Refusal, Report};
+use crate::relay::outbox::{Claim, Head, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice};
+use crate::relay::publisher::{DeliveryReport, Judged, Producer, Refusal};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
@@ -72,7 +72,7 @@ impl Producer for Silent {
     fn refusal(&self) -> Option<Failure> {
         None
     }
-    fn drain(&mut self, _: &mut Vec<Report>) {}
+    fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
     async fn quiet(&mut self, _: bool) {
         std::future::pending::<()>().await;
     }
@@ -95,7 +95,7 @@ impl Outbox for OneRow {
     type Event = Row;
     type Claim<'a> = OneClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], _: Option<&Read>) -> Result<OneClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, Fault> {
         self.0.claims.set(self.0.claims.get() + 1);
         sleep(Duration::from_millis(1)).await;
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
@@ -111,14 +111,14 @@ impl Claim for OneClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &Read) -> Result<(), Fault> {
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
         Ok(())
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
         rows.push(Row(1));
-        Ok(Slice { hold_version: 0, basis: 0, end: End::Complete })
+        Ok(Slice { hold_version: 0, basis: 0, end: ReadEnd::Complete })
     }
-    async fn head(&mut self, _: &Read) -> Result<Head<Row>, Fault> {
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -47,7 +47,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
     for first in (0..types).step_by(100) {
         let mut batch = Batch::default();
         batch.rows_mut().extend((first..first + 100).map(|id| OfType(id, format!("type-{id}"))));
-        batch.appended(End::Complete);
+        batch.appended(ReadEnd::Complete);
         session.begin(&refusals);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
@@ -55,7 +55,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
         session.producer.answers.set(false);
         acknowledged += batch.sent().count();
         for (index, row) in batch.rows().iter().enumerate() {
-            let topic = session.topic(session.place(index).unwrap());
+            let topic = session.topic(session.destination(index).unwrap());
             assert_eq!(topic, template.topic(&row.1));
         }
     }
@@ -90,6 +90,6 @@ async fn a_missing_topic_is_forgotten_after_its_batch() {
     let mut batch = batch_of(vec![Row(3), Row(102)]);
     publish(&mut session, &Refusals::new(), &mut batch).await;
     assert_eq!((batch.sent().count(), session.topics.len()), (2, 2));
-    let topics = [0, 1].map(|index| session.topic(session.place(index).unwrap()).to_owned());
+    let topics = [0, 1].map(|index| session.topic(session.destination(index).unwrap()).to_owned());
     assert_eq!(topics, ["events.order", "events.silent"]);
 }

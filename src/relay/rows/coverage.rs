@@ -4,7 +4,7 @@ use crate::relay::lane::Lane;
 
 /// How far a batch went in one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct Coverage {
     /// The lane.
     pub lane: Lane,
     /// The last row that was read.
@@ -17,7 +17,7 @@ pub struct Reach {
     pub hungry: bool,
 }
 
-impl Reach {
+impl Coverage {
     /// Every unsent row from the mark up to this id was read.
     pub(crate) fn covers_to(&self) -> Option<i64> {
         if self.cut { self.last_read } else { Some(i64::MAX) }
