@@ -203,7 +203,6 @@ pub async fn run(
     }
 }
 
-/// Tasks by name.
 type Tasks = JoinSet<&'static str>;
 
 /// What the tasks of a relay need. Each method starts the tasks of one part.

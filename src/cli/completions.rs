@@ -22,7 +22,6 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let script = script(self.shell, &mut super::command(), "outbox-relay");
         output::print(script.as_bytes()).map(|_| ())

@@ -29,7 +29,6 @@ pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
     }
 }
 
-/// Prints a line.
 pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
     print(format!("{text}\n").as_bytes())
 }

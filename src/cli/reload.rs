@@ -16,7 +16,6 @@ use tokio::time::timeout;
 /// How long reading the files may take, in case a disk hangs.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// The current configuration and its reloads.
 pub(crate) struct Reloading {
     path: Option<PathBuf>,
     config: Config,
@@ -36,7 +35,6 @@ impl Reloading {
         &self.config
     }
 
-    /// Waits for SIGHUP.
     pub(crate) async fn requested(&mut self) {
         if self.hangups.recv().await.is_none() {
             std::future::pending::<()>().await;

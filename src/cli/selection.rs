@@ -34,7 +34,6 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// The parameters of the statements.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             topic: self.topic.clone(),

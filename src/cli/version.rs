@@ -3,7 +3,6 @@
 use crate::kafka::library;
 use std::sync::LazyLock;
 
-/// librdkafka's features for compression.
 const COMPRESSIONS: [&str; 4] = ["gzip", "snappy", "lz4", "zstd"];
 
 /// The version, then one line each about the build and the libraries.

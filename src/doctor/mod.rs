@@ -39,7 +39,6 @@ pub(crate) struct Finding {
 }
 
 impl Code {
-    /// A finding with this code.
     pub(crate) fn found(
         &'static self,
         place: impl Into<String>,

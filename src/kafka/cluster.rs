@@ -241,7 +241,6 @@ impl KafkaCluster {
         }
     }
 
-    /// Why no broker answers.
     async fn unreachable(&self, reports: &Reports) -> Failure {
         let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
@@ -330,7 +329,6 @@ pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> 
     Ok(config)
 }
 
-/// Publishes rows and waits for all of their reports.
 async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
     let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {

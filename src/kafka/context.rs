@@ -75,7 +75,6 @@ impl Reports {
         lock(&self.refused).clone()
     }
 
-    /// The last error that the client reported.
     pub(super) fn last_error(&self) -> Option<String> {
         lock(&self.last_error).clone()
     }
@@ -114,7 +113,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The callbacks of one producer.
 pub(super) struct Context {
     reports: Arc<Reports>,
     complaints: Arc<Complaints>,

@@ -12,7 +12,6 @@ use crate::certificates;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// librdkafka's error for a refused certificate.
 const REFUSED: &str = "certificate verify failed";
 
 /// Adds OpenSSL's reason and a remedy to an error about a certificate. Returns other errors unchanged. Blocks for up to a few

@@ -43,7 +43,6 @@ pub(crate) enum Unknown {
     Unsupported,
 }
 
-/// Reads topics.
 pub(crate) struct Inspector {
     /// Reads the metadata, with any kind of authentication.
     producer: PolledProducer,

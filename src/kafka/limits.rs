@@ -15,7 +15,6 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// The most topics whose limits are remembered.
 const TOPICS_KEPT: usize = 4_096;
 
 /// The size limits of the topics in use.
@@ -104,7 +103,6 @@ impl TopicLimits {
         self.known.borrow_mut().remove(topic);
     }
 
-    /// The smallest limit known so far.
     pub(super) fn smallest(&self) -> usize {
         self.known.borrow().values().map(|(limit, _)| *limit).min().unwrap_or(usize::MAX)
     }

@@ -18,7 +18,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a topic's metadata may take.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the brokers may take to answer the prober.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -186,7 +185,6 @@ struct Found {
     broker: Option<i32>,
 }
 
-/// Fetches the topic's metadata through this producer.
 async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> Result<Found, Failure> {
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =

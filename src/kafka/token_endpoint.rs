@@ -24,12 +24,10 @@ use crate::config::{ClientAuthentication, OAuth, Secret};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 * 1_024;
-/// The lifetime of a token if the endpoint does not return one.
 const LIFETIME_DEFAULT: Duration = Duration::from_secs(300);
 /// The longest accepted lifetime, in case the endpoint returns a nonsensical number.
 const LIFETIME_MOST: Duration = Duration::from_secs(24 * 3_600);
 
-/// A token that was issued.
 pub(super) struct Issued {
     pub(super) token: Secret,
     /// Counts from the time of the request.

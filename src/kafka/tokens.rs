@@ -22,7 +22,6 @@ const RENEWED_AT: f64 = 0.7;
 /// How long delivery reports may wait for a new token while the old one is valid.
 const RENEWAL_WAIT: Duration = Duration::from_secs(1);
 
-/// The tokens of one process.
 pub(super) struct Tokens {
     settings: OAuth,
     cached: Mutex<Option<Cached>>,

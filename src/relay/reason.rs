@@ -169,7 +169,6 @@ pub(crate) fn reason(word: &str) -> Option<&'static Reason> {
     REASONS.iter().copied().find(|reason| reason.word == word)
 }
 
-/// What an operator can do about a failure for this reason.
 pub(crate) fn remedy(word: &str) -> &'static str {
     reason(word).map_or("check the brokers and their logs", |reason| reason.remedy)
 }

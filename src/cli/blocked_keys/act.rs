@@ -14,7 +14,6 @@ use crate::relay::failure::Fault;
 use clap::Args;
 use serde::Serialize;
 
-/// The most events that a dry run lists.
 const PREVIEW_ROWS: i64 = 100;
 
 /// The object of `--json`.
@@ -28,7 +27,6 @@ struct Done {
     lifted: u64,
 }
 
-/// An action on blocked keys.
 pub(crate) struct Action {
     /// The name in the history.
     pub name: &'static str,

@@ -14,7 +14,6 @@ use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 use serde::Serialize;
 
-/// The most dead letters that a dry run lists.
 const PREVIEW_ROWS: i64 = 100;
 
 /// The object of `--json`.
@@ -25,7 +24,6 @@ struct Done {
     dead_letters: u64,
 }
 
-/// An action on dead letters.
 pub(crate) struct Action {
     /// The name in the history.
     pub name: &'static str,

@@ -62,7 +62,6 @@ pub(super) struct Examined {
     pub(super) topics: usize,
 }
 
-/// Runs all checks for this command.
 pub(super) async fn examine(
     config: &Config,
     cluster: &KafkaCluster,

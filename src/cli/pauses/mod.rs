@@ -56,7 +56,6 @@ impl Selector {
     }
 }
 
-/// A short description of a scope.
 pub(crate) fn name(scope: &Scope) -> String {
     match scope {
         Scope::Everything => "everything".to_owned(),

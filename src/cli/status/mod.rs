@@ -74,7 +74,6 @@ impl Status {
     }
 }
 
-/// The screen, or the indented JSON object.
 fn shown(report: &Report, json: bool) -> Result<String, Failed> {
     if !json {
         return Ok(report.to_string());

@@ -94,7 +94,6 @@ impl Screen {
     }
 }
 
-/// The rows of the terminal, if known.
 fn rows() -> Option<usize> {
     terminal_size::terminal_size().map(|(_, height)| usize::from(height.0))
 }

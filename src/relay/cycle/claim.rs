@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep, timeout};
 /// The most rows per slice. Rows of a slice beyond the byte limit are read in vain.
 pub(super) const SLICE_ROWS_MAX: usize = 1_024;
 
-/// The claim of one cycle.
 pub(super) struct Claimed<C> {
     pub(super) claim: C,
     pub(super) planned: PlannedRead,
@@ -29,7 +28,6 @@ pub(super) struct Claimed<C> {
 pub(super) struct PlannedRead {
     pub(super) marks: MarksSnapshot,
     pub(super) read: ReadRequest,
-    /// The lanes to read.
     pub(super) lanes: Vec<Lane>,
     pub(super) begun: Instant,
     /// Whether it was sent together with the claim.

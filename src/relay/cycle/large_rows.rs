@@ -12,7 +12,6 @@ pub(crate) struct KeptBack {
 }
 
 impl KeptBack {
-    /// Begins a batch.
     pub(crate) fn begin(&mut self, sizes: &RefusedSizes) {
         self.sizes = sizes.clone();
         self.partitions.clear();

@@ -27,7 +27,6 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The most lanes per claim.
 const LANES_MAX: usize = 16;
 /// How long a lane is set aside if narrowing made no progress.
 const ASIDE: Duration = Duration::from_secs(5);
@@ -109,13 +108,11 @@ impl Narrowing {
         matches!(lanes, [lane] if matches!(self.step(*lane), Step::First | Step::Stays))
     }
 
-    /// What happens to a rejected row of these lanes.
     pub(crate) fn on_rejected(&self, lanes: &[Lane], on_rejected: OnRejected) -> OnRejected {
         let stays = matches!(lanes, [lane] if self.step(*lane) == Step::Stays);
         if stays { OnRejected::BlockKey } else { on_rejected }
     }
 
-    /// How far these lanes are narrowed down.
     pub(crate) fn before(&self, lanes: &[Lane]) -> Before {
         Before { steps: lanes.iter().map(|lane| self.step(*lane)).collect(), width: self.width.get() }
     }

@@ -53,7 +53,6 @@ pub struct Session<P> {
     now: Instant,
     /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
-    /// When the last report arrived.
     reported_at: Option<Instant>,
     failure: Option<Failure>,
 }
@@ -124,7 +123,6 @@ impl<P: Producer> Session<P> {
         self.publishing_since.map(|since| since.elapsed())
     }
 
-    /// When the last report arrived.
     pub(crate) fn reported_at(&self) -> Option<Instant> {
         self.reported_at
     }
@@ -300,7 +298,6 @@ impl<P: Producer> Session<P> {
         self.destinations.get(index).copied().flatten()
     }
 
-    /// The name of a destination's topic.
     pub(crate) fn topic(&self, destination: Destination) -> &str {
         &self.topics[destination.topic as usize].name
     }

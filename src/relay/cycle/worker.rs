@@ -219,7 +219,6 @@ async fn wait_for_gate<P>(relay: &Relay<P>) {
     }
 }
 
-/// Counts a cycle whose COMMIT is confirmed.
 fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
     stats.published.inc_by(cycle.sent as u64);
     stats.recovered.inc_by(cycle.recovered as u64);

@@ -8,11 +8,8 @@ use tokio::time::Instant;
 /// One condition, from its first occurrence on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Episode {
-    /// The first occurrence.
     pub(crate) since: Instant,
-    /// The last occurrence.
     pub(crate) latest: Instant,
-    /// The number of occurrences.
     pub(crate) times: u64,
 }
 
@@ -22,13 +19,11 @@ impl Episode {
         Episode { since: now, latest: now, times: 1 }
     }
 
-    /// Counts another occurrence.
     pub(crate) fn again(&mut self) {
         self.latest = Instant::now();
         self.times += 1;
     }
 
-    /// The time since its first occurrence.
     pub(crate) fn age(&self) -> Duration {
         self.since.elapsed()
     }

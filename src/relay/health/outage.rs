@@ -88,7 +88,6 @@ impl Outage {
         }
     }
 
-    /// How long the current outage has lasted.
     pub(crate) fn lasts(&self) -> Option<Duration> {
         self.current.borrow().as_ref().map(|outage| outage.episode.age())
     }

@@ -28,7 +28,6 @@ impl Rejections {
         runs.begins(run)
     }
 
-    /// Reports the runs that are over.
     pub(crate) fn report_over(&self) {
         report(self.end(|run| run.quiet() > QUIET));
     }

@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The most held topics named in metrics.
 pub(crate) const TOPICS_NAMED_MAX: usize = 100;
 /// The most topics whose records are counted by topic. The others are counted together.
 pub(crate) const TOPICS_COUNTED_MAX: usize = 50;
@@ -166,12 +165,10 @@ impl Stats {
         }
     }
 
-    /// Whether everything is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.get_or_create(&vec![("scope", "everything".to_owned())]).get() > 0
     }
 
-    /// Sets the held topics and their reasons.
     pub(crate) fn name_held(&self, topics: &[(String, String)]) {
         self.topics_held.clear();
         for (topic, reason) in topics.iter().take(TOPICS_NAMED_MAX) {
@@ -187,13 +184,11 @@ impl Stats {
         self.topic_bytes.get_or_create(&label).inc_by(bytes);
     }
 
-    /// Counts a session that failed for this reason.
     pub(crate) fn count_failure(&self, reason: &'static str) {
         self.sessions_failed.inc();
         self.kafka_failures.get_or_create(&by_reason(reason)).inc();
     }
 
-    /// Counts a row that was rejected for this reason.
     pub(crate) fn count_rejected(&self, reason: &'static str) {
         self.rejected.get_or_create(&by_reason(reason)).inc();
     }
@@ -266,7 +261,6 @@ impl Side {
         Side { up: Gauge::default(), fault: Mutex::new(Some("not reached yet".to_owned())) }
     }
 
-    /// Records that it answers.
     pub(crate) fn answers(&self) {
         if self.up.set(1) != 1 {
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -280,7 +274,6 @@ impl Side {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
     }
 
-    /// Why it does not answer, in one line.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

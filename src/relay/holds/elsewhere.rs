@@ -18,7 +18,6 @@ use tokio::time::Instant;
 
 /// How long it counts that another relay has published to a topic.
 const COUNTS_FOR: Duration = Duration::from_secs(600);
-/// The most topics to remember.
 const TOPICS_MAX: usize = 1_000;
 /// The most leaders to ask before a topic is held.
 const LEADERS_MAX: usize = 4;

@@ -14,7 +14,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether there is a result for this topic.
     pub(crate) fn knows(&self, topic: &String) -> bool {
         self.works.contains(topic)
             || self.unknown.contains(topic)

@@ -16,7 +16,6 @@ const REQUESTS_MAX: usize = 16;
 pub(crate) struct Candidate {
     pub(crate) due: Due,
     pub(crate) witness: Witness,
-    /// The number of partitions of the topic.
     pub(crate) partitions: u32,
     partition: u32,
     leader: Option<i32>,

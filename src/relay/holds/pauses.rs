@@ -2,7 +2,6 @@
 
 use crate::relay::health::episodes::Episodes;
 
-/// The most pauses named in the log.
 pub(crate) const PAUSES_NAMED_MAX: usize = 100;
 
 /// The number of pauses by scope.

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long to wait for the lanes.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often to retry lanes that other relays have locked.
 const TRY_EVERY: Duration = Duration::from_millis(20);
@@ -57,7 +56,6 @@ impl<'a> Turns<'a> {
         sleep(TRY_EVERY).await;
     }
 
-    /// Returns lanes that are no longer needed.
     pub(crate) fn done(&mut self, lanes: &[Lane]) {
         self.reserved.retain(|lane| !lanes.contains(lane));
         lanes.iter().for_each(|lane| self.board.end_reservation(*lane));

@@ -211,19 +211,16 @@ impl Board {
         Lane::all().filter(is_unknown).collect()
     }
 
-    /// Whether a worker is idle.
     pub(crate) fn has_free_worker(&self) -> bool {
         self.state.borrow().waiting_workers > 0
     }
 
-    /// Waits until a worker is idle.
     pub(crate) async fn worker_free(&self) {
         while self.state.borrow().waiting_workers == 0 && !self.state.borrow().stopped {
             self.free.notified().await;
         }
     }
 
-    /// Records that rows were settled.
     pub(crate) fn progressed(&self) {
         self.state.borrow_mut().progress = true;
     }
@@ -238,7 +235,6 @@ impl Board {
         self.state.borrow().stopped
     }
 
-    /// Waits until the relay stops.
     pub(crate) async fn stopped(&self) {
         loop {
             let changed = self.up.notified();

@@ -185,7 +185,6 @@ impl Marks {
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
     }
 
-    /// The lane's mark.
     pub(crate) fn low(&self, lane: Lane) -> i64 {
         self.low[lane.index()]
     }

@@ -9,7 +9,6 @@ const QUICK: Duration = Duration::from_secs(10);
 /// The number of quick statements in a row that it takes, because one lane may be slower than the others.
 const QUICK_ONES: u32 = 4;
 
-/// The number of lanes of the next statement.
 pub(crate) struct Width {
     most: usize,
     now: Cell<usize>,

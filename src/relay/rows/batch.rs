@@ -92,7 +92,6 @@ impl<E: Event> Batch<E> {
         self.rows.len()
     }
 
-    /// The size of all rows.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -101,7 +100,6 @@ impl<E: Event> Batch<E> {
         self.fates[index]
     }
 
-    /// Records that a row was sent.
     pub(crate) fn in_flight(&mut self, index: usize) {
         self.fates[index] = Fate::InFlight;
     }
@@ -111,7 +109,6 @@ impl<E: Event> Batch<E> {
         self.fates[index] = Fate::Open;
     }
 
-    /// Records that a row was acknowledged.
     pub(crate) fn acknowledged(&mut self, index: usize) {
         self.fates[index] = Fate::Acknowledged;
     }
@@ -127,12 +124,10 @@ impl<E: Event> Batch<E> {
         self.recovered
     }
 
-    /// Records that a row has to be judged alone.
     pub(crate) fn suspect(&mut self, index: usize) {
         self.fates[index] = Fate::Suspect;
     }
 
-    /// Records that a row was rejected.
     pub(crate) fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
         let reason = self.rejections.len() as u32;
         self.rejections.push((topic.to_owned(), rejection));
@@ -152,7 +147,6 @@ impl<E: Event> Batch<E> {
         !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
-    /// Whether a row has to be judged alone.
     pub(crate) fn has_suspects(&self) -> bool {
         self.fates.contains(&Fate::Suspect)
     }
@@ -162,7 +156,6 @@ impl<E: Event> Batch<E> {
         self.rows.iter().zip(&self.fates).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
     }
 
-    /// The rows that become dead letters.
     pub(crate) fn dead_letters(&self) -> impl Iterator<Item = RejectedRow<'_, E>> {
         self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
             Fate::Rejected(reason) => Some(self.rejected_row(row, *reason)),

@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// The most rows counted per topic.
 const ROWS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty.

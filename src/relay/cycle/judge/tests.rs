@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Refuses every row, for this reason.
 struct Refusing(&'static Reason);
 
 impl Publisher for Refusing {

@@ -5,7 +5,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::atomic::AtomicU64;
 
-/// The most brokers named in metrics.
 const BROKERS_NAMED_MAX: usize = 50;
 
 /// The counters continue when a producer is replaced. The gauges are about the current producers.

@@ -14,14 +14,11 @@ pub struct Named {
     names: Mutex<HashSet<String>>,
 }
 
-/// A label with its value.
 pub(crate) type Label = Vec<(&'static str, String)>;
 
-/// One metric for each value of a label.
 pub(crate) type PerLabel<M> = Family<Label, M>;
 
 impl Named {
-    /// Names the first `most` values.
     pub(crate) fn new(label: &'static str, most: usize) -> Named {
         Named { label, most, names: Mutex::default() }
     }
