@@ -6,7 +6,7 @@
 mod catalogue;
 mod process;
 
-pub use catalogue::{CATALOGUE, Kind, Metric, Question};
+pub use catalogue::{CATALOGUE, Metric, MetricKind, Question};
 
 use crate::relay::health::stats::Stats;
 use catalogue::*;

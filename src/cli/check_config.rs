@@ -1,6 +1,6 @@
 //! `outbox-relay check-config`: validates the configuration before a deployment.
 
-use super::doctor::{self, Examined};
+use super::doctor::{self, Diagnosis};
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
@@ -113,7 +113,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
     // After a problem, the doctor would only find it again.
     if problems.worst.is_none() {
         match doctor::examine(config, cluster, "check-config").await {
-            Ok(examined) => print_findings(&examined, &mut problems),
+            Ok(diagnosis) => print_findings(&diagnosis, &mut problems),
             Err(failed) => problems.add_failed("postgres", failed),
         }
     }
@@ -138,13 +138,13 @@ async fn check_postgres(config: &Config, problems: &mut Problems) {
 }
 
 /// Prints the findings of the doctor except notes.
-fn print_findings(examined: &Examined, problems: &mut Problems) {
-    match examined.topics {
+fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
+    match diagnosis.topics {
         0 => print("topics", "none checked: no event is waiting or was sent recently"),
         topics => print("topics", &format!("{topics} checked")),
     }
     let (mut errors, mut warnings) = (0, 0);
-    for found in &examined.findings {
+    for found in &diagnosis.findings {
         let Finding { code, place, problem, remedy } = found;
         // Such an event does not stop the relay.
         let one_event =

@@ -6,7 +6,7 @@ pub struct Metric {
     /// The name, with `_total` for a counter. The samples of a histogram append `_bucket`, `_sum` and `_count`.
     pub name: &'static str,
     /// The kind of its values.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The names of its labels.
     pub labels: &'static [&'static str],
     /// The operator's question that it answers.
@@ -19,7 +19,7 @@ pub struct Metric {
 
 /// The kind of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Increases until the process restarts.
     Counter,
     /// Increases and decreases.
@@ -47,16 +47,18 @@ impl Metric {
     /// The name without the suffix of its kind.
     pub fn family(&self) -> &'static str {
         match self.kind {
-            Kind::Counter => self.name.trim_end_matches("_total"),
-            Kind::Info => self.name.trim_end_matches("_info"),
-            Kind::Gauge | Kind::Histogram => self.name,
+            MetricKind::Counter => self.name.trim_end_matches("_total"),
+            MetricKind::Info => self.name.trim_end_matches("_info"),
+            MetricKind::Gauge | MetricKind::Histogram => self.name,
         }
     }
 
     /// The names of its samples.
     pub fn samples(&self) -> Vec<String> {
         match self.kind {
-            Kind::Histogram => ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", self.name)).into(),
+            MetricKind::Histogram => {
+                ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", self.name)).into()
+            }
             _ => vec![self.name.to_owned()],
         }
     }
@@ -73,7 +75,7 @@ macro_rules! catalogue {
     })*) => {
         $($(pub(super) const $constant: Metric = Metric {
             name: $name,
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             labels: &[$($label),*],
             answers: Question::$question,
             help: $help,

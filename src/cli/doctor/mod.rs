@@ -42,7 +42,7 @@ impl Doctor {
         };
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;
-        let Examined { findings, .. } = block_on(examine(&config, &cluster, "doctor"))??;
+        let Diagnosis { findings, .. } = block_on(examine(&config, &cluster, "doctor"))??;
         let report = Report::new(&config, &findings);
         let text = if self.json { report.json()? } else { report.to_string() };
         output::print(text.as_bytes())?;
@@ -55,7 +55,7 @@ impl Doctor {
 }
 
 /// The result of all checks.
-pub(super) struct Examined {
+pub(super) struct Diagnosis {
     /// Worst first.
     pub(super) findings: Vec<Finding>,
     /// The number of topics that were checked.
@@ -66,12 +66,12 @@ pub(super) async fn examine(
     config: &Config,
     cluster: &KafkaCluster,
     command: &str,
-) -> Result<Examined, Failed> {
+) -> Result<Diagnosis, Failed> {
     let (_, database) = one_shot::monitoring_database(config, command)?;
     let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;
     findings.extend(kafka::doctor::examine(&config.kafka, cluster, &examined.topics).await);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
-    Ok(Examined { findings, topics: examined.topics.len() })
+    Ok(Diagnosis { findings, topics: examined.topics.len() })
 }

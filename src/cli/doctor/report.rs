@@ -19,11 +19,11 @@ pub(super) struct Report {
     pub(super) errors: usize,
     warnings: usize,
     notes: usize,
-    findings: Vec<Finding>,
+    findings: Vec<FindingJson>,
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct FindingJson {
     severity: &'static str,
     code: &'static str,
     place: String,
@@ -41,7 +41,7 @@ impl Report {
             errors: count(Severity::Error),
             warnings: count(Severity::Warning),
             notes: count(Severity::Note),
-            findings: findings.iter().map(Finding::from).collect(),
+            findings: findings.iter().map(FindingJson::from).collect(),
         }
     }
 
@@ -52,9 +52,9 @@ impl Report {
     }
 }
 
-impl From<&doctor::Finding> for Finding {
-    fn from(finding: &doctor::Finding) -> Finding {
-        Finding {
+impl From<&doctor::Finding> for FindingJson {
+    fn from(finding: &doctor::Finding) -> FindingJson {
+        FindingJson {
             severity: finding.code.severity.word(),
             code: finding.code.word,
             place: finding.place.clone(),

@@ -15,7 +15,7 @@ const PROMPT: Duration = Duration::from_secs(10);
 /// The state of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
+pub(super) enum OutboxState {
     /// Events are sent at once.
     Healthy,
     /// Events wait, but some are sent.
@@ -24,12 +24,12 @@ pub(super) enum State {
     NotRelaying,
 }
 
-impl State {
+impl OutboxState {
     pub(super) fn words(self) -> &'static str {
         match self {
-            State::Healthy => "healthy",
-            State::Behind => "behind",
-            State::NotRelaying => "not relaying",
+            OutboxState::Healthy => "healthy",
+            OutboxState::Behind => "behind",
+            OutboxState::NotRelaying => "not relaying",
         }
     }
 }
@@ -37,7 +37,7 @@ impl State {
 /// The state and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Verdict {
-    pub(super) state: State,
+    pub(super) state: OutboxState,
     /// A sentence without a full stop.
     pub(super) why: String,
     /// The next command to run, if any.
@@ -63,7 +63,7 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
     if status.relays.is_empty() && !pooled {
         let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
         return Verdict {
-            state: State::NotRelaying,
+            state: OutboxState::NotRelaying,
             why,
             command: Some("systemctl status outbox-relay".to_owned()),
         };
@@ -72,25 +72,25 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, 100)));
         let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
         let why = format!("everything is paused, by {by}{reason}{}", waiting(status));
-        return with_command(State::NotRelaying, why, "outbox-relay resume");
+        return with_command(OutboxState::NotRelaying, why, "outbox-relay resume");
     }
     // The relay on this host knows the reason, even before events are late.
     if let Some(here) = circumstances.here.filter(|here| !here.ready)
         && !moves(status, circumstances.rates)
     {
         let why = format!("the relay at {} is not ready: {}{}", here.address, here.says, waiting(status));
-        return with_command(State::NotRelaying, why, "outbox-relay doctor");
+        return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that is ready to be sent is {} old", span(age));
         if moves(status, circumstances.rates) {
             let why = format!("{late}{}{}", of(status), forecast(status, circumstances.rates));
-            return with_command(State::Behind, why, "outbox-relay status --watch");
+            return with_command(OutboxState::Behind, why, "outbox-relay status --watch");
         }
         let since = status.sent.as_ref().and_then(|sent| sent.latest_age);
         let since = since.map(|age| format!(" for {}", span(age))).unwrap_or_default();
         let why = format!("nothing was sent{since}, and {late}{}", of(status));
-        return with_command(State::NotRelaying, why, "outbox-relay doctor");
+        return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(held) = status.held.first() {
         let topics = counted(status.held.len() as u64, "topic");
@@ -101,16 +101,16 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         };
         let why =
             format!("{topics} held ({}: {}){keys}, others continue; see below", held.topic, held.reason);
-        return with_command(State::Behind, why, "outbox-relay doctor");
+        return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     if status.blocked_keys > 0 {
         let why = format!("{} blocked, others continue", counted(status.blocked_keys.unsigned_abs(), "key"));
-        return with_command(State::Behind, why, "outbox-relay blocked-keys list");
+        return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
     if !status.paused.is_empty() {
         let why =
             format!("operators have paused events ({}), others continue; see below", status.paused.len());
-        return with_command(State::Behind, why, "outbox-relay dead-letters history");
+        return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }
     healthy(status, config)
 }
@@ -126,7 +126,7 @@ fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
         why.push_str(&format!("; {} to review", counted(dead.unsigned_abs(), "dead letter")));
         command = Some(format!("outbox-relay dead-letters list{config}"));
     }
-    Verdict { state: State::Healthy, why, command }
+    Verdict { state: OutboxState::Healthy, why, command }
 }
 
 /// Whether events are being sent: during the sample, or recently.

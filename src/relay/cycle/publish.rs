@@ -103,7 +103,7 @@ async fn read<C: Claim, P>(
         batch.read_under(slice.hold_version, slice.basis);
         let rows = &batch.rows()[from..];
         relay.rows.note_row_size(rows);
-        saw(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
+        note_slice(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
         relay.rows.mark_acknowledged(batch, from);
         if relay.rows.probes_any_of(&batch.rows()[from..]) {
             batch.cut();
@@ -122,7 +122,7 @@ async fn read<C: Claim, P>(
 }
 
 /// Passes the basis and the highest id of a slice to the marks.
-fn saw<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
+fn note_slice<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
     marks.note_basis(epoch, basis);
     if let Some(highest) = rows.iter().map(Event::id).max() {
         marks.note_id(epoch, highest);
