@@ -1,5 +1,4 @@
-//! What Postgres, Kafka and token endpoints have in common in TLS: the authorities that are trusted, and what a person does
-//! about a certificate that is refused.
+//! TLS for Postgres, Kafka and token endpoints: the trusted authorities, and remedies for refused certificates.
 
 use std::io;
 use std::path::Path;
@@ -7,8 +6,7 @@ use std::path::Path;
 use openssl::x509::X509;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 
-/// Words of OpenSSL about a certificate, each with what a person can do, as an imperative without a full stop. The first
-/// that fits counts.
+/// OpenSSL's errors about certificates, each with a remedy: an imperative without a full stop. The first match counts.
 const REMEDIES: &[(&str, &str)] = &[
     ("certificate has expired", "renew the server certificate, or correct the clock of this host"),
     (
@@ -47,25 +45,21 @@ const REMEDIES: &[(&str, &str)] = &[
     ("packet length too long", "check whether the port uses TLS"),
 ];
 
-/// What a person can do about an error that OpenSSL had a part in; `None` if it is not about certificates.
+/// The remedy for an error from OpenSSL, or `None` if it is not about certificates.
 pub(crate) fn remedy(error: &str) -> Option<&'static str> {
     REMEDIES.iter().find(|(words, _)| error.contains(words)).map(|(_, remedy)| *remedy)
 }
 
-/// The certificate authorities in a file, and no others.
+/// Trusts only the certificate authorities in a file.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or holds no certificate in PEM form. Nothing of its content is shown.
+/// If the file cannot be read or contains no PEM certificate. The error shows nothing of its content.
 pub(crate) fn authorities(path: &Path) -> io::Result<X509Store> {
     trusting(&std::fs::read(path)?)
 }
 
-/// The same from a text.
-///
-/// # Errors
-///
-/// As [`authorities`].
+/// As [`authorities`], from a text.
 pub(crate) fn trusting(pem: &[u8]) -> io::Result<X509Store> {
     let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
     let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;
@@ -81,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_special_goes_before_what_every_refusal_says() {
+    fn a_specific_reason_takes_precedence_over_the_general_one() {
         let of = |error: &str| remedy(error).unwrap_or_default();
         let failed =
             "error:0A000086:SSL routines:tls_post_process_server_certificate:certificate verify failed";
@@ -92,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_certificate_is_no_authority() {
+    fn a_file_without_a_certificate_is_an_error() {
         assert!(trusting(b"-----BEGIN NOTHING-----").is_err());
         assert!(authorities(Path::new("/absent/ca.pem")).is_err());
     }

@@ -1,38 +1,39 @@
-//! Named points of the cycle at which a test stops a relay, to kill it just there, or makes it panic.
+//! Named points of the cycle at which a test stops a relay, in order to kill it there, or makes it panic.
 //!
-//! Without the feature `fail-points`, which releases do not have, a point is nothing. With it, the variable
-//! `OUTBOX_RELAY_FAIL_POINT` asks for one:
+//! Without the feature `fail-points`, which releases do not have, points compile to nothing. With it, the variable
+//! `OUTBOX_RELAY_FAIL_POINT` selects a point:
 //!
-//! | value | |
+//! | Value | Effect |
 //! |---|---|
-//! | `NAME` | whoever reaches it first waits there for ever |
-//! | `NAME:3` | whoever reaches it the third time |
-//! | `NAME:3:panic` | panics instead |
+//! | `NAME` | the first task that reaches the point waits there forever |
+//! | `NAME:3` | as above, at the third time |
+//! | `NAME:3:panic` | as above, but panics |
 
-/// A task of the relay has come to the point of this name.
+/// Marks the point with this name.
 #[cfg(not(feature = "fail-points"))]
 pub(crate) fn reach(_name: &'static str) -> std::future::Ready<()> {
     std::future::ready(())
 }
 
-/// A task of the relay has come to the point of this name. Waits for ever if this is the one that was asked for.
+/// Marks the point with this name. Waits forever if the point is selected.
 #[cfg(feature = "fail-points")]
 pub(crate) async fn reach(name: &'static str) {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    static ASKED: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("OUTBOX_RELAY_FAIL_POINT").ok());
+    static SELECTED: LazyLock<Option<String>> =
+        LazyLock::new(|| std::env::var("OUTBOX_RELAY_FAIL_POINT").ok());
     static REACHED: AtomicU32 = AtomicU32::new(0);
 
-    let mut asked = ASKED.iter().flat_map(|asked| asked.split(':'));
-    if asked.next() != Some(name) {
+    let mut selected = SELECTED.iter().flat_map(|selected| selected.split(':'));
+    if selected.next() != Some(name) {
         return;
     }
-    let time = asked.next().map_or(Ok(1), str::parse);
+    let time = selected.next().map_or(Ok(1), str::parse);
     if time != Ok(REACHED.fetch_add(1, Ordering::Relaxed) + 1) {
         return;
     }
     tracing::info!("fail point {name} reached");
-    assert!(asked.next() != Some("panic"), "fail point {name} panics");
+    assert!(selected.next() != Some("panic"), "fail point {name} panics");
     std::future::pending::<()>().await;
 }

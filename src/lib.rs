@@ -1,7 +1,7 @@
-//! The library half of `outbox-relay`: the binary and the tests are its only users, and it has no stable API.
+//! The library behind the binary `outbox-relay` and its tests. It has no stable API.
 //!
-//! Start reading in [`relay`], which decides; [`postgres`] and [`kafka`] carry its decisions out, and [`supervisor`]
-//! puts them together.
+//! Start with [`relay`], which decides. [`postgres`] and [`kafka`] carry out the decisions, and [`supervisor`] assembles
+//! the parts.
 
 #![warn(unreachable_pub)]
 #![allow(rustdoc::private_intra_doc_links)] // the documentation is for people who work on the code

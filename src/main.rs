@@ -1,4 +1,4 @@
-//! The binary: everything is in the library, this only gives the process its exit code.
+//! The binary. The library does everything except setting the exit code.
 
 use std::process::ExitCode;
 

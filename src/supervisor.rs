@@ -1,5 +1,4 @@
-//! Puts the parts together and watches over them: every task is started here, joined here, and its death ends the
-//! process.
+//! Assembles the parts, and starts and joins every task. A task that ends unexpectedly ends the process.
 
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
@@ -35,43 +34,43 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-/// The checks only read the catalogue and small tables.
+/// How long the schema check may take. It only reads the catalogue and small tables.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A relay that starts waits no longer for Kafka.
+/// How long a starting relay waits for Kafka.
 const KAFKA_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a relay goes on.
+/// When a relay ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Until it is asked to end.
+    /// On request.
     Asked,
-    /// Until nothing is left that can be published.
+    /// When nothing is left that can be published.
     Drained,
 }
 
 /// What a relay needs before it can start.
 pub struct Ready {
-    /// The schema is valid.
+    /// The result of the schema check.
     pub facts: Facts,
     /// The cluster to publish to.
     pub kafka: KafkaCluster,
-    /// What [`reach_kafka`] has returned.
+    /// The result of [`reach_kafka`].
     pub kafka_answers: bool,
 }
 
-/// How it ended.
+/// How a relay ended.
 #[derive(Debug)]
 pub enum End {
-    /// It was asked to, and everything in flight is settled.
+    /// On request, with everything in flight settled.
     Asked,
-    /// Nothing is left but the rows of held topics and blocked keys, and what is paused.
+    /// Only held, blocked and paused rows are left.
     Drained(Waiting),
-    /// It was asked to, and something in flight was not settled in time.
+    /// On request, but something in flight was not settled in time.
     TooLate,
-    /// Postgres or Kafka could not be reached, which ends a relay that only drains.
+    /// Postgres or Kafka is unavailable, which ends a draining relay.
     Unavailable(String),
-    /// A task ended that never should.
+    /// This task ended unexpectedly.
     Broken(&'static str),
 }
 
@@ -81,23 +80,23 @@ pub enum StartError {
     /// Postgres cannot be reached.
     #[error("{0}")]
     Unavailable(String),
-    /// The schema has to be mended.
+    /// The schema is not valid.
     #[error("{0}")]
     Unfit(String),
 }
 
-/// How many connections to Postgres a relay needs: a worker each, the scout, two for the prober, the reaper, and one to
-/// look what waits.
+/// How many Postgres connections a relay needs: one per worker, and one each for the scout, the reaper, the watch on holds,
+/// and probes (two).
 pub fn connections(config: &Config) -> usize {
     config.relay.workers + 5
 }
 
-/// The checks at start.
+/// Checks the schema for the relay.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
     checking(database, async |client| check::check(client, &config.outbox.table).await).await
 }
 
-/// The same for a command that needs these rights instead of the relay's.
+/// Checks the schema for a command that needs these rights instead of the relay's.
 pub(crate) async fn check_schema_for(
     config: &Config,
     database: &Database,
@@ -113,7 +112,7 @@ async fn checking<T>(
     let connection = database.get().await.map_err(|fault| StartError::Unavailable(fault.to_string()))?;
     match timeout(CHECK_TIMEOUT, check(&connection)).await {
         Ok(Ok(facts)) => Ok(facts),
-        // A standby may be promoted, or another host of the URL be the primary.
+        // A standby may be promoted, or another host of the URL may be the primary.
         Ok(Err(CheckError::Faults(faults)))
             if faults.iter().any(|fault| fault.kind == FaultKind::Standby) =>
         {
@@ -122,7 +121,7 @@ async fn checking<T>(
         Ok(Err(error @ CheckError::Faults(_))) => Err(StartError::Unfit(error.to_string())),
         Ok(Err(other)) => Err(StartError::Unavailable(other.to_string())),
         Err(_) => {
-            // An answer may still come in on it.
+            // A late answer may still arrive on this connection, so it must not return to the pool.
             drop(Object::take(connection));
             let text = format!("The schema check timed out after {CHECK_TIMEOUT:?}.");
             Err(StartError::Unavailable(text))
@@ -130,30 +129,30 @@ async fn checking<T>(
     }
 }
 
-/// Whether librdkafka makes a producer of the settings; connects to nothing.
+/// Checks whether librdkafka accepts the settings. Does not connect.
 pub(crate) fn check_kafka(config: &Config) -> Result<(), Failure> {
     KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.check_settings()
 }
 
-/// No step of the scout or of a worker takes longer: a connection that is made at the last moment, and an answer that
-/// comes so; or a wait for Kafka, which is interrupted to keep the claim alive.
+/// The longest step of the scout or a worker: a connection and an answer that both come at the last moment, or a wait for
+/// Kafka, which is interrupted to keep the claim alive.
 pub(crate) fn longest_step(config: &Config) -> Duration {
     (connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 
-/// The cluster to publish to. Connects to nothing yet.
+/// The cluster to publish to. Does not connect yet.
 pub fn kafka(config: &Config, stats: &Arc<Stats>) -> Result<KafkaCluster, Failure> {
     Ok(KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.counting_into(Arc::clone(stats)))
 }
 
-/// Opens the first producer before the relay reports that it is ready: this takes longer than publishing an event. Returns
-/// whether Kafka answered within a second.
+/// Opens the first producer, which takes longer than publishing an event, before the relay reports that it is ready.
+/// Returns whether Kafka answered within [`KAFKA_WITHIN`].
 pub async fn reach_kafka(kafka: &KafkaCluster) -> bool {
     matches!(timeout(KAFKA_WITHIN, kafka.probe()).await, Ok(Ok(())))
 }
 
-/// Relays until the end. `asked` completes when the relay is asked to end. What comes by `reloads` is the same
-/// configuration but for what [`Config::reloaded`] takes from another one.
+/// Runs the relay. `asked` completes when the relay is asked to end. `reloads` yields the configuration with the changes
+/// that [`Config::reloaded`] allows.
 pub async fn run(
     config: &Config,
     database: Database,
@@ -204,10 +203,9 @@ pub async fn run(
     }
 }
 
-/// Tasks by name.
 type Tasks = JoinSet<&'static str>;
 
-/// What the tasks of a relay are made of. A method starts the tasks of one part.
+/// What the tasks of a relay need. Each method starts the tasks of one part.
 struct Start<'a> {
     config: &'a Config,
     database: Database,
@@ -259,7 +257,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Starts the scout. Returns where a scout that drains leaves the fault that ended it.
+    /// Starts the scout. Returns the place where a draining scout leaves the fault that ended it.
     fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<Fault>>> {
         let table = self.config.outbox.table.quoted();
         let lookout = PostgresLookout::new(self.database.clone(), Rc::clone(&self.statements), table);
@@ -279,7 +277,7 @@ impl<'a> Start<'a> {
         let gate = prober::keep_gate(Rc::clone(&self.relay), fastrand::Rng::new());
         tasks.spawn_local(named("the prober of Kafka", gate));
         let watching = prober::watch_holds(Rc::clone(&self.relay), self.holds());
-        tasks.spawn_local(named("the watch over what waits", watching));
+        tasks.spawn_local(named("the watch on holds", watching));
         let probing = prober::keep_holds(Rc::clone(&self.relay), self.holds(), self.outbox());
         tasks.spawn_local(named("the prober of held topics", probing));
     }
@@ -319,7 +317,7 @@ async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static s
     name
 }
 
-/// A reload, in the middle of the work: what is under way goes on as it began.
+/// Applies a reload. Work in progress keeps the old settings.
 fn apply(config: &Config, relay: &Relay<KafkaCluster>, database: &Database, set_pace: &watch::Sender<Pace>) {
     database.reconfigure(&config.postgres);
     relay.publisher.reconfigure(&config.kafka, &config.relay);
@@ -354,7 +352,7 @@ async fn drained_end(
     }
 }
 
-/// What the configuration says of the bounds of a batch.
+/// The configured limits of a batch.
 pub fn limits(config: &Config) -> Limits {
     Limits {
         batch_rows: config.relay.batch_size,

@@ -15,7 +15,7 @@ use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, End, Outbox as _, Read, Rows, Settled, Settlement};
+use outbox_relay::relay::outbox::{Claim, Outbox as _, ReadEnd, ReadRequest, Rows, Settled, Settlement};
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
@@ -41,8 +41,8 @@ fn worker(outbox: &Outbox, prepares: bool) -> PostgresOutbox {
     PostgresOutbox::new(database, Rc::new(statements), Duration::from_secs(60), 150_000)
 }
 
-fn everything(lanes: &[Lane]) -> Read {
-    Read {
+fn everything(lanes: &[Lane]) -> ReadRequest {
+    ReadRequest {
         lows: vec![i64::MIN; lanes.len()],
         basis: -1,
         rows_max: 10_000,
@@ -67,7 +67,7 @@ async fn claim_read_with_its_lock_has_no_row_of_a_lane_that_another_session_owne
         assert_eq!(claim.lanes().len(), 32);
         let mut rows = Vec::new();
         let slice = claim.next_slice(1, usize::MAX, &mut rows).await.unwrap();
-        assert_eq!(slice.end, End::Complete, "all rows at once, whatever the requested number");
+        assert_eq!(slice.end, ReadEnd::Complete, "all rows at once, whatever the requested number");
         let unheld = "SELECT count(*) FROM app.outbox WHERE (hashtext(aggregate_id) & 63) % 2 = 1";
         let expected: i64 = outbox.client.query_one(unheld, &[]).await.unwrap().get(0);
         assert_eq!(rows.len() as i64, expected);
@@ -87,10 +87,10 @@ async fn claim_read_with_its_lock_can_be_read_again_and_settled() {
         let mut worker = worker(&outbox, prepares);
         let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
         // The rows of the first read exceed all buffers between server and relay.
-        claim.read(&Read { rows_max: 100, ..everything(&lanes) }).await.unwrap();
+        claim.read(&ReadRequest { rows_max: 100, ..everything(&lanes) }).await.unwrap();
         let mut rows = Vec::new();
         let slice = claim.next_slice(1000, usize::MAX, &mut rows).await.unwrap();
-        assert_eq!((rows.len(), slice.end), (100, End::Cut));
+        assert_eq!((rows.len(), slice.end), (100, ReadEnd::Cut));
         let settlement = Settlement {
             sent: rows.iter().collect(),
             rejected: Vec::new(),

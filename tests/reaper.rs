@@ -163,10 +163,10 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
     let mut lookout = PostgresLookout::new(database, Rc::new(statements), table.quoted());
     let lanes: Vec<Lane> = Lane::all().collect();
-    lookout.look(&lanes, &[i64::MIN; 64], -1).await.unwrap();
+    lookout.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap();
     // Longer than the timeout, and longer than the relay waits for a lock.
     run(&outbox.client, "BEGIN; LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE").await;
-    let fault = lookout.look(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
+    let fault = lookout.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
     run(&outbox.client, "COMMIT").await;
     outbox.drop().await;

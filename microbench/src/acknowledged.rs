@@ -4,8 +4,8 @@ use crate::rows::{Headers, rows};
 use crate::{Part, ROWS};
 use outbox_relay::postgres::cycle::event::OutboxRow;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::rows::acknowledged::{Acknowledged, Seen};
-use outbox_relay::relay::rows::reach::Reach;
+use outbox_relay::relay::rows::acknowledged::{Acknowledged, HoldsSeen};
+use outbox_relay::relay::rows::coverage::Coverage;
 use std::hint::black_box;
 
 const HOLD_VERSION: i64 = 1;
@@ -14,7 +14,7 @@ struct World {
     acknowledged: Acknowledged,
     batch: Vec<OutboxRow>,
     /// How far the batch reaches, without later batches.
-    reach: Vec<Reach>,
+    coverage: Vec<Coverage>,
 }
 
 impl World {
@@ -23,9 +23,14 @@ impl World {
         let batch = rows(1, ROWS, Headers::None);
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep(rows(1 + ROWS as i64, others, Headers::None).iter(), HOLD_VERSION);
-        let reach =
-            |lane| Reach { lane, last_read: Some(ROWS as i64), first_open: None, cut: true, hungry: false };
-        World { acknowledged, batch, reach: Lane::all().map(reach).collect() }
+        let coverage = |lane| Coverage {
+            lane,
+            last_read: Some(ROWS as i64),
+            first_open: None,
+            cut: true,
+            hungry: false,
+        };
+        World { acknowledged, batch, coverage: Lane::all().map(coverage).collect() }
     }
 
     fn keep(&mut self) {
@@ -33,8 +38,8 @@ impl World {
     }
 
     fn forget(&mut self) {
-        let seen = Seen { hold_version: HOLD_VERSION, nothing_held: true };
-        self.acknowledged.forget(&self.reach, &self.batch, seen);
+        let seen = HoldsSeen { hold_version: HOLD_VERSION, nothing_held: true };
+        self.acknowledged.forget(&self.coverage, &self.batch, seen);
     }
 }
 

@@ -9,8 +9,8 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Failure;
 use outbox_relay::relay::lane::{LANES, Lane};
 use outbox_relay::relay::lanes::marks::Marks;
-use outbox_relay::relay::outbox::{End, ServerId};
-use outbox_relay::relay::publisher::{Producer, Refusal, Report};
+use outbox_relay::relay::outbox::{ReadEnd, ServerId};
+use outbox_relay::relay::publisher::{DeliveryReport, Producer, Refusal};
 use outbox_relay::relay::rows::batch::Batch;
 use outbox_relay::relay::rows::refusals::Refusals;
 use pg_outbox::topic::TopicTemplate;
@@ -47,8 +47,8 @@ impl Producer for Accepting {
     fn refusal(&self) -> Option<Failure> {
         None
     }
-    fn drain(&mut self, reports: &mut Vec<Report>) {
-        reports.extend(self.in_flight.drain(..).map(|index| Report { index, outcome: Ok(()) }));
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
+        reports.extend(self.in_flight.drain(..).map(|index| DeliveryReport { index, outcome: Ok(()) }));
     }
     async fn quiet(&mut self, _: bool) {}
     fn stop(&mut self) {}
@@ -91,7 +91,7 @@ impl Part for SendBatch {
 
     fn run(&mut self) {
         let SendBatch { runtime, template, refusals, session, batch } = self;
-        let from = batch.grown(End::Complete);
+        let from = batch.appended(ReadEnd::Complete);
         session.begin(refusals);
         runtime.block_on(async {
             session.send(template, batch, from).await;
@@ -112,10 +112,10 @@ pub(super) struct Marking {
 impl Marking {
     pub(super) fn new() -> Marking {
         let SendBatch { mut batch, .. } = SendBatch::new();
-        batch.ask(&[ROWS; LANES]);
+        batch.set_shares(&[ROWS; LANES]);
         let mut marks = Marks::new();
-        marks.meet(ServerId { connection: 1, started_us: 1, backend: 1 });
-        marks.saw_basis(marks.epoch(), 1);
+        marks.note_server(ServerId { connection: 1, started_us: 1, backend: 1 });
+        marks.note_basis(marks.epoch(), 1);
         marks.fence().begin(i64::MAX, []);
         Marking { batch, lanes: Lane::all().collect(), marks }
     }
@@ -123,10 +123,10 @@ impl Marking {
 
 impl Part for Marking {
     fn run(&mut self) {
-        let start = self.marks.start(&self.lanes);
+        let snapshot = self.marks.snapshot(&self.lanes);
         let highest = self.batch.rows().iter().map(Event::id).max();
-        self.marks.saw_id(start.epoch(), highest.unwrap_or_default());
-        let reach = self.batch.reach(&self.lanes);
-        self.marks.raise(&start, 1, black_box(&reach));
+        self.marks.note_id(snapshot.epoch(), highest.unwrap_or_default());
+        let coverage = self.batch.coverage(&self.lanes);
+        self.marks.raise(&snapshot, 1, black_box(&coverage));
     }
 }

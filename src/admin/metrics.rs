@@ -1,12 +1,12 @@
-//! The metrics in OpenMetrics form, as the catalogue describes them. A scrape asks nobody but the kernel.
+//! The metrics as OpenMetrics text, as the catalogue describes them. A scrape sends no request to Kafka or Postgres.
 //!
-//! Conventions: seconds and bytes as base units, `_total` behind counters. Every label has few values: what comes from
-//! outside, such as topics, is named up to a limit.
+//! Conventions: seconds and bytes as base units, and `_total` at the end of counters. Every label has few values: those from
+//! outside, such as topics, are named up to a limit.
 
 mod catalogue;
 mod process;
 
-pub use catalogue::{CATALOGUE, Kind, Metric, Question};
+pub use catalogue::{CATALOGUE, Metric, MetricKind, Question};
 
 use crate::relay::health::stats::Stats;
 use catalogue::*;
@@ -18,7 +18,7 @@ use prometheus_client::registry::{Metric as Collected, Registry, Unit};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What `/metrics` shows.
+/// The content of `/metrics`.
 pub struct Metrics {
     registry: Registry,
     stats: Arc<Stats>,
@@ -29,7 +29,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The figures of this process.
+    /// Registers every metric.
     pub fn new(stats: &Arc<Stats>) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::default(),
@@ -46,7 +46,7 @@ impl Metrics {
         metrics
     }
 
-    /// All of them as OpenMetrics text.
+    /// The metrics as OpenMetrics text.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         self.process.read();
         self.ready.set(self.stats.not_ready().is_none().into());
@@ -85,8 +85,8 @@ impl Metrics {
         register(into, LANES_ELSEWHERE, stats.lanes_elsewhere.clone());
         register(into, CLAIMS, stats.claims.clone());
         register(into, CLAIMS_EMPTY, stats.claims_empty.clone());
-        register(into, LOOKS, stats.looks.clone());
-        register(into, LOOKS_EMPTY, stats.looks_empty.clone());
+        register(into, SCANS, stats.scans.clone());
+        register(into, SCANS_EMPTY, stats.scans_empty.clone());
     }
 
     fn register_failures(&mut self) {
@@ -136,7 +136,7 @@ impl Metrics {
     }
 }
 
-/// The encoder puts the unit, and what tells a counter or an info, behind the name by itself.
+/// Removes the unit from the name, because the encoder appends it, as well as `_total` and `_info`.
 fn register(registry: &mut Registry, metric: Metric, collected: impl Collected) {
     let name = metric.family();
     let unit = match metric.unit() {
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_of_the_catalogue_is_shown_and_no_other() {
+    fn exactly_the_metrics_of_the_catalogue_are_shown() {
         let text = Metrics::new(&labelled()).text().unwrap();
         let described: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
         let wanted: Vec<&str> = CATALOGUE.iter().map(Metric::family).collect();
         assert_eq!(described, wanted, "{text}");
         for metric in CATALOGUE {
-            assert!(!metric.help.ends_with('.'), "the encoder ends the sentence: {}", metric.help);
+            assert!(!metric.help.ends_with('.'), "the encoder appends the full stop: {}", metric.help);
             for sample in metric.samples() {
                 let shown = text
                     .lines()
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_units_and_labels_are_those_of_the_catalogue() {
+    fn kinds_units_and_labels_match_the_catalogue() {
         let text = Metrics::new(&labelled()).text().unwrap();
         for metric in CATALOGUE {
             let family = metric.family();

@@ -1,12 +1,11 @@
 //! The admin endpoint: metrics and health over HTTP, read-only.
 //!
 //! - `/metrics`: OpenMetrics text.
-//! - `/livez`: 200 while the cycle makes progress. It says nothing about Kafka or Postgres: a relay that waits for
-//!   them is not mended by a restart.
-//! - `/readyz`: 200 while rows can be relayed; else 503, and one line that says why not.
+//! - `/livez`: 200 while the cycle makes progress, even without Kafka or Postgres, because a restart would not help then.
+//! - `/readyz`: 200 while the relay can publish, otherwise 503 and one line with the reason.
 //!
-//! It runs on the relay's thread, so an answer also shows that the thread is not stuck; what a client may ask of it is
-//! bounded for the same reason.
+//! It runs on the relay's thread, so an answer also shows that the thread is not stuck. Requests are limited for the same
+//! reason.
 
 pub mod metrics;
 mod serve;
@@ -24,12 +23,12 @@ use metrics::Metrics;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The scout comes round many times a second; but one statement of it may take 35 s when Postgres is in trouble.
+/// The scout normally makes progress many times a second, but a statement may take 35 s when Postgres is overloaded.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone)]
-struct Shown {
+struct AdminState {
     stats: Arc<Stats>,
     metrics: Arc<Metrics>,
 }
@@ -40,19 +39,19 @@ fn router(stats: Arc<Stats>) -> Router {
         .route("/metrics", get(show_metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(Shown { stats, metrics })
+        .with_state(AdminState { stats, metrics })
 }
 
-async fn show_metrics(State(shown): State<Shown>) -> Response {
+async fn show_metrics(State(shown): State<AdminState>) -> Response {
     match shown.metrics.text() {
         Ok(text) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-async fn live(State(shown): State<Shown>) -> (StatusCode, String) {
+async fn live(State(shown): State<AdminState>) -> (StatusCode, String) {
     let since = shown.stats.since_beat();
-    // A relay that drains has no scout any more; shutdown_timeout bounds it.
+    // A draining relay has no scout any more. shutdown_timeout bounds the drain.
     if shown.stats.is_stopping() || since < PROGRESS_WITHIN {
         return (StatusCode::OK, "live\n".to_owned());
     }
@@ -60,7 +59,7 @@ async fn live(State(shown): State<Shown>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
-async fn ready(State(shown): State<Shown>) -> (StatusCode, String) {
+async fn ready(State(shown): State<AdminState>) -> (StatusCode, String) {
     fail_point::reach("answering-health").await;
     match shown.stats.not_ready() {
         None => (StatusCode::OK, "ready\n".to_owned()),

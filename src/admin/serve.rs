@@ -1,4 +1,4 @@
-//! The HTTP server of the admin endpoint, with bounds on what a client may ask of it.
+//! The HTTP server of the admin endpoint, with limits on requests.
 
 use super::router;
 use crate::relay::health::stats::Stats;
@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 const CONNECTIONS_MAX: usize = 16;
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// One connection serves one request, from the accept to the last byte of the answer.
+/// Each connection serves one request. This covers everything from the accept to the last byte of the answer.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a failed accept, for instance for want of file descriptors.
+/// The pause after a failed accept, for example because there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why the endpoint cannot be opened.
@@ -34,18 +34,18 @@ pub(crate) struct AdminError {
 pub(crate) struct Listening(TcpListener);
 
 impl Listening {
-    /// Opens the port, so that a port that is taken shows before anything begins.
+    /// Opens the port, so that a port in use is reported before anything starts.
     pub(crate) async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
         let listener = TcpListener::bind(listen).await.map_err(|source| AdminError { listen, source })?;
         Ok(Listening(listener))
     }
 
-    /// The address, with the port that was given if 0 was asked for.
+    /// The address, with the actual port if the configured one is 0.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
-    /// Answers without end; dropping the future closes the port and every connection.
+    /// Serves forever. Dropping the future closes the port and every connection.
     pub(crate) async fn serve(self, stats: Arc<Stats>) -> Infallible {
         let router = router(stats);
         let mut connections = JoinSet::new();
@@ -72,6 +72,6 @@ async fn answer(stream: TcpStream, router: axum::Router) {
         .max_buf_size(HEADER_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // A client that breaks off is nothing to speak of.
+    // Errors of clients are not reported.
     let _ = timeout(CONNECTION_TIMEOUT, answering).await;
 }

@@ -1,11 +1,11 @@
-//! `outbox-relay check-config`: everything that is wrong, before a deployment.
+//! `outbox-relay check-config`: validates the configuration before a deployment.
 
-use super::doctor::{self, Examined};
+use super::doctor::{self, Diagnosis};
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
 use crate::config::Config;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
-use crate::doctor::{self as finding, Finding};
+use crate::doctor::{Finding, Severity};
 use crate::kafka::cluster::KafkaCluster;
 use crate::relay::failure::Failure;
 use crate::relay::publisher::Publisher;
@@ -37,22 +37,21 @@ pub(crate) struct CheckConfig {
 }
 
 impl CheckConfig {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
             .map_err(|failure| unusable(&failure))?;
         cluster.check_settings().map_err(|failure| unusable(&failure))?;
-        say("configuration", "is valid");
+        print("configuration", "is valid");
         if !self.connect {
             return Ok(());
         }
         match block_on(connect(&config, &cluster))?.worst {
             None => Ok(()),
-            Some(Severity::Unavailable) => {
+            Some(Cause::Unavailable) => {
                 Err(Failed::Unavailable(anyhow::anyhow!("PostgreSQL or Kafka is unreachable")))
             }
-            Some(Severity::Mend) => Err(Failed::Configuration(anyhow::anyhow!(
+            Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
                 "The relay cannot run until these errors are fixed."
             ))),
         }
@@ -63,64 +62,65 @@ fn unusable(failure: &Failure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
 }
 
+/// Why the relay cannot run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Severity {
+enum Cause {
     Unavailable,
-    Mend,
+    Invalid,
 }
 
-/// What was found so far. Says each finding at once.
+/// Prints each problem at once and remembers the worst.
 #[derive(Default)]
-struct Findings {
-    worst: Option<Severity>,
+struct Problems {
+    worst: Option<Cause>,
 }
 
-impl Findings {
-    fn add(&mut self, what: &str, severity: Severity, text: &str) {
-        say(what, text);
-        self.worst = self.worst.max(Some(severity));
+impl Problems {
+    fn add(&mut self, what: &str, cause: Cause, text: &str) {
+        print(what, text);
+        self.worst = self.worst.max(Some(cause));
     }
 
     fn add_failed(&mut self, what: &str, failed: Failed) {
         match failed {
-            Failed::Unavailable(error) => self.add(what, Severity::Unavailable, &format!("{error:#}")),
+            Failed::Unavailable(error) => self.add(what, Cause::Unavailable, &format!("{error:#}")),
             Failed::Failure(error) | Failed::Configuration(error) => {
-                self.add(what, Severity::Mend, &format!("{error:#}"));
+                self.add(what, Cause::Invalid, &format!("{error:#}"));
             }
-            Failed::Usage(text) => self.add(what, Severity::Mend, &text),
+            Failed::Usage(text) => self.add(what, Cause::Invalid, &text),
         }
     }
 }
 
-fn say(what: &str, text: &str) {
+fn print(what: &str, text: &str) {
     println!("{what:<14} {text}");
 }
 
-async fn connect(config: &Config, cluster: &KafkaCluster) -> Findings {
-    let mut findings = Findings::default();
-    check_postgres(config, &mut findings).await;
+async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
+    let mut problems = Problems::default();
+    check_postgres(config, &mut problems).await;
     match cluster.probe().await {
-        Ok(()) => say("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
+        Ok(()) => print("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
             let text = format!("{failure}. Fix: {}", remedy(failure.reason));
-            let severity = match failure.reason {
-                "configuration" | "authentication" | "token" | "tls" => Severity::Mend,
-                _ => Severity::Unavailable,
+            let cause = match failure.reason {
+                "configuration" | "authentication" | "token" | "tls" => Cause::Invalid,
+                _ => Cause::Unavailable,
             };
-            findings.add("kafka", severity, &text);
+            problems.add("kafka", cause, &text);
         }
     }
-    // Otherwise it would find the same once more.
-    if findings.worst.is_none() {
+    // After a problem, the doctor would only find it again.
+    if problems.worst.is_none() {
         match doctor::examine(config, cluster, "check-config").await {
-            Ok(examined) => tell(&examined, &mut findings),
-            Err(failed) => findings.add_failed("postgres", failed),
+            Ok(diagnosis) => print_findings(&diagnosis, &mut problems),
+            Err(failed) => problems.add_failed("postgres", failed),
         }
     }
-    findings
+    problems
 }
 
-async fn check_postgres(config: &Config, findings: &mut Findings) {
+async fn check_postgres(config: &Config, problems: &mut Problems) {
     let facts = match one_shot::database(config) {
         Ok(database) => one_shot::checked(config, &database).await,
         Err(failed) => Err(failed),
@@ -129,42 +129,42 @@ async fn check_postgres(config: &Config, findings: &mut Findings) {
         Ok(found) => found,
         Err(failed) => {
             let what = if matches!(failed, Failed::Configuration(_)) { "schema" } else { "postgres" };
-            return findings.add_failed(what, failed);
+            return problems.add_failed(what, failed);
         }
     };
     let (major, minor) = (facts.server_version_num / 10_000, facts.server_version_num % 10_000);
-    say("postgres", &format!("answers, version {major}.{minor}"));
-    say("schema", &format!("{} is valid", config.outbox.table));
+    print("postgres", &format!("answers, version {major}.{minor}"));
+    print("schema", &format!("{} is valid", config.outbox.table));
 }
 
-/// What the doctor found, but for its notes.
-fn tell(examined: &Examined, findings: &mut Findings) {
-    match examined.topics {
-        0 => say("topics", "none checked: no event is waiting or was sent recently"),
-        topics => say("topics", &format!("{topics} checked")),
+/// Prints the findings of the doctor except notes.
+fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
+    match diagnosis.topics {
+        0 => print("topics", "none checked: no event is waiting or was sent recently"),
+        topics => print("topics", &format!("{topics} checked")),
     }
     let (mut errors, mut warnings) = (0, 0);
-    for found in &examined.findings {
+    for found in &diagnosis.findings {
         let Finding { code, place, problem, remedy } = found;
-        // The relay runs all the same: it sets such an event aside.
+        // Such an event does not stop the relay.
         let one_event =
             [&EVENT_HEADERS, &EVENT_TOO_LARGE, &EVENT_TOPIC_NAME].iter().any(|event| event.word == code.word);
         match code.severity {
-            finding::Severity::Error if !one_event => {
+            Severity::Error if !one_event => {
                 errors += 1;
-                findings.add("error", Severity::Mend, &format!("{place}: {problem}. Fix: {remedy}"));
+                problems.add("error", Cause::Invalid, &format!("{place}: {problem}. Fix: {remedy}"));
             }
-            finding::Severity::Error | finding::Severity::Warning => {
+            Severity::Error | Severity::Warning => {
                 warnings += 1;
-                say("warning", &format!("{place}: {problem}"));
+                print("warning", &format!("{place}: {problem}"));
             }
-            finding::Severity::Note => {}
+            Severity::Note => {}
         }
     }
     match (errors, warnings) {
-        (0, 0) => say("doctor", "no problems found"),
+        (0, 0) => print("doctor", "no problems found"),
         _ => {
-            say(
+            print(
                 "doctor",
                 &format!("errors: {errors}, warnings: {warnings}. For details, run: outbox-relay doctor"),
             );

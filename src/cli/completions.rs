@@ -1,4 +1,4 @@
-//! `outbox-relay completions`: completion of the command line in a shell.
+//! `outbox-relay completions`: shell completion.
 
 use super::exit::Failed;
 use super::output;
@@ -22,7 +22,6 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let script = script(self.shell, &mut super::command(), "outbox-relay");
         output::print(script.as_bytes()).map(|_| ())
@@ -33,7 +32,7 @@ impl Completions {
 pub fn script(shell: Shell, command: &mut clap::Command, name: &str) -> String {
     let mut script = Vec::new();
     generate(shell, command, name, &mut script);
-    // clap_complete 4.6.11 writes the hyphen of the program's name in two ways, and bash finds no subcommand.
-    let (written, meant) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
-    String::from_utf8_lossy(&script).replace(&written, &meant)
+    // Works around clap_complete 4.6.11, which writes the hyphen of the name in two ways, so that bash finds no subcommand.
+    let (written, correct) = (name.replace('-', "__subcmd__"), name.replace('-', "__"));
+    String::from_utf8_lossy(&script).replace(&written, &correct)
 }

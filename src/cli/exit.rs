@@ -1,22 +1,21 @@
-//! How a command ends: the exit code, and what it says about it.
+//! How a command ends: the exit code and the error message.
 
 use std::process::ExitCode;
 
-/// Why a command did not do what it was asked for. The codes of `sysexits.h` where there is one.
+/// Why a command failed. Uses the codes of `sysexits.h` where there is one.
 #[derive(Debug)]
 pub enum Failed {
-    /// It failed, or a check found something.
+    /// The command failed, or a check found errors.
     Failure(anyhow::Error),
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage(String),
-    /// Postgres or Kafka cannot be reached.
+    /// Postgres or Kafka is unreachable.
     Unavailable(anyhow::Error),
-    /// The configuration or the schema has to be mended first.
+    /// The configuration or the schema is invalid.
     Configuration(anyhow::Error),
 }
 
 impl Failed {
-    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failed::Failure(_) => 1,
@@ -26,7 +25,7 @@ impl Failed {
         }
     }
 
-    /// Says it on stderr.
+    /// Prints the error on stderr and returns the exit code.
     pub fn report(self) -> ExitCode {
         let code = self.code();
         match self {

@@ -1,5 +1,4 @@
-//! Logs: text on a terminal, the journal with its fields under systemd, JSON on request. Always on stderr or the
-//! journal: stdout is for data.
+//! Logs: text on a terminal, the journal under systemd, or JSON. They go to stderr or the journal, never to stdout.
 
 use super::exit::Failed;
 use crate::config::{Log, LogFormat};
@@ -10,14 +9,14 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-/// What is logged, to be changed while the program runs.
+/// The log filter, which can be changed at run time.
 pub struct Filter(Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>);
 
 impl Filter {
-    /// Logs at this level from now on, in the syntax of `[log] level`.
+    /// Sets the level, in the syntax of `[log] level`.
     pub(crate) fn set(&self, level: &str) -> anyhow::Result<()> {
         (self.0)(filter(level)?)?;
-        // Libraries that log by the crate `log` ask it first whether anybody listens.
+        // Libraries that use the crate `log` check its maximum level first.
         if let Ok(level) = LevelFilter::current().to_string().parse() {
             log::set_max_level(level);
         }
@@ -25,7 +24,7 @@ impl Filter {
     }
 }
 
-/// Begins to log.
+/// Starts logging.
 pub fn init(log: &Log) -> Result<Filter, Failed> {
     let filter = filter(&log.level)
         .map_err(|error| Failed::Configuration(anyhow::anyhow!("[log] level = {:?}: {error}", log.level)))?;
@@ -36,17 +35,17 @@ pub fn init(log: &Log) -> Result<Filter, Failed> {
         LogFormat::Auto if under_systemd => journald().or_else(|_| Ok::<_, Failed>(text()))?,
         LogFormat::Auto | LogFormat::Text => text(),
     };
-    // The filter stands beside the layer, not on it: with one on it, `tracing::enabled!` that says no swallows the next
+    // The filter is a separate layer. As a per-layer filter, `tracing::enabled!` that returns false would suppress the next
     // event of its thread.
     let (filter, handle) = reload::Layer::new(filter);
     tracing_subscriber::registry().with(layer).with(filter).init();
     Ok(Filter(Box::new(move |filter| handle.reload(filter))))
 }
 
-/// What these say of a connection that ended, a line each, the relay says in one.
+/// These log each connection that ends, which the relay also reports.
 const QUIETER: &str = "tokio_postgres=error,deadpool=error";
 
-/// A level for one of the quieter parts comes before theirs; who asks for everything at level debug gets them, too.
+/// Adds the quieter levels before `level`, which can override them, unless it sets a default of debug or lower.
 fn filter(level: &str) -> Result<EnvFilter, ParseError> {
     let default = level.split(',').find_map(|directive| directive.trim().parse::<LevelFilter>().ok());
     match default {
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_about_each_connection_are_left_out_unless_somebody_asks_for_them() {
+    fn lines_about_each_connection_are_logged_only_on_request() {
         let quiet = |level: &str| filter(level).unwrap().to_string().contains("deadpool=error");
         for level in ["info", "warn", "info,outbox_relay=debug", "outbox_relay=trace,error"] {
             assert!(quiet(level), "{level}");

@@ -1,4 +1,4 @@
-//! `outbox-relay migrate`: makes the tables, or shows what would be made.
+//! `outbox-relay migrate`: creates or upgrades the tables, or prints the SQL.
 
 use super::exit::Failed;
 use super::{ConfigFile, block_on};
@@ -72,12 +72,11 @@ struct Instead {
 }
 
 impl Migrate {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let table = config.outbox.table.clone();
         if self.instead.print {
-            let parts = self.asked_for().into_iter().map(|series| match series {
+            let parts = self.series().into_iter().map(|series| match series {
                 Series::Outbox => migrate::print(&table),
                 Series::Module(module) => migrate::print_module(&table, module),
             });
@@ -99,8 +98,8 @@ impl Migrate {
         block_on(self.with_database(&config, &table))?
     }
 
-    /// What the arguments name, each once.
-    fn asked_for(&self) -> Vec<Series> {
+    /// The migration series that the arguments name.
+    fn series(&self) -> Vec<Series> {
         let outbox = self.only.is_empty().then_some(Series::Outbox);
         let named = |module: &Module| self.with.contains(module) || self.only.contains(module);
         outbox.into_iter().chain(Module::ALL.into_iter().filter(named).map(Series::Module)).collect()
@@ -129,11 +128,11 @@ impl Migrate {
             }
             return Ok(());
         }
-        let mut series = self.asked_for();
+        let mut series = self.series();
         for module in Module::ALL {
             let states = migrate::module_status(&mut connection, table, module).await.map_err(failed)?;
-            let is_there = states.iter().any(|known| known.state != State::Pending);
-            if is_there && self.only.is_empty() && !series.contains(&Series::Module(module)) {
+            let is_installed = states.iter().any(|known| known.state != State::Pending);
+            if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
                 series.push(Series::Module(module));
             }
         }

@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand. Only here is anything printed, and the process ended.
+//! The command line, with one file per subcommand. Only this folder prints or ends the process.
 
 pub(crate) mod blocked_keys;
 pub(crate) mod check_config;
@@ -63,7 +63,7 @@ enum Command {
     Completions(completions::Completions),
 }
 
-/// Where the configuration is.
+/// The configuration file.
 #[derive(Clone, Debug, Args)]
 pub struct ConfigFile {
     /// Configuration file. Environment variables named OUTBOX_RELAY__SECTION__KEY override its settings. Without a
@@ -73,18 +73,17 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// The file, if one was named.
+    /// The path, if one was given.
     pub fn path(&self) -> Option<PathBuf> {
         self.config.clone()
     }
 
-    /// Reads it, and shows its warnings.
+    /// Reads the configuration and prints its warnings.
     pub fn load(&self) -> Result<Config, Failed> {
         loaded(config::load(self.config.as_deref(), config::environment(), check))
     }
 
-    /// The same for a command that asks the database only: whoever runs it may be kept from reading the secrets of
-    /// Kafka.
+    /// As [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
     pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
         loaded(config::load_for_database(self.config.as_deref(), config::environment(), check))
     }
@@ -100,12 +99,12 @@ fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
     Ok(config)
 }
 
-/// The command line as it is documented: the manual pages and the completions are made of it.
+/// The command line, from which man pages and completions are generated.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Reads the arguments; what is wrong with them, and help and version, ends the process.
+/// Parses the arguments. Ends the process for errors, help and version.
 fn arguments() -> Cli {
     let matches = command().long_version(version::long()).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
@@ -133,14 +132,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A runtime of one thread: the relay's state is shared without locks, and librdkafka brings threads of its own.
+/// Runs on a runtime with one thread, because the relay's state is shared without locks.
 pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("starting the runtime")))?;
     let done = runtime.block_on(tokio::task::LocalSet::new().run_until(work));
-    // Threads that wait for librdkafka get a moment to end in order, and no more.
+    // Give threads that wait for librdkafka a moment to end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(done)
 }

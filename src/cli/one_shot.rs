@@ -1,4 +1,4 @@
-//! What commands share that ask Postgres once and end: an unreachable server ends them with 69, a wrong schema with 78.
+//! Shared by commands that query Postgres and end: exit code 69 for an unreachable server, 78 for an invalid schema.
 
 use super::exit::Failed;
 use crate::config::{Config, ConnectionError};
@@ -10,14 +10,14 @@ use crate::relay::health::stats::Stats;
 use crate::supervisor::{self, StartError};
 use std::sync::Arc;
 
-/// One connection at a time.
+/// A pool with one connection.
 pub(crate) fn database(config: &Config) -> Result<Database, Failed> {
     Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(fault)
 }
 
-/// For a command that looks at relays by their name, and so must not have it: the relays' name, and two connections under
-/// that name and the command's. Nothing is prepared on them, so that the wrong pooler is no reason to see nothing.
-pub(crate) fn onlooker(config: &Config, command: &str) -> Result<(String, Database), Failed> {
+/// For a command that finds relays by their application_name: returns that name, and a pool with two connections under a
+/// different name. It prepares no statements, so that it works behind any pooler.
+pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<(String, Database), Failed> {
     let unreadable = |error: ConnectionError| Failed::Unavailable(anyhow::Error::new(error));
     let connection = config.postgres.connection().map_err(unreadable)?;
     let name = connection.config.get_application_name().unwrap_or_default().to_owned();
@@ -27,13 +27,13 @@ pub(crate) fn onlooker(config: &Config, command: &str) -> Result<(String, Databa
     Ok((name, Database::new(&settings, 2, Arc::new(Stats::new())).map_err(fault)?))
 }
 
-/// The checks that a relay makes at start.
+/// Runs the checks that a relay runs at start.
 pub(crate) async fn checked(config: &Config, database: &Database) -> Result<Facts, Failed> {
     supervisor::check_schema(config, database).await.map_err(failed_check)
 }
 
-/// The same checks for a command that needs these rights instead of the relay's. Each one that is missing is named by its
-/// GRANT.
+/// Runs the same checks for a command that needs these rights instead of the relay's. The error has a GRANT statement for
+/// each missing right.
 pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<Facts, Failed> {
     supervisor::check_schema_for(config, database, rights).await.map_err(failed_check)
 }
@@ -45,7 +45,7 @@ fn failed_check(error: StartError) -> Failed {
     }
 }
 
-/// A fault of the database as the end of a command.
+/// Maps a fault of the database to the exit of a command.
 pub(crate) fn fault(fault: Fault) -> Failed {
     match fault.kind {
         FaultKind::Unavailable => Failed::Unavailable(fault.into()),

@@ -1,4 +1,4 @@
-//! What the commands share that change dead letters or blocked keys: batch after batch, each its own transaction.
+//! Shared by commands that change dead letters or blocked keys: they work in batches, each in its own transaction.
 
 use super::exit::Failed;
 use super::one_shot;
@@ -6,15 +6,15 @@ use crate::postgres::operate::acts::Acted;
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 
-/// Events a transaction. A refused event may be large.
+/// Events per transaction. A rejected event may be large.
 const BATCH_ROWS: u64 = 100;
 
-/// What was done in all batches.
+/// The result of all batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
-    /// To how many it was done.
+    /// Events processed.
     pub done: u64,
-    /// How many blocks were only lifted.
+    /// Keys that were only unblocked.
     pub lifted: u64,
 }
 
@@ -24,7 +24,8 @@ impl Total {
     }
 }
 
-/// Repeats `act` until no id up to `up_to` is left, or `most` are done. If a batch fails, those before it stay done, and the error says how many.
+/// Repeats `act` until no id up to `up_to` is left or `most` are done. If a batch fails, earlier ones stay done, and the
+/// error has their number.
 pub(crate) async fn in_batches(
     most: u64,
     up_to: i64,
@@ -65,10 +66,10 @@ mod tests {
     use crate::postgres::connection::fault::unavailable;
 
     #[tokio::test]
-    async fn batches_go_on_behind_the_last_id_up_to_the_limit() {
-        let mut asked = Vec::new();
+    async fn each_batch_continues_after_the_last_id_up_to_the_limit() {
+        let mut batches = Vec::new();
         let batch = async |batch: Batch| {
-            asked.push(batch);
+            batches.push(batch);
             let Batch { after, rows, .. } = batch;
             let last = after.max(0) + rows;
             Ok(Some(Acted { done: rows as u64 - 1, lifted: 1, last }))
@@ -76,11 +77,11 @@ mod tests {
         let total = in_batches(250, 1_000, batch).await.unwrap();
         assert_eq!(total, Total { done: 247, lifted: 3 });
         let of = |after, rows| Batch { after, up_to: 1_000, rows };
-        assert_eq!(asked, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
+        assert_eq!(batches, [of(i64::MIN, 100), of(100, 100), of(200, 50)]);
     }
 
     #[tokio::test]
-    async fn a_failure_says_what_was_done_before() {
+    async fn an_error_has_the_number_of_events_done_before() {
         let batch = async |batch: Batch| match batch.after {
             i64::MIN => Ok(Some(Acted { done: 7, lifted: 0, last: 7 })),
             _ => Err(unavailable("requeueing", "gone")),

@@ -1,4 +1,4 @@
-//! Lines on stdout.
+//! Output on stdout.
 
 use super::exit::Failed;
 use crate::relay::failure::Fault;
@@ -7,19 +7,19 @@ use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::time::SystemTime;
 
-/// Rows are read so many at a time, so that a list of any length needs little memory.
+/// Rows per page of a list, so that long lists need little memory.
 const PAGE_ROWS: i64 = 100;
 
-/// Whether somebody still reads what is printed.
+/// Whether stdout is still read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// Go on.
+    /// It is read.
     There,
-    /// It has seen enough, as `head` has: no failure.
+    /// The reader closed it, as `head` does. This is not a failure.
     Gone,
 }
 
-/// Prints bytes as they are.
+/// Prints raw bytes.
 pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -29,7 +29,6 @@ pub fn print(bytes: &[u8]) -> Result<Reader, Failed> {
     }
 }
 
-/// Prints a line.
 pub(crate) fn line(text: &str) -> Result<Reader, Failed> {
     print(format!("{text}\n").as_bytes())
 }
@@ -40,8 +39,8 @@ pub fn json(object: &impl Serialize) -> Result<String, Failed> {
         .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))
 }
 
-/// Prints a list, page by page: `page` reads so many rows below an id, `show` gives the id of a row and its line. Says
-/// on stderr if there is more.
+/// Prints a list page by page. `page` reads a number of rows below an id, and `show` returns the id and the line of a row.
+/// Prints a hint on stderr if there is more.
 pub(crate) async fn list<T>(
     limit: u32,
     mut page: impl AsyncFnMut(i64, i64) -> Result<Vec<T>, Fault>,
@@ -49,7 +48,7 @@ pub(crate) async fn list<T>(
 ) -> Result<(), Failed> {
     let (mut below, mut left) = (i64::MAX, i64::from(limit));
     loop {
-        // One more than is wanted tells whether there is more.
+        // Read one row more to find out whether there is more.
         let wanted = (left + 1).min(PAGE_ROWS);
         let rows = page(below, wanted).await.map_err(super::one_shot::fault)?;
         let complete = (rows.len() as i64) < wanted;
@@ -93,8 +92,7 @@ pub fn thousands(number: usize) -> String {
     text
 }
 
-/// A text of somebody else as a part of one line: no line break, nothing that a terminal would obey, and not longer
-/// than `most` characters.
+/// Makes untrusted text safe for one line of a terminal: escapes control characters and cuts it to `most` characters.
 pub(crate) fn in_line(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for (count, c) in text.chars().enumerate() {
@@ -112,7 +110,7 @@ mod tests {
     use super::{in_line, thousands};
 
     #[test]
-    fn a_text_stays_in_its_line_and_says_nothing_to_the_terminal() {
+    fn untrusted_text_stays_in_its_line_without_control_characters() {
         assert_eq!(in_line("a\nb\u{1b}[31mä", 100), r"a\nb\u{1b}[31mä");
         assert_eq!(in_line("äöü", 3), "äöü");
         assert_eq!(in_line("äöüß", 3), "äöü…");

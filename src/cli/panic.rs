@@ -4,8 +4,8 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::process::abort;
 
-/// From now on, a panic of whichever thread or task is logged and aborts the process, in every build: a relay with a dead
-/// task must not stay up looking healthy. Whatever was under way is claimed again.
+/// Makes every panic log its message and abort the process, because a relay with a dead task must not look healthy. Rows in
+/// flight are claimed again after the restart.
 pub fn abort_on_panic() {
     let unlogged = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

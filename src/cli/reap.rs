@@ -1,4 +1,4 @@
-//! `outbox-relay reap`: deletes old rows by hand.
+//! `outbox-relay reap`: deletes old rows on request.
 
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long a relay that is deleting just then is waited for.
+/// How long to wait for a relay that is deleting rows.
 const TURN_WITHIN: Duration = Duration::from_secs(30);
 const TURN_AGAIN: Duration = Duration::from_millis(50);
 
@@ -42,7 +42,6 @@ pub(crate) struct Reap {
 }
 
 impl Reap {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let lines = block_on(async {
@@ -69,7 +68,7 @@ impl Reap {
         Ok(())
     }
 
-    /// A line for each module that is there.
+    /// One line for each installed module.
     async fn of_modules(&self, config: &Config, mut modules: ModulesReaper) -> Result<Vec<String>, Fault> {
         let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
         let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again, and a running relay takes up what it can of it.
+//! SIGHUP: reads the configuration again and applies the changes that a running relay can apply.
 
 use super::exit::Failed;
 use super::log::Filter;
@@ -13,10 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// Files are read; on a disk that hangs the relay goes on as it is.
+/// How long reading the files may take, in case a disk hangs.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// The configuration that holds, and how it becomes another one.
 pub(crate) struct Reloading {
     path: Option<PathBuf>,
     config: Config,
@@ -25,49 +24,47 @@ pub(crate) struct Reloading {
 }
 
 impl Reloading {
-    /// Of this file, from which `config` was read. Listens from now on: SIGHUP does not end the process any more.
+    /// `config` was read from the file at `path`. From now on, SIGHUP no longer ends the process.
     pub(crate) fn new(path: Option<PathBuf>, config: Config, filter: Filter) -> Result<Reloading, Failed> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|error| anyhow::Error::new(error).context("listening to signals"))?;
         Ok(Reloading { path, config, filter, hangups })
     }
 
-    /// What holds now.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Waits for SIGHUP.
-    pub(crate) async fn asked(&mut self) {
+    pub(crate) async fn requested(&mut self) {
         if self.hangups.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Reads the file again. `None` if it cannot be used, which changes nothing; else what holds from now on, which the log
-    /// has taken up already. `ready`: systemd takes the relay for started.
+    /// Reads the file again and returns the new configuration, with the log level already applied. `None` if the file is
+    /// invalid, which changes nothing. `ready` is whether the relay has reported that it is ready.
     pub(crate) async fn reload(&mut self, stats: &Stats, ready: bool) -> Option<Config> {
         if ready {
             systemd::reloading();
         }
-        let taken_up = match timeout(READ_WITHIN, read(self.path.clone())).await {
-            Ok(Ok(new)) => Some(self.take_up(&new)),
+        let applied = match timeout(READ_WITHIN, read(self.path.clone())).await {
+            Ok(Ok(new)) => Some(self.apply(&new)),
             Ok(Err(why)) => {
-                refuse(&why);
+                log_rejected(&why);
                 None
             }
             Err(_) => {
-                refuse(&format!("the file could not be read within {READ_WITHIN:?}"));
+                log_rejected(&format!("the file could not be read within {READ_WITHIN:?}"));
                 None
             }
         };
         if ready {
             systemd::ready(stats);
         }
-        taken_up
+        applied
     }
 
-    fn take_up(&mut self, new: &Config) -> Config {
+    fn apply(&mut self, new: &Config) -> Config {
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }
@@ -77,7 +74,7 @@ impl Reloading {
             tracing::error!("[log] level was not applied: {error}");
         }
         for change in &changes {
-            tell(change);
+            log_change(change);
         }
         let changes = changes.len();
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
@@ -93,7 +90,7 @@ impl Reloading {
     }
 }
 
-/// Everything is checked that is checked at start; a secret's file, for instance, has to be there.
+/// Reads and validates the configuration as at start.
 async fn read(path: Option<PathBuf>) -> Result<Config, String> {
     let read = move || {
         let config = config::load(path.as_deref(), config::environment(), check)
@@ -105,14 +102,14 @@ async fn read(path: Option<PathBuf>) -> Result<Config, String> {
     spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-fn refuse(why: &str) {
+fn log_rejected(why: &str) {
     tracing::error!(
         "reload rejected, keeping the current configuration: {why}\nFix the configuration, validate it with \
          `outbox-relay check-config`, and reload again"
     );
 }
 
-fn tell(Change { section, key, effect }: &Change) {
+fn log_change(Change { section, key, effect }: &Change) {
     match effect {
         Effect::Now => tracing::info!("[{section}] {key} changed, applied now"),
         Effect::NextConnection => {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-/// What a superuser is, and what to do instead.
+/// The end of the warnings about a superuser.
 pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything. Create a separate role with \
      `outbox-relay migrate --print-roles`, and set it in [postgres] url";
 
@@ -57,7 +57,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let filter = log::init(&config.log)?;
@@ -83,8 +82,8 @@ async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Re
     }
 }
 
-/// Opens the port before anything is claimed, and answers on it from the beginning: a relay that waits for Postgres
-/// is alive.
+/// Opens the admin port before anything is claimed and serves it from the start, because a relay that waits for Postgres is
+/// alive.
 async fn open_admin(
     config: &Config,
     once: bool,
@@ -135,16 +134,16 @@ async fn start(
     );
     systemd::ready(stats);
     let until = if once { Until::Drained } else { Until::Asked };
-    let (ask, asked) = oneshot::channel::<()>();
-    let asked = async { _ = asked.await };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async { _ = stopped.await };
     let (configs, reloads) = watch::channel(config.clone());
     let relaying =
-        supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, asked, reloads);
+        supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, stopped, reloads);
     let mut relaying = Box::pin(relaying);
     let end = loop {
         tokio::select! {
             end = &mut relaying => break end,
-            () = reloading.asked() => {
+            () = reloading.requested() => {
                 if let Some(config) = reloading.reload(stats, true).await {
                     configs.send_replace(config);
                 }
@@ -153,7 +152,7 @@ async fn start(
                 stats.stop();
                 systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
                 tracing::info!("shutdown requested, draining");
-                _ = ask.send(());
+                _ = stop.send(());
                 break tokio::select! {
                     end = &mut relaying => end,
                     () = signals.next() => {
@@ -167,7 +166,7 @@ async fn start(
     ended(end)
 }
 
-/// Waits until the schema is valid, and applies reloads meanwhile. `None` after a signal.
+/// Waits until the schema is valid and applies reloads meanwhile. Returns `None` after a signal.
 async fn until_ready(
     reloading: &mut Reloading,
     database: &Database,
@@ -191,7 +190,7 @@ async fn until_ready(
                     systemd::stopping(stats, Duration::ZERO);
                     return Ok(None);
                 }
-                () = reloading.asked() => {
+                () = reloading.requested() => {
                     if let Some(config) = reloading.reload(stats, false).await {
                         database.reconfigure(&config.postgres);
                         kafka.reconfigure(&config.kafka, &config.relay);
@@ -225,7 +224,7 @@ fn ended(end: End) -> Result<(), Failed> {
     }
 }
 
-/// Waits for a Postgres that answers; a schema that does not fit ends the process.
+/// Waits until Postgres answers. Fails if the schema is not valid.
 async fn wait_for_schema(
     config: &Config,
     database: &Database,
@@ -258,7 +257,7 @@ async fn wait_for_schema(
     }
 }
 
-/// SIGTERM and SIGINT. One listener for the whole life of the process, so that none is missed between two waits.
+/// SIGTERM and SIGINT. One listener lives as long as the process, so that no signal is missed between two waits.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -266,7 +265,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on; a signal does not end the process by itself any more.
+    /// Starts listening. From now on, the signals no longer end the process by themselves.
     pub fn new() -> Result<Signals, Failed> {
         let open =
             |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
@@ -274,7 +273,7 @@ impl Signals {
         Ok(Signals { terminate, interrupt, end_of_stdin: None })
     }
 
-    /// The end of stdin counts as one, too. It is read from now on, and what comes is thrown away.
+    /// Treats the end of stdin as a signal too. Its content is discarded.
     fn or_end_of_stdin() -> Result<Signals, Failed> {
         let (ended, end_of_stdin) = oneshot::channel();
         std::thread::spawn(move || {
@@ -284,7 +283,7 @@ impl Signals {
         Ok(Signals { end_of_stdin: Some(end_of_stdin), ..Signals::new()? })
     }
 
-    /// The next one, or one that came meanwhile.
+    /// Waits for the next signal, including one that arrived since the last call.
     pub async fn next(&mut self) {
         let end_of_stdin = async {
             match &mut self.end_of_stdin {

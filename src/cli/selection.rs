@@ -6,7 +6,7 @@ use clap::Args;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Which ones. Several filters: those that fit all of them.
+/// Filters, which all have to match.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
@@ -34,7 +34,6 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// As the statements take them.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             topic: self.topic.clone(),
@@ -48,10 +47,10 @@ impl Filters {
     }
 }
 
-/// What a command that changes something has beside the filters.
+/// Options of commands that change something, in addition to the filters.
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
-pub(crate) struct Deed {
+pub(crate) struct ChangeOptions {
     /// Select all. Required if there is no filter.
     #[arg(long)]
     pub all: bool,
@@ -66,8 +65,8 @@ pub(crate) struct Deed {
     pub json: bool,
 }
 
-impl Deed {
-    /// Nothing is changed without having been named.
+impl ChangeOptions {
+    /// Fails unless there is either a filter or --all.
     pub(crate) fn check(&self, filtered: bool) -> Result<(), Failed> {
         match (self.all, filtered) {
             (false, false) => Err(Failed::Usage(
@@ -79,16 +78,15 @@ impl Deed {
         }
     }
 
-    /// How many at most.
     pub(crate) fn most(&self) -> u64 {
         self.limit.map_or(i64::MAX as u64, u64::from)
     }
 }
 
-/// What a command that only shows has beside the filters.
+/// Options of commands that list something, in addition to the filters.
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
-pub(crate) struct Shown {
+pub(crate) struct ListOptions {
     /// Show at most this many.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,

@@ -1,37 +1,36 @@
-//! What systemd is told (`sd_notify(3)`); without it nothing happens.
+//! Notifies systemd (`sd_notify(3)`). Does nothing without systemd.
 //!
-//! - A relay that waits for Postgres is still starting. It asks for more time before each attempt, and each request
-//!   counts from its own message.
-//! - READY when the schema is checked: from then on rows flow whenever both sides answer, which the status says.
-//! - RELOADING, with the time, when the configuration is read again, and READY behind it: so the unit may be of the type
-//!   notify or, from systemd 253 on, notify-reload.
-//! - WATCHDOG when the scout and every busy worker have taken a step since the last one: a relay that waits for Postgres
-//!   or Kafka takes steps, one that hangs does not.
-//! - STOPPING asks for as long as the drain may take: the unit's TimeoutStopSec may be less, if only shutdown_timeout
-//!   was raised.
+//! - A relay that waits for Postgres is still starting. It extends the start timeout before each attempt.
+//! - READY after the schema check. From then on, the status shows whether Kafka and Postgres answer.
+//! - RELOADING, with the time, before a reload, and READY after it. The unit may therefore be of the type notify or, since
+//!   systemd 253, notify-reload.
+//! - WATCHDOG after the scout and every busy worker have taken a step since the last one. A relay that waits for Postgres
+//!   or Kafka takes steps; one that hangs does not.
+//! - STOPPING extends the stop timeout to the time that the drain may take, because TimeoutStopSec may be shorter than
+//!   shutdown_timeout.
 
 use crate::relay::health::stats::Stats;
 use sd_notify::NotifyState;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// Longer than one attempt to reach Postgres takes at most, with the wait behind it.
+/// Longer than an attempt to reach Postgres and the wait after it.
 const ATTEMPT_WITHIN: Duration = Duration::from_secs(120);
-/// What ending takes beside what is in flight.
+/// How long the shutdown takes in addition to the drain.
 const END_WITHIN: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// Another attempt to reach Postgres begins.
+/// Called before each attempt to reach Postgres.
 pub(crate) fn waiting() {
     notify(&[NotifyState::ExtendTimeoutUsec(microseconds(ATTEMPT_WITHIN))]);
 }
 
-/// The start is over.
+/// Called after the start and after each reload.
 pub(crate) fn ready(stats: &Stats) {
     notify(&[NotifyState::Ready, NotifyState::Status(&status(stats))]);
 }
 
-/// The configuration is read again; [`ready`] ends it.
+/// Called before a reload, and followed by [`ready`].
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -39,8 +38,7 @@ pub(crate) fn reloading() {
     }
 }
 
-/// Feeds the watchdog, if the unit has one. If it is shorter than what two steps may take with this configuration, systemd
-/// is told a longer one.
+/// Feeds the watchdog, if the unit has one. Makes its timeout longer if two steps may take longer with this configuration.
 pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infallible {
     let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
         return std::future::pending().await;
@@ -56,12 +54,12 @@ pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infa
     loop {
         stats.progress.by_all().await;
         notify(&[NotifyState::Watchdog]);
-        // Not more often than it is of use.
+        // There is no point in feeding it more often.
         tokio::time::sleep(period / 8).await;
     }
 }
 
-/// The end begins, and takes no longer than this for what is in flight.
+/// Called when the shutdown begins. `drain` is how long it may wait for events in flight.
 pub(crate) fn stopping(stats: &Stats, drain: Duration) {
     let within = microseconds(drain.saturating_add(END_WITHIN));
     notify(&[
@@ -71,20 +69,20 @@ pub(crate) fn stopping(stats: &Stats, drain: Duration) {
     ]);
 }
 
-/// Keeps the status true: a change is told within a second.
+/// Keeps the status up to date, with a delay of at most a second.
 pub(crate) async fn keep_status(stats: &Stats) -> Infallible {
-    let mut told = String::new();
+    let mut shown = String::new();
     loop {
         let now = status(stats);
-        if now != told {
+        if now != shown {
             notify(&[NotifyState::Status(&now)]);
-            told = now;
+            shown = now;
         }
         tokio::time::sleep(STATUS_EVERY).await;
     }
 }
 
-/// One line: a line break would begin another assignment.
+/// A single line, because a line break would begin another assignment.
 fn status(stats: &Stats) -> String {
     let relaying =
         if stats.is_paused() { "paused, run `outbox-relay resume` to continue" } else { "relaying" };

@@ -1,12 +1,11 @@
-//! What `--version` says: what a report of a defect has to name.
+//! The output of `--version`, for bug reports.
 
 use crate::kafka::library;
 use std::sync::LazyLock;
 
-/// What librdkafka calls the ways to compress a batch.
 const COMPRESSIONS: [&str; 4] = ["gzip", "snappy", "lz4", "zstd"];
 
-/// The version, then what the binary was made of and what it has at hand, a line each.
+/// The version, then one line each about the build and the libraries.
 pub fn long() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(text);
     &TEXT
@@ -40,8 +39,8 @@ fn text() -> String {
     lines.join("\n")
 }
 
-fn line(name: &str, says: &str) -> String {
-    format!("{name:<12}{says}")
+fn line(name: &str, text: &str) -> String {
+    format!("{name:<12}{text}")
 }
 
 fn list(words: impl Iterator<Item = String>) -> String {
@@ -49,7 +48,7 @@ fn list(words: impl Iterator<Item = String>) -> String {
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
-/// The SASL mechanisms behind one feature, by the names that `sasl.mechanism` takes.
+/// The SASL mechanisms of a feature, as values of `sasl.mechanism`.
 fn mechanism(feature: &str) -> Option<String> {
     match feature.strip_prefix("sasl_")? {
         "scram" => Some("SCRAM-SHA-256, SCRAM-SHA-512".to_owned()),

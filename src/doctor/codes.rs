@@ -1,13 +1,13 @@
-//! The kinds of findings, each with its severity and what it means. `docs/doctor.md` shows them, and a test compares.
+//! The codes of findings, with their severities and meanings. `docs/doctor.md` shows them, and a test compares.
 //!
-//! The words are stable: scripts filter by them. One that is no longer found stays out of use.
+//! The words are stable, because scripts filter by them. A word that is no longer used must not be reused.
 
 use super::Severity;
 
 /// A kind of finding.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Code {
-    /// What it is filtered by.
+    /// The word to filter by.
     pub word: &'static str,
     /// How bad it is.
     pub severity: Severity,
@@ -15,7 +15,7 @@ pub struct Code {
     pub means: &'static str,
 }
 
-/// Each code is a constant, and all of them are in the list.
+/// Defines each code as a constant and the list of all of them.
 macro_rules! codes {
     ($($constant:ident = $severity:ident, $word:literal, $means:literal;)*) => {
         $(#[doc = $means] pub static $constant: Code =
@@ -140,7 +140,7 @@ codes! {
         "this check could not run";
 }
 
-/// The code of this word.
+/// The code with this word.
 pub fn code(word: &str) -> Option<&'static Code> {
     CODES.iter().copied().find(|code| code.word == word)
 }
@@ -151,7 +151,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_code_has_a_word_of_its_own_and_a_meaning() {
+    fn every_code_has_a_unique_word_and_a_meaning() {
         let mut words = HashSet::new();
         for code in CODES {
             assert!(words.insert(code.word), "{} twice", code.word);

@@ -1,23 +1,23 @@
-//! What `outbox-relay doctor` finds, as plain data: [`codes`] says what each finding means, `postgres/doctor/` and
-//! `kafka/doctor.rs` look, `cli/doctor/` prints.
+//! The findings of `outbox-relay doctor`. [`codes`] lists their meanings, `postgres/diagnose/doctor/` and `kafka/doctor.rs`
+//! run the checks, and `cli/doctor/` prints the results.
 
 pub mod codes;
 
 pub(crate) use codes::Code;
 
-/// How bad a finding is. The order is that of urgency.
+/// How bad a finding is, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Good to know.
     Note,
-    /// It works, and will not under a load or a fault that is to be expected; or somebody may do more than is needed.
+    /// A failure to expect under load or after a fault, or an unneeded privilege.
     Warning,
-    /// Events do not flow, or a promise does not hold.
+    /// Events are not published, or a guarantee is broken.
     Error,
 }
 
 impl Severity {
-    /// The word for it.
+    /// The word that `doctor` prints.
     pub fn word(self) -> &'static str {
         match self {
             Severity::Note => "note",
@@ -27,21 +27,18 @@ impl Severity {
     }
 }
 
-/// One thing that was found. Holds no payload and no secret.
+/// One finding. Contains no payload and no secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
-    /// What kind of thing it is.
     pub code: &'static Code,
     /// The table, role, topic or host that it is about.
     pub place: String,
-    /// What was found there.
     pub problem: String,
-    /// What mends it: the statement or command to run, or the setting to change.
+    /// The statement or command to run, or the setting to change.
     pub remedy: String,
 }
 
 impl Code {
-    /// A finding of this kind.
     pub(crate) fn found(
         &'static self,
         place: impl Into<String>,
@@ -52,13 +49,13 @@ impl Code {
     }
 }
 
-/// A topic that events go to, as the outbox tells.
+/// A topic of events in the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopicInUse {
-    /// Its name, one that Kafka allows.
+    /// The name, which is valid.
     pub topic: String,
-    /// Of the rows that were looked at, those that wait for it.
+    /// How many of the examined rows wait for it.
     pub waiting: i64,
-    /// The length of the largest of them, in bytes.
+    /// The size of the largest of them, in bytes.
     pub largest_bytes: i64,
 }

@@ -1,9 +1,9 @@
-//! The cluster: opens producers, and tries single things on throw-away ones.
+//! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
 use super::complaints::Complaints;
 use super::context::{Context, Reports};
 use super::handshake;
-use super::limits::Limits;
+use super::limits::TopicLimits;
 use super::polled::PolledProducer;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
 use super::statistics::Statistics;
@@ -12,7 +12,7 @@ use crate::config::{self, OptionalHeader};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::health::stats::Stats;
-use crate::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 use crate::relay::reason::{BROKERS_DOWN, CONFIGURATION, NO_ANSWER, RECORD_TOO_LARGE, TOKEN};
 use rdkafka::ClientConfig;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
@@ -26,19 +26,19 @@ use tokio::time::{Instant, timeout};
 
 /// librdkafka's own default of `message.max.bytes`.
 const RECORD_BYTES_MAX: usize = 1_000_000;
-/// What a producer batch needs beside its records.
+/// The size of a producer batch in addition to its records.
 const BATCH_OVERHEAD: usize = 1_024;
-/// A producer batch is never made smaller than this, whatever a topic says.
+/// The smallest producer batch, even if a topic's limit is lower.
 pub(super) const BATCH_BYTES_LEAST: usize = 4_096;
-/// How often a producer tells of its own work. What it tells grows with the number of partitions: 1,000 of them take it
-/// some milliseconds.
+/// How often a producer reports its statistics. Their size grows with the number of partitions; 1,000 take some
+/// milliseconds.
 const STATISTICS_INTERVAL: &str = "statistics.interval.ms";
 const STATISTICS_EVERY_MS: &str = "10000";
-/// One row alone gets no longer than this.
+/// How long to wait for the reports of judged rows.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long the brokers may take to give a producer its id, once they answer.
+/// How long the brokers may take to assign a producer ID once they answer.
 const IDENTIFIED_WITHIN: Duration = Duration::from_secs(5);
-/// How long an answer about metadata is given to bring the id.
+/// How long to wait for the producer ID after each metadata response.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A Kafka cluster.
@@ -48,14 +48,14 @@ pub struct KafkaCluster {
     tokens: Option<Arc<Tokens>>,
     batch_rows: Cell<usize>,
     batch_bytes: Cell<usize>,
-    limits: Rc<Limits>,
+    limits: Rc<TopicLimits>,
     optional_headers: Rc<[OptionalHeader]>,
     complaints: Arc<Complaints>,
-    /// The client's own figures, if somebody wants them.
+    /// The client's own metrics, if enabled.
     statistics: Option<Arc<Statistics>>,
     /// The producer of the last probe, for the next session.
     spare: RefCell<Option<KafkaProducer>>,
-    /// A topic that was found last.
+    /// The topic that was looked up last.
     topic: Rc<RefCell<Option<String>>>,
 }
 
@@ -71,7 +71,7 @@ impl KafkaCluster {
             tokens: kafka.oauth.clone().map(|oauth| Arc::new(Tokens::new(oauth))),
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
-            limits: Rc::new(Limits::new(None, RECORD_BYTES_MAX)),
+            limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
             complaints: Arc::default(),
             statistics: None,
@@ -82,18 +82,18 @@ impl KafkaCluster {
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
         // The client library's administrator cannot log in with a token.
         let asks_with = kafka.oauth.is_none().then_some(config);
-        cluster.limits = Rc::new(Limits::new(asks_with, record_bytes_max));
+        cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max));
         Ok(cluster)
     }
 
-    /// Lets the producers tell of their own work every now and then.
+    /// Makes the producers report their statistics.
     pub(crate) fn counting_into(mut self, stats: Arc<Stats>) -> KafkaCluster {
         self.statistics = Some(Arc::new(Statistics::new(stats)));
         self
     }
 
-    /// What is opened from now on has these settings, with the secrets as they are now. Those on which what is known of the
-    /// cluster rests have to be the same: brokers, the plain properties, and where tokens come from.
+    /// Uses these settings, and secrets that are read again, for producers opened from now on. The brokers, the plain
+    /// properties and the token endpoint must not change.
     pub(crate) fn reconfigure(&self, kafka: &config::Kafka, relay: &config::Relay) {
         self.settings.replace(kafka.clone());
         self.batch_rows.set(relay.batch_size);
@@ -101,18 +101,17 @@ impl KafkaCluster {
         self.spare.replace(None);
         match client_config(kafka) {
             Ok(config) => self.limits.reconfigure(config),
-            // A file was there a moment ago; a session that finds it missing says so.
+            // The secret file existed a moment ago. A session that cannot read it reports the failure.
             Err(failure) => tracing::debug!("{failure}"),
         }
     }
 
-    /// The largest record that may be sent, in bytes.
+    /// The largest allowed record, in bytes.
     pub(crate) fn record_bytes_max(&self) -> usize {
         self.limits.record_bytes_max
     }
 
-    /// Whether librdkafka makes a producer of the settings: some of what is wrong shows only in their combination.
-    /// Connects to nothing.
+    /// Checks whether librdkafka accepts the settings: some mistakes show only in their combination. Does not connect.
     pub(crate) fn check_settings(&self) -> Result<(), Failure> {
         let (mut config, _) = self.producer_config()?;
         config.remove("bootstrap.servers");
@@ -122,8 +121,8 @@ impl KafkaCluster {
         }
     }
 
-    /// An idempotent producer. What the guarantees rest on comes after the user's properties, which
-    /// [`super::properties`] has checked already.
+    /// The configuration of an idempotent producer. The settings behind the guarantees override the user's properties,
+    /// which [`super::properties`] has already checked.
     fn producer_config(&self) -> Result<(ClientConfig, usize), Failure> {
         let mut config = client_config(&self.settings.borrow())?;
         for (name, value) in [("compression.type", "lz4"), ("linger.ms", "0")] {
@@ -146,18 +145,18 @@ impl KafkaCluster {
         config.set("message.timeout.ms", "0");
         config.set("partitioner", "murmur2_random");
         config.set("topic.metadata.propagation.max.ms", "3000");
-        // A line when the producer has its id; a few more when it loses it, and none per record.
+        // Logs a line when the producer gets its ID, a few more when it loses it, and none per record.
         let debug = config.get("debug").map_or_else(|| "eos".to_owned(), |debug| format!("{debug},eos"));
         config.set("debug", debug);
         config.set_log_level(RDKafkaLogLevel::Debug);
-        // The queue holds a batch twice over, so that it is never full.
+        // The queue holds two batches, so it is never full.
         config.set("queue.buffering.max.messages", (2 * self.batch_rows.get()).max(10_000).to_string());
         let kilobytes = (4 * (self.batch_bytes.get() + self.limits.record_bytes_max) / 1_024).max(16 * 1_024);
         config.set("queue.buffering.max.kbytes", kilobytes.min(2_097_151).to_string());
         Ok((config, batch_bytes))
     }
 
-    /// Without a token no broker would answer, and nobody would say why.
+    /// Fetches a token first: without one, no broker answers and librdkafka does not report why.
     async fn have_token(&self) -> Result<(), Failure> {
         let Some(tokens) = self.tokens.clone() else { return Ok(()) };
         match tokio::task::spawn_blocking(move || tokens.get().map(drop)).await {
@@ -204,10 +203,10 @@ impl KafkaCluster {
         Ok(self.wrap(producer, reports, batch_bytes))
     }
 
-    /// A producer that is connected and has its id.
+    /// A producer that is connected and has its producer ID.
     ///
-    /// Left alone, librdkafka asks for the id when a broker answers about metadata. The first answer comes from a
-    /// bootstrap connection, which it closes then; without a second one it waits for 500 ms.
+    /// librdkafka requests the ID when a broker answers a metadata request. The first answer comes from a bootstrap
+    /// connection, which it then closes; without a second metadata request it waits for 500 ms.
     async fn identified(&self) -> Result<KafkaProducer, Failure> {
         let (producer, reports, batch_bytes) = self.connect().await?;
         let client = producer.share();
@@ -230,10 +229,10 @@ impl KafkaCluster {
                 let error = format!("no producer ID from the brokers within {IDENTIFIED_WITHIN:?}{why}");
                 return Err(NO_ANSWER.failure(error));
             }
-            // All topics only as long as none is known: the answer may be large.
+            // Ask for a single topic if one is known, because the answer about all topics may be large.
             let (client, topic) = (producer.share(), self.topic.borrow().clone());
-            let asked = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT).map(drop);
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(asked).await {
+            let fetch = move || client.client().fetch_metadata(topic.as_deref(), METADATA_TIMEOUT).map(drop);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(fetch).await {
                 tracing::debug!("asking for metadata: {error}");
             }
             let done =
@@ -242,7 +241,6 @@ impl KafkaCluster {
         }
     }
 
-    /// Why no broker answers.
     async fn unreachable(&self, reports: &Reports) -> Failure {
         let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
@@ -298,19 +296,19 @@ impl Publisher for KafkaCluster {
 
     async fn open_for_probes(&self) -> Result<KafkaProducer, Failure> {
         let (mut config, batch_bytes) = self.producer_config()?;
-        // With the guarantee, one refused row would make the producer fatal and take back the rows of all other topics.
-        // One row of a partition needs no guarantee against gaps.
+        // With the guarantee, one refused row would end the producer and purge the rows of all other topics. One row per
+        // partition cannot leave a gap.
         config.set("enable.gapless.guarantee", "false");
         let (producer, reports, batch_bytes) = self.connect_with(config, batch_bytes).await?;
         Ok(self.wrap(producer, reports, batch_bytes))
     }
 }
 
-/// What every client of the cluster shares: the user's properties, secrets read anew.
+/// What every client of the cluster shares: the user's properties, with secrets read again.
 pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> {
     let unreadable = |error: std::io::Error| CONFIGURATION.failure(format!("[kafka.properties]: {error}"));
     let mut config = ClientConfig::new();
-    // Defaults of ours that the user may override.
+    // Our defaults, which the user may override.
     config.set("client.id", "outbox-relay");
     config.set("reconnect.backoff.max.ms", "1000");
     config.set("socket.keepalive.enable", "true");
@@ -322,7 +320,7 @@ pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> 
     }
     config.set("bootstrap.servers", &settings.bootstrap_servers);
     config.set("allow.auto.create.topics", "false");
-    // The configured level decides which lines are kept, not librdkafka.
+    // The configured log level decides which lines are logged, not librdkafka.
     config.set_log_level(if tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG) {
         RDKafkaLogLevel::Info
     } else {
@@ -331,7 +329,6 @@ pub fn client_config(settings: &config::Kafka) -> Result<ClientConfig, Failure> 
     Ok(config)
 }
 
-/// Publishes rows and waits for all of their reports.
 async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition: u32, rows: &[&E]) -> Judged {
     let mut outcomes: Vec<Result<(), Failure>> = vec![Err(Failure::unknown("request timed out")); rows.len()];
     for (index, row) in rows.iter().enumerate() {
@@ -345,11 +342,11 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
         outcomes[index] = Err(refused);
         break;
     }
-    // Too late is unknown, as above.
+    // Rows whose reports are late keep the unknown outcome from above.
     let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
     let mut reports = Vec::new();
     producer.drain(&mut reports);
-    for Report { index, outcome } in reports {
+    for DeliveryReport { index, outcome } in reports {
         outcomes[index as usize] = outcome;
     }
     let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();

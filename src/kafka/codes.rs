@@ -1,14 +1,13 @@
-//! From an error code of librdkafka or of a broker to its reason: every code that the client knows, explicitly.
+//! Maps every error code of librdkafka and the brokers to its reason.
 //!
-//! The doubtful ones are decided so that no row is blamed for what it may not have done, and nothing counts as stored
-//! that may not be: a broker's "invalid message" (2) is a checksum that did not fit, its "invalid timestamp" (32) is
-//! about clocks, since records carry the time of sending, its "invalid topic" (17) comes for internal topics, whose
-//! names are fine, and "duplicate sequence number" (46) says that some record is there, not which.
+//! Doubtful codes are never the row's fault, and never mean that a record is stored. "Invalid message" (2) is a checksum
+//! mismatch. "Invalid timestamp" (32) is about clocks, because records carry the time of sending. "Invalid topic" (17) is
+//! about internal topics, whose names are valid. "Duplicate sequence number" (46) does not tell which record is stored.
 
 use crate::relay::reason::*;
 use rdkafka::error::RDKafkaErrorCode::{self as Code, *};
 
-/// What librdkafka and the brokers call by a number, for each reason that such a number can have.
+/// The error codes of each reason that has any.
 pub const CODES: &[(&Reason, &[Code])] = &[
     (&RECORD_TOO_LARGE, &[MessageSizeTooLarge, MessageBatchTooLarge]),
     (&INVALID_RECORD, &[InvalidRecord]),
@@ -83,7 +82,7 @@ pub const CODES: &[(&Reason, &[Code])] = &[
     (&UNEXPECTED, NOT_FOR_PRODUCERS),
 ];
 
-/// Codes of consumers, transactions, administration, and of the brokers among each other.
+/// Codes for consumers, transactions, administration and communication between brokers.
 const NOT_FOR_PRODUCERS: &[Code] = &[
     PartitionEOF,
     WaitingForCoordinator,
@@ -185,7 +184,7 @@ mod tests {
     use rdkafka::types::RDKafkaRespErr;
     use std::collections::HashMap;
 
-    /// Marks the ends of librdkafka's list.
+    /// Markers in librdkafka's list.
     const NO_CODES: [Code; 3] = [Begin, End, EndAll];
 
     fn known() -> impl Iterator<Item = Code> {
@@ -215,7 +214,7 @@ mod tests {
         }
     }
 
-    /// What would lose or dead-letter rows if somebody changed it.
+    /// A change of these could lose or dead-letter rows.
     #[test]
     fn only_these_codes_are_the_rows_fault_and_none_is_a_success() {
         let of = |kind: FailureKind| -> Vec<Code> {

@@ -1,35 +1,34 @@
-//! Critical lines of librdkafka, for instance that it gets no thread. Each producer repeats them at each attempt, and nothing
-//! tells when their cause is gone: so each is said once in a while.
+//! Critical log lines of librdkafka, for example that it cannot start a thread. Each producer repeats them at each attempt,
+//! and nothing reports when their cause is gone, so each kind is logged at most every ten minutes.
 
 use crate::relay::health::episodes::Episodes;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What was said is not said again before this.
-const SAID_EVERY: Duration = Duration::from_secs(600);
+const LOGGED_EVERY: Duration = Duration::from_secs(600);
 
-/// What was said when, by all producers of a cluster.
+/// The critical lines of all producers of a cluster.
 #[derive(Default)]
 pub(super) struct Complaints(Mutex<Episodes<String>>);
 
 impl Complaints {
-    /// Says it, unless something of this kind was said lately.
-    pub(super) fn hear(&self, kind: &str, message: &str) {
-        match self.unsaid(kind) {
+    /// Logs the line, unless one of this kind was logged recently.
+    pub(super) fn log(&self, kind: &str, message: &str) {
+        match self.suppressed(kind) {
             None => tracing::debug!(target: "librdkafka", "{kind}: {message}"),
-            Some(unsaid) => tracing::error!(
-                target: "librdkafka", unsaid,
+            Some(suppressed) => tracing::error!(
+                target: "librdkafka", suppressed,
                 "{kind}: {message}. Check whether the host has run out of threads, file descriptors or memory. If a \
                  topic's events wait after that, restart the relay"
             ),
         }
     }
 
-    /// How many were not said since the last one that was; `None` if this one is one of them.
-    fn unsaid(&self, kind: &str) -> Option<u64> {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = said.end(|said, episode| said == kind && episode.age() >= SAID_EVERY).pop();
-        said.begins(kind.to_owned()).then(|| before.map_or(0, |(_, before)| before.times - 1))
+    /// How many lines were suppressed since the last logged one. `None` if this line is suppressed too.
+    fn suppressed(&self, kind: &str) -> Option<u64> {
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = kinds.end(|logged, episode| logged == kind && episode.age() >= LOGGED_EVERY).pop();
+        kinds.begins(kind.to_owned()).then(|| before.map_or(0, |(_, before)| before.times - 1))
     }
 }
 
@@ -39,15 +38,15 @@ mod tests {
     use tokio::time::advance;
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_at_each_attempt_is_said_every_ten_minutes() {
+    async fn a_repeated_line_is_logged_every_ten_minutes() {
         let complaints = Complaints::default();
-        assert_eq!(complaints.unsaid("THREAD"), Some(0));
+        assert_eq!(complaints.suppressed("THREAD"), Some(0));
         for _ in 1..600 {
             advance(Duration::from_secs(1)).await;
-            assert_eq!(complaints.unsaid("THREAD"), None);
+            assert_eq!(complaints.suppressed("THREAD"), None);
         }
-        assert_eq!(complaints.unsaid("INIT"), Some(0), "another kind");
+        assert_eq!(complaints.suppressed("INIT"), Some(0), "another kind");
         advance(Duration::from_secs(1)).await;
-        assert_eq!(complaints.unsaid("THREAD"), Some(599));
+        assert_eq!(complaints.suppressed("THREAD"), Some(599));
     }
 }

@@ -1,11 +1,11 @@
-//! What librdkafka calls back: delivery reports, errors and log lines.
+//! The callbacks of librdkafka: delivery reports, errors and log lines.
 
 use super::complaints::Complaints;
 use super::failure::failure;
 use super::statistics::Watched;
 use super::tokens::Tokens;
 use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::publisher::Report;
+use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{BROKERS_DOWN, NO_OFFSET, Reason, TLS, TOKEN};
 use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
@@ -16,31 +16,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The reports of one producer, written by its polling thread, read by the worker: one wake-up a batch.
+/// The reports of one producer. Its polling thread writes them and wakes the worker once per batch.
 #[derive(Default)]
 pub(super) struct Reports {
-    list: Mutex<Vec<Report>>,
+    list: Mutex<Vec<DeliveryReport>>,
     in_flight: AtomicUsize,
     failed: AtomicBool,
-    /// The brokers have given the producer its id.
+    /// The producer has its producer ID.
     identified: AtomicBool,
-    /// The client takes nothing more; it knows why itself.
+    /// The client had a fatal error and accepts no more records.
     fatal: AtomicBool,
     /// The worker waits for any report, not only for the last one.
     any: AtomicBool,
-    /// The cluster refuses us altogether, which no delivery report says.
+    /// The cluster refuses the producer altogether. Delivery reports do not contain this.
     refused: Mutex<Option<Failure>>,
     last_error: Mutex<Option<String>>,
     wake: Notify,
 }
 
 impl Reports {
-    /// A row is about to be handed over.
+    /// Expects a report. Called before a row is sent.
     pub(super) fn expect(&self) {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It was not taken.
+    /// Expects one report less, because the client did not accept the row.
     pub(super) fn withdraw(&self) {
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
@@ -53,17 +53,15 @@ impl Reports {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// The producer has its id: it sends what it is given at once.
     pub(super) fn is_identified(&self) -> bool {
         self.identified.load(Ordering::Acquire)
     }
 
-    /// The client takes nothing more.
     pub(super) fn is_fatal(&self) -> bool {
         self.fatal.load(Ordering::Acquire)
     }
 
-    pub(super) fn take(&self, reports: &mut Vec<Report>) {
+    pub(super) fn take(&self, reports: &mut Vec<DeliveryReport>) {
         let mut list = lock(&self.list);
         if reports.is_empty() {
             std::mem::swap(&mut *list, reports);
@@ -72,18 +70,16 @@ impl Reports {
         }
     }
 
-    /// Why the cluster refuses us, if it does.
+    /// Why the cluster refuses the producer, if it does.
     pub(super) fn refused(&self) -> Option<Failure> {
         lock(&self.refused).clone()
     }
 
-    /// The last error that the client spoke of.
     pub(super) fn last_error(&self) -> Option<String> {
         lock(&self.last_error).clone()
     }
 
-    /// Waits until `done`, which is asked again after every event that could have changed it; with `any`, until there
-    /// is a report.
+    /// Waits until `done` returns true or, with `any`, until there is a report.
     pub(super) async fn wait(&self, any: bool, done: impl Fn(&Reports) -> bool) {
         self.any.store(any, Ordering::Release);
         loop {
@@ -102,7 +98,7 @@ impl Reports {
 
     fn report(&self, index: usize, outcome: Result<(), Failure>) {
         let failed = outcome.is_err();
-        lock(&self.list).push(Report { index: index as u32, outcome });
+        lock(&self.list).push(DeliveryReport { index: index as u32, outcome });
         if failed {
             self.failed.store(true, Ordering::Release);
         }
@@ -117,17 +113,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The callbacks of one producer.
 pub(super) struct Context {
     reports: Arc<Reports>,
     complaints: Arc<Complaints>,
-    /// To log in with, with SASL OAUTHBEARER.
+    /// For SASL OAUTHBEARER.
     tokens: Option<Arc<Tokens>>,
     watched: Option<Watched>,
 }
 
 impl Context {
-    /// Those of a producer that reports to these.
     pub(super) fn new(
         reports: Arc<Reports>,
         complaints: Arc<Complaints>,
@@ -147,36 +141,36 @@ impl ClientContext for Context {
     }
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        // Nothing else tells that the producer has its id.
+        // librdkafka reports only in its log that the producer has its ID.
         if facility == "IDEMPSTATE" && message.ends_with("-> Assigned") {
             self.reports.raise(&self.reports.identified);
         }
-        // librdkafka retries by itself and reports the cause of a missing producer id only here.
+        // librdkafka retries by itself and reports the cause of a missing producer ID only here.
         if facility == "GETPID" && message.contains("Failed to acquire") {
             *lock(&self.reports.last_error) = Some(message.to_owned());
         }
-        // A state change is said once by the relay itself; librdkafka repeats each per broker and attempt.
+        // The relay logs state changes once, while librdkafka repeats them for each broker and attempt.
         match level {
-            // A producer that can do nothing more: the relay replaces it, and says what becomes of its rows.
+            // The relay replaces the producer and reports the failure itself.
             _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-                self.complaints.hear(facility, message);
+                self.complaints.log(facility, message);
             }
             _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
         }
     }
 
-    /// Instead of the parsed form, which would build every partition's figures to throw them away.
+    // Not `stats`, which would also parse the unused statistics of every partition.
     fn stats_raw(&self, statistics: &[u8]) {
         if let Some(watched) = &self.watched {
-            watched.take_in(statistics);
+            watched.update(statistics);
         }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", "{error}: {reason}");
         let mut last_error = lock(&self.reports.last_error);
-        // That all brokers are down follows the error that says why.
+        // The error that all brokers are down follows the one with the cause. Keep the cause.
         if last_error.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
             *last_error = Some(reason.to_owned());
         }
@@ -185,7 +179,7 @@ impl ClientContext for Context {
             self.reports.raise(&self.reports.fatal);
         }
         let Some(why) = error.rdkafka_error_code().map(|code| reason_of(code, reason)) else { return };
-        // Brokers that are only away may come back within publish_timeout: the producer goes on by itself then.
+        // Brokers that are down may be back within publish_timeout, and the producer then continues by itself.
         if why.kind == FailureKind::Cluster && *why != BROKERS_DOWN {
             *lock(&self.reports.refused) = Some(why.failure(reason));
             self.reports.raise(&self.reports.failed);
@@ -193,15 +187,15 @@ impl ClientContext for Context {
     }
 }
 
-/// Two things that the code alone does not say: that there is no token to log in with, and that a broker refused the
-/// client's certificate. It does so when TLS is set up already for the client, which takes it for a broken connection.
-fn reason_of(code: RDKafkaErrorCode, said: &str) -> &'static Reason {
+/// Distinguishes two cases that share a code with others: there is no token, and a broker refused the client's certificate.
+/// The client takes the latter for a broken connection, because its side of the handshake had already succeeded.
+fn reason_of(code: RDKafkaErrorCode, text: &str) -> &'static Reason {
     match code {
-        RDKafkaErrorCode::Authentication if said.contains("Failed to acquire SASL OAUTHBEARER token") => {
+        RDKafkaErrorCode::Authentication if text.contains("Failed to acquire SASL OAUTHBEARER token") => {
             &TOKEN
         }
         RDKafkaErrorCode::BrokerTransportFailure
-            if said.contains("SSL routines") && said.contains(" alert ") =>
+            if text.contains("SSL routines") && text.contains(" alert ") =>
         {
             &TLS
         }
@@ -214,8 +208,8 @@ impl ProducerContext for Context {
 
     fn delivery(&self, result: &DeliveryResult<'_>, index: usize) {
         let outcome = match result {
-            // A success without an offset is none: librdkafka says so when a later request of the producer was
-            // stored, and this one was taken for a duplicate.
+            // A success without an offset does not count. librdkafka reports it when the broker took the request for a
+            // duplicate because a later one of the producer was stored.
             Ok(message) if message.offset() < 0 => {
                 Err(NO_OFFSET.failure("Kafka acknowledged the record without an offset"))
             }

@@ -1,7 +1,7 @@
-//! What is wrong on the side of Kafka, for `outbox-relay doctor`. It publishes nothing.
+//! The Kafka checks of `outbox-relay doctor`. They publish nothing.
 
 use super::cluster::KafkaCluster;
-use super::inspect::{Described, Inspector, Settings, Unseen};
+use super::inspect::{Described, Inspector, TopicSettings, Unknown};
 use crate::config::{self, Property};
 use crate::doctor::codes::{
     KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW, NOT_LOOKED_AT,
@@ -14,7 +14,7 @@ use crate::relay::publisher::Publisher;
 use crate::relay::reason::{CLUSTER_AUTHORIZATION, UNKNOWN_TOPIC, remedy};
 use std::net::IpAddr;
 
-/// Looks at the cluster, and at the topics that the outbox's events go to.
+/// Checks the cluster and the topics of the outbox's events.
 pub(crate) async fn examine(
     settings: &config::Kafka,
     cluster: &KafkaCluster,
@@ -22,7 +22,7 @@ pub(crate) async fn examine(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(unencrypted(settings));
-    // Without the right to publish the brokers answer all the same, and the topics show which right is missing.
+    // Without permission to publish, the brokers still answer, and the topics show which permission is missing.
     let probed = cluster.probe().await.err();
     if let Some(failure) = probed.as_ref().filter(|failure| failure.reason != CLUSTER_AUTHORIZATION.word) {
         findings.push(unreachable(settings, failure));
@@ -86,10 +86,10 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition";
         findings.push(REPLICATION_FACTOR.found(&place, "its replication factor is 1", remedy));
     }
-    let Settings { min_insync, request_bytes_max } = match settings {
+    let TopicSettings { min_insync, request_bytes_max } = match settings {
         Ok(settings) => settings,
-        Err(unseen) => {
-            if unseen == Unseen::Hidden {
+        Err(unknown) => {
+            if unknown == Unknown::Hidden {
                 let remedy = "allow the relay's Kafka user DescribeConfigs on the topic";
                 findings.push(TOPIC_HIDDEN.found(&place, "its settings are not readable", remedy));
             }
@@ -154,7 +154,7 @@ fn unencrypted(settings: &config::Kafka) -> Option<Finding> {
     })
 }
 
-/// Of `host:port`, perhaps with a protocol in front.
+/// Whether this `host:port`, with or without a protocol, is on this machine.
 fn is_loopback(broker: &str) -> bool {
     let address = broker.rsplit_once("://").map_or(broker, |(_, address)| address);
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);

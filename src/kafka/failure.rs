@@ -1,16 +1,16 @@
-//! What an error of the Kafka client says, and about what. The table is [`super::codes`].
+//! Maps errors of the Kafka client to reasons. The table is [`super::codes`].
 
 use super::codes::CODES;
 use crate::relay::failure::Failure;
 use crate::relay::reason::{Reason, UNKNOWN};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-/// The reason that the table gives for this error code; unknown if it is not listed.
+/// The reason of this error code, or unknown if the table does not list it.
 pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
     CODES.iter().find(|(_, codes)| codes.contains(&code)).map_or(&UNKNOWN, |(reason, _)| *reason)
 }
 
-/// A failure out of a client error. `what` says what was tried.
+/// The failure of a client error. `what` is the action that failed.
 pub fn failure(what: &str, error: &KafkaError) -> Failure {
     error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what}: {error}"))
 }

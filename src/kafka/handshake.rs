@@ -1,4 +1,4 @@
-//! Why a broker's certificate was refused. librdkafka says only that it was, so the same handshake is made once more.
+//! Why a broker's certificate was refused. librdkafka does not report the reason, so this repeats the handshake.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -12,11 +12,10 @@ use crate::certificates;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What librdkafka says when it refuses a broker's certificate.
 const REFUSED: &str = "certificate verify failed";
 
-/// The error with what OpenSSL finds wrong with the certificate, and what to do about it; as it was, if it is about
-/// something else or nothing more can be found out. Blocks, at most for a few seconds.
+/// Adds OpenSSL's reason and a remedy to an error about a certificate. Returns other errors unchanged. Blocks for up to a few
+/// seconds.
 pub(super) fn explained(error: &str, config: &ClientConfig) -> String {
     let verdict =
         if error.contains(REFUSED) { broker(error).and_then(|at| verdict(at, config)) } else { None };
@@ -27,7 +26,7 @@ pub(super) fn explained(error: &str, config: &ClientConfig) -> String {
     }
 }
 
-/// Host and port of the broker that librdkafka names: `sasl_ssl://kafka-1:9093/bootstrap: SSL handshake failed: ...`.
+/// Host and port of the broker in an error such as `sasl_ssl://kafka-1:9093/bootstrap: SSL handshake failed: ...`.
 fn broker(error: &str) -> Option<(&str, u16)> {
     let (_, rest) = error.split_once("ssl://")?;
     let (host, port) = rest.split('/').next()?.rsplit_once(':')?;
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_a_certificate_stays_as_it_is() {
+    fn an_error_that_is_not_about_a_certificate_is_unchanged() {
         let error = "ssl://127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused";
         assert_eq!(explained(error, &ClientConfig::new()), error);
     }

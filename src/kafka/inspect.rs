@@ -1,4 +1,4 @@
-//! What the brokers say of a topic and its settings. Nothing is produced, and no topic is made.
+//! Reads a topic's partitions and settings from the brokers. Does not produce and does not create topics.
 
 use super::cluster::{KafkaCluster, client_config};
 use super::failure::{failure, reason};
@@ -18,17 +18,16 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A topic, as the brokers describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
-    /// How many replicas the partition has that has fewest.
+    /// The smallest number of replicas of a partition.
     pub replicas: usize,
-    /// How many replicas are in sync where fewest are; 0 where a partition has no leader.
+    /// The smallest number of in-sync replicas of a partition; 0 if a partition has no leader.
     pub in_sync: usize,
-    /// Or why they are not known.
-    pub settings: Result<Settings, Unseen>,
+    pub settings: Result<TopicSettings, Unknown>,
 }
 
-/// Those of a topic's settings that decide whether events get in.
+/// The settings of a topic that decide whether it accepts events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct TopicSettings {
     /// `min.insync.replicas`
     pub min_insync: usize,
     /// `max.message.bytes`
@@ -37,23 +36,22 @@ pub(crate) struct Settings {
 
 /// Why a topic's settings are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unseen {
-    /// The brokers do not tell them to this user.
+pub(crate) enum Unknown {
+    /// The brokers do not show them to this user.
     Hidden,
-    /// The client library cannot ask for them when it logs in with a token.
-    Unasked,
+    /// The client library cannot read them with token authentication.
+    Unsupported,
 }
 
-/// Asks about topics. Its threads end with it.
 pub(crate) struct Inspector {
-    /// Knows what topics there are, and logs in whatever it takes.
+    /// Reads the metadata, with any kind of authentication.
     producer: PolledProducer,
-    /// Knows their settings. It cannot log in with a token: rdkafka takes none of its events but its own answers.
+    /// Reads the settings. It does not support tokens, because rdkafka does not process its token requests.
     admin: Option<AdminClient<DefaultClientContext>>,
 }
 
 impl Inspector {
-    /// Clients of this cluster, which connect in the background.
+    /// Creates clients of this cluster, which connect in the background.
     pub(crate) async fn new(settings: &config::Kafka, cluster: &KafkaCluster) -> Result<Inspector, Failure> {
         let (producer, ..) = cluster.connect().await?;
         let admin = match settings.oauth {
@@ -66,9 +64,8 @@ impl Inspector {
         Ok(Inspector { producer, admin })
     }
 
-    /// What the brokers say of this topic.
     pub(crate) async fn describe(&self, topic: &str) -> Result<Described, Failure> {
-        let what = format!("looking topic {topic} up");
+        let what = format!("looking up topic {topic}");
         let (producer, name) = (self.producer.share(), topic.to_owned());
         let fetched = tokio::task::spawn_blocking(move || {
             producer.client().fetch_metadata(Some(&name), METADATA_TIMEOUT)
@@ -83,19 +80,19 @@ impl Inspector {
         Ok(Described { replicas, in_sync, settings: self.settings(topic, broker).await })
     }
 
-    async fn settings(&self, topic: &str, broker: Option<i32>) -> Result<Settings, Unseen> {
-        let Some(admin) = &self.admin else { return Err(Unseen::Unasked) };
-        // Any broker knows them; left alone, librdkafka would wait for the controller.
+    async fn settings(&self, topic: &str, broker: Option<i32>) -> Result<TopicSettings, Unknown> {
+        let Some(admin) = &self.admin else { return Err(Unknown::Unsupported) };
+        // Any broker knows them. Without a broker ID, librdkafka would wait for the controller.
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
         let answer = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok().and_then(|answer| answer.into_iter().next()?.ok());
-        resource.as_ref().and_then(Settings::of).ok_or(Unseen::Hidden)
+        resource.as_ref().and_then(TopicSettings::of).ok_or(Unknown::Hidden)
     }
 }
 
-impl Settings {
-    fn of(resource: &ConfigResource) -> Option<Settings> {
-        Some(Settings {
+impl TopicSettings {
+    fn of(resource: &ConfigResource) -> Option<TopicSettings> {
+        Some(TopicSettings {
             min_insync: value(resource, "min.insync.replicas")?,
             request_bytes_max: value(resource, "max.message.bytes")?,
         })
@@ -106,7 +103,7 @@ fn value<T: std::str::FromStr>(resource: &ConfigResource, name: &str) -> Option<
     resource.get(name)?.value.as_ref()?.parse().ok()
 }
 
-/// The fewest replicas of a partition, and the fewest in sync.
+/// The smallest numbers of replicas and of in-sync replicas of a partition.
 fn partitions(metadata: &Metadata, topic: &str) -> Result<(usize, usize), Failure> {
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     if let Some(code) = found.and_then(MetadataTopic::error) {

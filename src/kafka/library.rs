@@ -1,4 +1,4 @@
-//! The Kafka client inside of this binary: its version and what was built into it.
+//! The Kafka client in this binary: its version and its features.
 
 use rdkafka::ClientConfig;
 use rdkafka::util::get_rdkafka_version;
@@ -8,10 +8,10 @@ pub(crate) fn version() -> String {
     get_rdkafka_version().1
 }
 
-/// What librdkafka was built with, by its own names, such as `ssl`, `sasl_scram` or `zstd`; none if it does not say.
+/// librdkafka's built-in features, such as `ssl`, `sasl_scram` or `zstd`.
 pub(crate) fn features() -> Vec<String> {
-    let asked = ClientConfig::new().create_native_config().and_then(|config| config.get("builtin.features"));
-    asked.unwrap_or_default().split(',').map(str::to_owned).collect()
+    let names = ClientConfig::new().create_native_config().and_then(|config| config.get("builtin.features"));
+    names.unwrap_or_default().split(',').map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -19,7 +19,7 @@ mod tests {
     use super::features;
 
     #[test]
-    fn what_the_configuration_offers_is_built_in() {
+    fn the_features_that_the_configuration_offers_are_built_in() {
         let features = features();
         for needed in ["ssl", "sasl_plain", "sasl_scram", "sasl_oauthbearer", "gzip", "snappy", "lz4", "zstd"]
         {

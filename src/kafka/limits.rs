@@ -1,4 +1,4 @@
-//! The size limits of topics, `max.message.bytes`: producer requests stay below the smallest one in use.
+//! The size limits of topics, `max.message.bytes`. Producer requests stay below the smallest one in use.
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
@@ -9,31 +9,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Kafka's own default of `max.message.bytes`.
+/// Kafka's default of `max.message.bytes`.
 const DEFAULT: usize = 1_048_588;
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 const KNOWN_FOR: Duration = Duration::from_secs(600);
 const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// The limits of at most this many topics are remembered.
 const TOPICS_KEPT: usize = 4_096;
 
-/// What is known of the topics in use.
-pub(crate) struct Limits {
-    /// librdkafka's `message.max.bytes`: no larger record is taken.
+/// The size limits of the topics in use.
+pub(crate) struct TopicLimits {
+    /// librdkafka's `message.max.bytes`, the largest allowed record.
     pub record_bytes_max: usize,
-    /// `None` if the brokers cannot be asked.
+    /// `None` if the limits cannot be read.
     config: RefCell<Option<ClientConfig>>,
-    /// Made with the first producer, and again after a change of the configuration.
+    /// Created with the first producer, and again after a change of the configuration.
     admin: RefCell<Option<Arc<AdminClient<DefaultClientContext>>>>,
+    /// The limit of each topic, and how long it is valid.
     known: RefCell<HashMap<String, (usize, Instant)>>,
     /// How often the configuration has changed.
     generation: Cell<u64>,
 }
 
-impl Limits {
-    pub(super) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> Limits {
-        Limits {
+impl TopicLimits {
+    pub(super) fn new(config: Option<ClientConfig>, record_bytes_max: usize) -> TopicLimits {
+        TopicLimits {
             record_bytes_max,
             config: RefCell::new(config),
             admin: RefCell::new(None),
@@ -42,7 +42,7 @@ impl Limits {
         }
     }
 
-    /// Makes the client that asks, on another thread, before a claim needs it: it takes as long as a producer.
+    /// Creates the admin client on another thread before a claim needs it, because that takes as long as for a producer.
     pub(super) async fn prepare(&self) {
         if self.admin.borrow().is_some() {
             return;
@@ -55,40 +55,40 @@ impl Limits {
         if known.is_none() && generation == self.generation.get() {
             *known = Some(Arc::new(admin));
         } else {
-            // Its end waits for its threads.
+            // Dropping it waits for its threads.
             tokio::task::spawn_blocking(move || drop::<AdminClient<DefaultClientContext>>(admin));
         }
     }
 
-    /// Asks by this configuration from now on, if it asks at all: the secrets may be other ones.
+    /// Uses this configuration, whose secrets may have changed, if the limits can be read at all.
     pub(super) fn reconfigure(&self, config: ClientConfig) {
-        if let Some(asks_with) = self.config.borrow_mut().as_mut() {
-            *asks_with = config;
+        if let Some(current) = self.config.borrow_mut().as_mut() {
+            *current = config;
         }
         self.generation.set(self.generation.get() + 1);
         if let Some(admin) = self.admin.take() {
-            // Its end waits for its threads.
+            // Dropping it waits for its threads.
             tokio::task::spawn_blocking(move || drop(admin));
         }
     }
 
-    /// The topic's limit, asked of this broker and remembered. Without the right to ask (DescribeConfigs), Kafka's default.
+    /// The topic's limit, read from this broker and remembered. Kafka's default without permission (DescribeConfigs).
     ///
-    /// Any broker knows it. Left alone, librdkafka would wait for the controller, which a mock cluster does not have.
+    /// Any broker knows it. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
     pub(super) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {
         if let Some((limit, _)) = self.known.borrow().get(topic).filter(|(_, until)| *until > Instant::now())
         {
             return *limit;
         }
-        let asked = self.ask(topic, broker).await;
-        // An answer that did not come is asked for again soon, one that came from time to time: limits are altered.
-        let good_for = if asked.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
-        let limit = asked.unwrap_or(DEFAULT);
-        self.remember(topic, limit, Instant::now() + good_for);
+        let answer = self.read(topic, broker).await;
+        // Limits may change, so read them again from time to time, and soon if there was no answer.
+        let valid_for = if answer.is_some() { KNOWN_FOR } else { UNKNOWN_FOR };
+        let limit = answer.unwrap_or(DEFAULT);
+        self.remember(topic, limit, Instant::now() + valid_for);
         limit
     }
 
-    /// Remembers a limit. A topic too many displaces the one that is asked for again first.
+    /// Remembers a limit. If there are too many, the one that expires first is forgotten.
     fn remember(&self, topic: &str, limit: usize, until: Instant) {
         let mut known = self.known.borrow_mut();
         if known.len() >= TOPICS_KEPT && !known.contains_key(topic) {
@@ -98,17 +98,16 @@ impl Limits {
         known.insert(topic.to_owned(), (limit, until));
     }
 
-    /// A request of this topic was refused for its size: what was known of its limit is wrong.
+    /// Forgets a limit that was wrong, because a request was refused for its size.
     pub(super) fn forget(&self, topic: &str) {
         self.known.borrow_mut().remove(topic);
     }
 
-    /// The smallest limit known so far.
     pub(super) fn smallest(&self) -> usize {
         self.known.borrow().values().map(|(limit, _)| *limit).min().unwrap_or(usize::MAX)
     }
 
-    async fn ask(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
+    async fn read(&self, topic: &str, broker: Option<i32>) -> Option<usize> {
         self.prepare().await;
         let admin = self.admin.borrow().clone()?;
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT)).broker_id(broker);
@@ -125,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_limits_of_10_000_topics_take_bounded_memory() {
-        let limits = Limits::new(None, DEFAULT);
+        let limits = TopicLimits::new(None, DEFAULT);
         let begun = Instant::now();
         for number in 0..10_000_usize {
             let until = begun + Duration::from_secs(number as u64);

@@ -1,4 +1,4 @@
-//! Everything that is Kafka: [`cluster`] opens producers, [`producer`] publishes, [`failure`] says what an error means.
+//! All use of Kafka: [`cluster`] opens producers, [`producer`] publishes, and [`failure`] maps errors to reasons.
 
 pub mod cluster;
 pub mod codes;

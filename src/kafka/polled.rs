@@ -1,8 +1,8 @@
-//! A librdkafka producer and the thread that takes its events.
+//! A librdkafka producer and the thread that polls it.
 //!
-//! The library's own `ThreadedProducer` polls in steps of 100 ms, and spends the end of each, less than a millisecond,
-//! spinning: librdkafka takes whole milliseconds, and what remains is rounded down to none. Three idle producers cost
-//! 1.9 % of a core that way. A step that is a little longer than whole milliseconds is over when librdkafka returns.
+//! The library's `ThreadedProducer` polls in steps of 100 ms and spins during the last part of a millisecond of each step,
+//! because librdkafka rounds timeouts down to whole milliseconds. Three idle producers cost 1.9 % of a core that way. A step
+//! slightly longer than a whole number of milliseconds avoids it.
 
 use super::context::Context;
 use rdkafka::ClientConfig;
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// How long the end of a producer may take; events are taken at once.
+/// The most time that the thread needs to notice the end of the producer. Events are processed at once.
 const STEP: Duration = Duration::from_micros(200_050);
 
-/// A producer whose events are taken by a thread of its own. Its end waits for that thread, purges the queues, and waits
-/// for librdkafka's threads, one of which may be resolving a name: on a runtime it happens on another thread.
+/// A producer with its own polling thread. Dropping it waits for that thread and for librdkafka's threads, one of which may
+/// be resolving a name, so on a runtime this happens on another thread.
 pub(super) struct PolledProducer {
     inner: Option<Inner>,
 }
@@ -31,11 +31,11 @@ struct Inner {
 }
 
 impl PolledProducer {
-    /// Connects by itself, in the background.
+    /// Creates a producer, which connects in the background.
     ///
     /// # Errors
     ///
-    /// librdkafka refuses the properties, or there is no thread to be had.
+    /// If librdkafka refuses the properties, or a thread cannot be started.
     pub(super) fn new(config: &ClientConfig, context: Context) -> KafkaResult<PolledProducer> {
         let producer = Arc::new(BaseProducer::from_config_and_context(config, context)?);
         let stop = Arc::new(AtomicBool::new(false));
@@ -45,14 +45,13 @@ impl PolledProducer {
                 polled.poll(STEP);
             }
         });
-        // Whoever wants the producer says so, once.
         let thread = thread.map_err(|error| {
             KafkaError::ClientCreation(format!("cannot start its thread (thread limit reached?): {error}"))
         })?;
         Ok(PolledProducer { inner: Some(Inner { producer, stop, thread }) })
     }
 
-    /// The producer, for work on another thread.
+    /// The producer, for use on another thread.
     pub(super) fn share(&self) -> Arc<BaseProducer<Context>> {
         Arc::clone(&self.inner().producer)
     }

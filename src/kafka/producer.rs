@@ -2,13 +2,13 @@
 
 use super::context::Reports;
 use super::failure::failure;
-use super::limits::Limits;
+use super::limits::TopicLimits;
 use super::polled::PolledProducer;
 use super::record;
 use crate::config::OptionalHeader;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, Rejection};
-use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES, TAKEN_BACK};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
@@ -18,19 +18,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a topic's metadata may take.
 pub(super) const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the brokers may take to answer a question of the prober.
+/// How long the brokers may take to answer the prober.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// One idempotent producer, with its own polling thread inside of librdkafka.
+/// One idempotent producer with its own polling thread.
 pub struct KafkaProducer {
     producer: PolledProducer,
     reports: Arc<Reports>,
-    limits: Rc<Limits>,
+    limits: Rc<TopicLimits>,
     batch_bytes: usize,
     optional_headers: Rc<[OptionalHeader]>,
-    /// A topic that was found last, by any producer of the cluster.
+    /// The topic that any producer of the cluster looked up last.
     topic: Rc<RefCell<Option<String>>>,
 }
 
@@ -38,7 +37,7 @@ impl KafkaProducer {
     pub(super) fn new(
         producer: PolledProducer,
         reports: Arc<Reports>,
-        limits: Rc<Limits>,
+        limits: Rc<TopicLimits>,
         batch_bytes: usize,
         optional_headers: Rc<[OptionalHeader]>,
         topic: Rc<RefCell<Option<String>>>,
@@ -46,19 +45,17 @@ impl KafkaProducer {
         KafkaProducer { producer, reports, limits, batch_bytes, optional_headers, topic }
     }
 
-    /// Nothing speaks against using it.
     pub(super) fn is_sound(&self) -> bool {
         !self.reports.has_failed() && !self.reports.is_fatal()
     }
 
-    /// Why the cluster, or the client itself, takes nothing more from this producer.
     fn cause(&self) -> Option<Failure> {
         cause(&self.producer, &self.reports)
     }
 }
 
-/// Why the cluster, or the client itself, takes nothing more from this producer. The client reports a fatal error under
-/// one code, whatever it was: the original code is asked for.
+/// Why the cluster or the client accepts no more records from this producer. The client reports every fatal error with the
+/// same code, so this asks for the original one.
 pub(super) fn cause(producer: &PolledProducer, reports: &Reports) -> Option<Failure> {
     let fatal = || {
         let (code, error) = producer.client().fatal_error()?;
@@ -75,8 +72,7 @@ impl Producer for KafkaProducer {
         self.topic.replace(Some(topic.to_owned()));
         let limit = self.limits.of(topic, found.broker).await;
         if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
-            // The next session's producer requests stay below it: else an innocent row would be refused for the size
-            // of the request that it shared with others.
+            // The next session sends smaller requests. Otherwise a row could be refused for the size of the whole request.
             let error = format!("topic {topic} takes requests of at most {limit} bytes");
             return Err(SMALLER_BATCHES.failure(error));
         }
@@ -90,12 +86,12 @@ impl Producer for KafkaProducer {
         }
     }
 
-    /// By its offsets: ListOffsets goes to the leader itself, and every right to write includes the right to ask it.
+    // ListOffsets is answered by the leader itself, and permission to write includes permission for it.
     async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure> {
         let (client, name) = (self.producer.share(), topic.to_owned());
-        let ask =
+        let list =
             move || client.client().fetch_watermarks(&name, partition as i32, PROBE_TIMEOUT).map(|_| ());
-        match tokio::task::spawn_blocking(ask).await {
+        match tokio::task::spawn_blocking(list).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
                 let what = format!("asking the leader of partition {partition} of topic {topic}");
@@ -127,7 +123,7 @@ impl Producer for KafkaProducer {
             let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
             return Err(Refusal::Row(too_large(bytes as i64, self.limits.record_bytes_max)));
         }
-        let refused = || failure("handing a record to the producer", &error);
+        let refused = || failure("passing a record to the producer", &error);
         Err(Refusal::Session(self.cause().unwrap_or_else(refused)))
     }
 
@@ -143,11 +139,11 @@ impl Producer for KafkaProducer {
         self.reports.refused()
     }
 
-    fn drain(&mut self, reports: &mut Vec<Report>) {
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         let from = reports.len();
         self.reports.take(reports);
-        // A fatal error empties the queue: what was taken back failed for its cause.
-        let taken_back = |report: &&mut Report| {
+        // A fatal error purges the queue. The purged records failed for the same cause.
+        let taken_back = |report: &&mut DeliveryReport| {
             report.outcome.as_ref().is_err_and(|failure| failure.reason == TAKEN_BACK.word)
         };
         let mut taken_back = reports[from..].iter_mut().filter(taken_back).peekable();
@@ -183,18 +179,17 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
 
 /// A topic that exists.
 struct Found {
-    /// Of each partition.
+    /// One per partition.
     leaders: Vec<Option<i32>>,
-    /// A broker that answers.
+    /// Any broker of the cluster.
     broker: Option<i32>,
 }
 
-/// What the brokers say of the topic, asked by this very producer.
 async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> Result<Found, Failure> {
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), within)).await;
-    let what = format!("looking topic {topic} up");
+    let what = format!("looking up topic {topic}");
     match fetched {
         Ok(Ok(metadata)) => {
             let broker = metadata.brokers().first().map(MetadataBroker::id);

@@ -1,4 +1,4 @@
-//! Asks librdkafka whether a property may be set.
+//! Checks whether a librdkafka property may be set.
 
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
@@ -6,11 +6,11 @@ use rdkafka::types::RDKafkaConfRes;
 
 use crate::config::properties::{PROTECTED, is_known, is_secret};
 
-/// Whether this property may be set to this value.
+/// Checks whether this property may be set to this value.
 ///
 /// # Errors
 ///
-/// The reason for a person; it never quotes the value of a secret.
+/// The reason, which never contains the value of a secret.
 pub fn check(name: &str, value: &str) -> Result<(), String> {
     if let Some((_, reason)) = PROTECTED.iter().find(|(protected, _)| *protected == name) {
         return Err(format!("cannot be set: {reason}"));
@@ -34,7 +34,7 @@ mod tests {
     use crate::config::properties::{FILES, SECRETS, names};
 
     #[test]
-    fn every_listed_name_is_one_of_librdkafka() {
+    fn every_listed_name_is_a_librdkafka_property() {
         let listed = names().chain(PROTECTED.iter().map(|(name, _)| *name)).chain(SECRETS.iter().copied());
         for name in listed.chain(FILES.iter().copied()) {
             let verdict = ClientConfig::new().set(name, "\u{1}").create_native_config();
@@ -46,14 +46,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guarantees_rest_on_cannot_be_set_even_to_the_right_value() {
+    fn properties_behind_the_guarantees_cannot_be_set_even_to_the_right_value() {
         for (name, value) in [("acks", "all"), ("enable.idempotence", "true"), ("message.timeout.ms", "0")] {
             assert!(check(name, value).unwrap_err().starts_with("cannot be set: "), "{name}");
         }
     }
 
     #[test]
-    fn tuning_and_security_are_free() {
+    fn tuning_and_security_properties_can_be_set() {
         for (name, value) in [
             ("compression.type", "zstd"),
             ("linger.ms", "5"),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_never_quotes_a_secret() {
+    fn an_error_never_contains_a_secret() {
         for name in SECRETS {
             let Err(reason) = check(name, "hunter2\0") else { panic!("{name}") };
             assert!(!reason.contains("hunter2"), "{reason}");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_build_lacks_is_refused_with_what_to_set_instead() {
+    fn an_error_about_an_unsupported_property_names_the_alternative() {
         let oauth = names().filter(|name| name.contains("oauthbearer") || name.starts_with("https."));
         for name in oauth {
             let reason = check(name, "oidc").unwrap_err();

@@ -1,7 +1,7 @@
-//! From a row to a record: topic, key and value as they are, headers `event_id`, `event_type` and the row's own.
+//! Maps a row to a record: key and value unchanged, the headers `event_id` and `event_type`, and the row's own headers.
 //!
-//! No bigint id goes along: ids are issued again after a failover, and consumers would de-duplicate by it. Nor is the
-//! record's timestamp taken from `created_at`: a backlog older than `retention.ms` would be deleted on arrival.
+//! The row's id is not sent, because consumers could use it to detect duplicates, and ids are issued again after a failover.
+//! The record's timestamp is not `created_at`, because Kafka would delete a backlog older than `retention.ms` on arrival.
 
 use crate::config::OptionalHeader;
 use crate::relay::event::Event;
@@ -12,9 +12,9 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The header that tells duplicates: consumers de-duplicate by it.
+/// The header by which consumers detect duplicates.
 pub const EVENT_ID: &str = "event_id";
-/// The header that says what happened.
+/// The header with the type of the event.
 pub const EVENT_TYPE: &str = "event_type";
 
 /// The headers of a row's record.
@@ -44,17 +44,21 @@ pub fn headers<E: Event>(event: &E, optional: &[OptionalHeader]) -> Result<Owned
 fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let own = deserializer.deserialize_map(Own(headers)).map_err(|error| {
-        // serde_json's text may quote a value; only what our own visitor says is shown.
+        // serde_json's message may contain a value, so only messages of our own visitor are shown.
         let text = error.to_string();
-        let said = text.split(" at line ").next().unwrap_or_default();
-        let shown =
-            if said.starts_with(SAID) { said } else { "headers must be a flat JSON object of strings" };
-        INVALID_HEADERS.rejection(shown)
+        let message = text.split(" at line ").next().unwrap_or_default();
+        let is_ours = message.starts_with(OUR_MESSAGES);
+        INVALID_HEADERS.rejection(if is_ours {
+            message
+        } else {
+            "headers must be a flat JSON object of strings"
+        })
     })?;
     Ok(own)
 }
 
-const SAID: &str = "the header";
+/// How every message of our visitor begins.
+const OUR_MESSAGES: &str = "the header";
 
 struct Own(OwnedHeaders);
 
@@ -84,7 +88,7 @@ impl<'de> Visitor<'de> for Own {
     }
 }
 
-/// A string, borrowed unless it holds an escape.
+/// A string, borrowed unless it contains an escape sequence.
 #[derive(serde::Deserialize)]
 struct HeaderValue<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -100,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_object_of_strings_becomes_headers_escapes_resolved() {
+    fn a_flat_object_of_strings_becomes_headers() {
         let headers = own(r#"{"traceparent": "00-ab", "name": "a\"\u00e9"}"#).unwrap();
         assert_eq!(headers, [("traceparent".into(), "00-ab".into()), ("name".into(), "a\"é".into())]);
         assert_eq!(own("{}").unwrap(), []);
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_rejected_without_showing_a_value() {
-        for (json, says) in [
+        for (json, expected) in [
             (r#"{"n": 12345}"#, "the header \"n\" is not a string"),
             (r#"{"n": null}"#, "the header \"n\" is not a string"),
             (r#"{"n": {"secret": "x"}}"#, "the header \"n\" is not a string"),
@@ -118,12 +122,12 @@ mod tests {
             (r#"{"a\u0000b": "x"}"#, "the header name contains a NUL character"),
         ] {
             let rejection = own(json).unwrap_err();
-            assert_eq!((rejection.reason, rejection.error.as_str()), ("invalid-headers", says), "{json}");
+            assert_eq!((rejection.reason, rejection.error.as_str()), ("invalid-headers", expected), "{json}");
         }
     }
 
     #[test]
-    fn ten_thousand_headers_are_headers() {
+    fn ten_thousand_headers_are_accepted() {
         let json: Vec<String> = (0..10_000).map(|n| format!("\"h{n}\": \"v\"")).collect();
         assert_eq!(own(&format!("{{{}}}", json.join(","))).unwrap().len(), 10_000);
     }

@@ -1,7 +1,7 @@
 //! Requests a token from the token endpoint of `[kafka.oauth]`: the client credentials grant of OAuth 2.0.
 //!
-//! A request takes at most [`TIMEOUT`] and reads at most [`ANSWER_BYTES_MAX`]. The client follows no redirect, since that
-//! would send the secret to another host, and uses no proxy. No error contains a token or a secret.
+//! A request takes at most [`TIMEOUT`] and reads at most [`ANSWER_BYTES_MAX`]. The client does not follow redirects, which
+//! could send the secret to another host, and uses no proxy. No error contains a token or a secret.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -24,19 +24,17 @@ use crate::config::{ClientAuthentication, OAuth, Secret};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 * 1_024;
-/// What holds when the endpoint does not say how long its token is good.
-const LIFETIME_UNSAID: Duration = Duration::from_secs(300);
-/// Longer is not believed, so that a nonsensical number does no harm.
+const LIFETIME_DEFAULT: Duration = Duration::from_secs(300);
+/// The longest accepted lifetime, in case the endpoint returns a nonsensical number.
 const LIFETIME_MOST: Duration = Duration::from_secs(24 * 3_600);
 
-/// A token as it was issued.
 pub(super) struct Issued {
     pub(super) token: Secret,
-    /// From when it was asked for.
+    /// Counts from the time of the request.
     pub(super) lifetime: Duration,
 }
 
-/// Why there is none.
+/// Why there is no token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no token from {endpoint}: {problem}")]
 pub(super) struct TokenError {
@@ -44,23 +42,23 @@ pub(super) struct TokenError {
     problem: String,
 }
 
-/// What is wrong, as the end of a sentence, with what to do about it.
+/// What is wrong, as the end of a sentence, with a remedy.
 type Problem = String;
 
 /// Requests a token, and blocks the thread for at most [`TIMEOUT`]. The secret is read again each time.
-pub(super) fn ask(settings: &OAuth) -> Result<Issued, TokenError> {
-    let asked = match runtime::Builder::new_current_thread().enable_all().build() {
+pub(super) fn request(settings: &OAuth) -> Result<Issued, TokenError> {
+    let issued = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let answer = runtime.block_on(async { tokio::time::timeout(TIMEOUT, request(settings)).await });
+            let answer = runtime.block_on(async { tokio::time::timeout(TIMEOUT, exchange(settings)).await });
             runtime.shutdown_background(); // a name may still be resolving
             answer.unwrap_or_else(|_| Err(format!("no response within {TIMEOUT:?}")))
         }
         Err(error) => Err(error.to_string()),
     };
-    asked.map_err(|problem| TokenError { endpoint: settings.token_url.to_string(), problem })
+    issued.map_err(|problem| TokenError { endpoint: settings.token_url.to_string(), problem })
 }
 
-async fn request(settings: &OAuth) -> Result<Issued, Problem> {
+async fn exchange(settings: &OAuth) -> Result<Issued, Problem> {
     let secret = settings
         .client_secret
         .read()
@@ -92,13 +90,12 @@ fn grant(settings: &OAuth, secret: &Secret) -> Result<Request<Full<Bytes>>, Prob
         ClientAuthentication::Post => form.extend([("client_id", id), ("client_secret", secret.expose())]),
     }
     let body: Vec<String> = form.iter().map(|(key, value)| format!("{key}={}", form_encode(value))).collect();
-    // The error would name no more than a header that cannot be sent.
     request
         .body(Full::from(body.join("&")))
         .map_err(|_| "client_id or client_secret cannot be sent".to_owned())
 }
 
-/// Connects by TCP, and by TLS if the endpoint is `https`.
+/// Connects with TCP, and with TLS if the endpoint is `https`.
 fn connector(settings: &OAuth) -> Result<HttpsConnector<HttpConnector>, Problem> {
     let unusable = |error: ErrorStack| format!("TLS cannot be set up: {error}");
     let mut tls = SslConnector::builder(SslMethod::tls_client()).map_err(unusable)?;
@@ -116,7 +113,7 @@ fn connector(settings: &OAuth) -> Result<HttpsConnector<HttpConnector>, Problem>
     Ok(connector)
 }
 
-/// The connector takes the brackets of an IPv6 address for a part of its name.
+/// Works around the connector, which treats the brackets of an IPv6 address as part of the name.
 fn verify_ipv6(tls: &mut ConnectConfiguration, endpoint: &Uri) -> Result<(), ErrorStack> {
     let address = endpoint.host().and_then(|host| host.strip_prefix('[')?.strip_suffix(']'));
     if let Some(address) = address.and_then(|address| address.parse::<IpAddr>().ok()) {
@@ -127,12 +124,12 @@ fn verify_ipv6(tls: &mut ConnectConfiguration, endpoint: &Uri) -> Result<(), Err
     Ok(())
 }
 
-/// Why no answer came. The errors of the client are general; their sources name the cause.
+/// Why there was no answer. The errors of the HTTP client are general; their sources have the cause.
 fn unanswered(error: &hyper_util::client::legacy::Error) -> Problem {
     let mut cause: &dyn Error = error;
     while let Some(source) = cause.source() {
         if source.downcast_ref::<ssl::Error>().is_some() {
-            return insecure(&cause.to_string()); // which adds the reason why a certificate is refused
+            return insecure(&cause.to_string()); // includes why a certificate was refused
         }
         cause = source;
     }
@@ -159,8 +156,8 @@ fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {
         ));
     }
     if status != StatusCode::OK {
-        let said = json["error"].as_str().filter(|code| is_error_code(code));
-        return Err(match said {
+        let code = json["error"].as_str().filter(|code| is_error_code(code));
+        return Err(match code {
             Some("invalid_client" | "unauthorized_client") => {
                 format!("it responded with {status}, invalid_client. Check client_id and the client secret")
             }
@@ -174,16 +171,16 @@ fn read(status: StatusCode, body: &[u8]) -> Result<Issued, Problem> {
         return Err("it responded with 200 OK, but without a valid access_token. Check whether it is a token endpoint"
             .to_owned());
     }
-    // Some providers write the number as a text.
+    // Some providers write the number as a string.
     let seconds = json["expires_in"].as_u64().or_else(|| json["expires_in"].as_str()?.parse().ok());
-    let lifetime = seconds.map_or(LIFETIME_UNSAID, Duration::from_secs).min(LIFETIME_MOST);
+    let lifetime = seconds.map_or(LIFETIME_DEFAULT, Duration::from_secs).min(LIFETIME_MOST);
     if lifetime.is_zero() {
         return Err("its token expires immediately (expires_in is 0)".to_owned());
     }
     Ok(Issued { token: Secret::new(token), lifetime })
 }
 
-/// The codes of RFC 6749 look like this; anything else could be a piece of a secret.
+/// Whether this looks like a code of RFC 6749. Anything else could contain a secret.
 fn is_error_code(text: &str) -> bool {
     text.len() <= 40 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
@@ -205,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_has_the_lifetime_that_the_endpoint_says() {
+    fn a_token_has_the_lifetime_that_the_endpoint_returns() {
         for (body, seconds) in [
             (r#"{"access_token": "a.b-c", "expires_in": 60}"#, 60),
             (r#"{"access_token": "a.b-c", "expires_in": "60"}"#, 60),
@@ -219,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_token_says_what_to_do_and_quotes_nothing() {
+    fn an_answer_without_a_token_fails_with_a_remedy_and_without_its_content() {
         assert!(
             problem(401, r#"{"error": "invalid_client"}"#).ends_with("Check client_id and the client secret")
         );
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_in_a_form_is_encoded() {
+    fn special_characters_in_a_form_are_encoded() {
         assert_eq!(form_encode("a b&c=d/é*"), "a%20b%26c%3Dd%2F%C3%A9*");
     }
 }

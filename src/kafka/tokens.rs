@@ -1,8 +1,8 @@
-//! The token that all producers of the process log in with, with SASL OAUTHBEARER.
+//! The token with which all producers of the process authenticate (SASL OAUTHBEARER).
 //!
-//! librdkafka asks for a token when a producer is made, and again at four fifths of the lifetime that it was told. It asks
-//! on the thread that hands over delivery reports, which must not wait long: an old token that is still good is renewed on
-//! another thread, and handed out if the new one does not come soon. librdkafka then asks again before it ends.
+//! librdkafka requests a token when a producer is created, and again after four fifths of the token's lifetime. It does so on
+//! the thread that delivers reports, which must not wait long. So a token that is still valid is renewed on another thread,
+//! and returned if the new one does not arrive soon. librdkafka then asks again before it expires.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,91 +14,90 @@ use rdkafka::client::OAuthToken;
 use super::token_endpoint::{self, TokenError};
 use crate::config::{OAuth, Secret};
 
-/// A token is not handed out in its last moments, in which it would arrive too late.
+/// A token counts as expired this long before its end.
 const LEAST_LEFT: Duration = Duration::from_secs(1);
-/// It is renewed when so much of its lifetime is over: before librdkafka asks.
+/// A token is renewed after this share of its lifetime, before librdkafka asks.
 const RENEWED_AT: f64 = 0.7;
 
-/// How long delivery reports may wait for a new token while the old one is good.
+/// How long delivery reports may wait for a new token while the old one is valid.
 const RENEWAL_WAIT: Duration = Duration::from_secs(1);
 
-/// The tokens of one process.
 pub(super) struct Tokens {
     settings: OAuth,
-    held: Mutex<Option<Held>>,
-    /// Held by the one who asks the endpoint; whoever else needs a token waits for the same answer.
-    asking: Mutex<()>,
+    cached: Mutex<Option<Cached>>,
+    /// Locked during a request to the endpoint. Others that need a token wait for its answer.
+    requesting: Mutex<()>,
     is_renewing: AtomicBool,
-    /// Goes with `held`: a renewal has ended.
+    /// Used with `cached`: notified when a renewal has ended.
     renewed: Condvar,
     has_failed: AtomicBool,
 }
 
 #[derive(Clone)]
-struct Held {
+struct Cached {
     token: Secret,
-    old_from: SystemTime,
+    renew_from: SystemTime,
     ends: SystemTime,
 }
 
 impl Tokens {
-    /// Asks for nothing yet.
     pub(super) fn new(settings: OAuth) -> Tokens {
-        let (held, asking) = (Mutex::default(), Mutex::default());
+        let (cached, requesting) = (Mutex::default(), Mutex::default());
         let (is_renewing, has_failed) = (AtomicBool::default(), AtomicBool::default());
-        Tokens { settings, held, asking, is_renewing, renewed: Condvar::new(), has_failed }
+        Tokens { settings, cached, requesting, is_renewing, renewed: Condvar::new(), has_failed }
     }
 
-    /// A token that is good now. Blocks for as long as the endpoint takes if there is none.
+    /// A valid token. If there is none, blocks for as long as the endpoint takes.
     pub(super) fn get(self: &Arc<Self>) -> Result<OAuthToken, TokenError> {
-        if let Some(held) = self.good() {
-            let is_old = held.old_from <= SystemTime::now();
+        if let Some(cached) = self.valid() {
+            let is_old = cached.renew_from <= SystemTime::now();
             let newest = if is_old { self.after_renewal() } else { None };
-            return Ok(self.for_librdkafka(&newest.unwrap_or(held)));
+            return Ok(self.for_librdkafka(&newest.unwrap_or(cached)));
         }
-        let _one_at_a_time = lock(&self.asking);
-        let held = match self.good() {
-            Some(held) => held,
-            None => self.ask()?,
+        let _one_at_a_time = lock(&self.requesting);
+        let cached = match self.valid() {
+            Some(cached) => cached,
+            None => self.request()?,
         };
-        Ok(self.for_librdkafka(&held))
+        Ok(self.for_librdkafka(&cached))
     }
 
-    fn good(&self) -> Option<Held> {
-        lock(&self.held).clone().filter(|held| SystemTime::now() + LEAST_LEFT < held.ends)
+    fn valid(&self) -> Option<Cached> {
+        lock(&self.cached).clone().filter(|cached| SystemTime::now() + LEAST_LEFT < cached.ends)
     }
 
-    fn ask(&self) -> Result<Held, TokenError> {
-        let asked = SystemTime::now();
-        let issued = token_endpoint::ask(&self.settings)?;
-        let held = Held {
+    fn request(&self) -> Result<Cached, TokenError> {
+        let requested = SystemTime::now();
+        let issued = token_endpoint::request(&self.settings)?;
+        let cached = Cached {
             token: issued.token,
-            old_from: asked + issued.lifetime.mul_f64(RENEWED_AT),
-            ends: asked + issued.lifetime,
+            renew_from: requested + issued.lifetime.mul_f64(RENEWED_AT),
+            ends: requested + issued.lifetime,
         };
-        *lock(&self.held) = Some(held.clone());
-        Ok(held)
+        *lock(&self.cached) = Some(cached.clone());
+        Ok(cached)
     }
 
-    /// What is held when a renewal has ended, or has taken too long.
-    fn after_renewal(self: &Arc<Self>) -> Option<Held> {
-        self.renew_behind();
-        let held = lock(&self.held);
-        let waited =
-            self.renewed.wait_timeout_while(held, RENEWAL_WAIT, |_| self.is_renewing.load(Ordering::Acquire));
+    /// The token after a renewal has ended or has taken too long.
+    fn after_renewal(self: &Arc<Self>) -> Option<Cached> {
+        self.renew_in_background();
+        let cached = lock(&self.cached);
+        let waited = self
+            .renewed
+            .wait_timeout_while(cached, RENEWAL_WAIT, |_| self.is_renewing.load(Ordering::Acquire));
         drop(waited);
-        self.good()
+        self.valid()
     }
 
-    /// The thread ends with the answer of the endpoint, which does not take long. Said once when it fails and once when it
-    /// works again; without any good token left, it is the cluster that is not ready.
-    fn renew_behind(self: &Arc<Self>) {
+    /// The thread ends with the endpoint's answer or timeout. The first failure and the next success are logged. Once no
+    /// token is valid, the cluster counts as unavailable.
+    fn renew_in_background(self: &Arc<Self>) {
         if self.is_renewing.swap(true, Ordering::AcqRel) {
             return;
         }
         let tokens = Arc::clone(self);
         let renew = move || {
-            match tokens.ask() {
+            match tokens.request() {
                 Ok(_) if tokens.has_failed.swap(false, Ordering::AcqRel) => {
                     tracing::info!("kafka token renewed");
                 }
@@ -107,7 +106,7 @@ impl Tokens {
                 ),
                 _ => {}
             }
-            let _held = lock(&tokens.held);
+            let _cached = lock(&tokens.cached);
             tokens.is_renewing.store(false, Ordering::Release);
             tokens.renewed.notify_all();
         };
@@ -117,11 +116,11 @@ impl Tokens {
         }
     }
 
-    fn for_librdkafka(&self, held: &Held) -> OAuthToken {
-        let ends = held.ends.duration_since(UNIX_EPOCH).unwrap_or_default();
+    fn for_librdkafka(&self, cached: &Cached) -> OAuthToken {
+        let ends = cached.ends.duration_since(UNIX_EPOCH).unwrap_or_default();
         OAuthToken {
-            token: held.token.expose().to_owned(),
-            // For librdkafka's own use: brokers take it from the token.
+            token: cached.token.expose().to_owned(),
+            // Only for librdkafka; brokers read it from the token.
             principal_name: self.settings.client_id.clone(),
             lifetime_ms: i64::try_from(ends.as_millis()).unwrap_or(i64::MAX),
         }

@@ -1,9 +1,9 @@
-//! How long to wait before the next attempt.
+//! The wait before the next attempt.
 
 use std::time::Duration;
 
-/// Exponential backoff with full jitter: the wait is drawn evenly between zero and a bound that doubles, so that
-/// relays that failed together do not come back together.
+/// Exponential backoff with full jitter: the wait is random between zero and a bound that doubles, so that relays that
+/// failed together do not retry together.
 pub(crate) struct Backoff {
     first: Duration,
     most: Duration,
@@ -12,24 +12,22 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Bounds from `first` up to `most`; `random` decides where below them.
     pub(crate) fn new(first: Duration, most: Duration, random: fastrand::Rng) -> Backoff {
         Backoff { first, most, attempts: 0, random }
     }
 
-    /// The next wait.
     pub(crate) fn next_wait(&mut self) -> Duration {
         let bound = self.first.saturating_mul(1 << self.attempts.min(20)).min(self.most);
         self.attempts = self.attempts.saturating_add(1);
         bound.mul_f64(self.random.f64())
     }
 
-    /// It worked: the next wait is short again.
+    /// Starts again with short waits after a success.
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    /// How many waits there were since it last worked.
+    /// How many waits there were since the last success.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -40,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_the_bound_are_spread_and_start_small_again() {
+    fn waits_grow_to_the_bound_are_random_and_start_small_after_a_reset() {
         let most = Duration::from_secs(1);
         let mut backoff = Backoff::new(Duration::from_millis(10), most, fastrand::Rng::with_seed(7));
         let waits: Vec<_> = (0..200).map(|_| backoff.next_wait()).collect();

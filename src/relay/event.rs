@@ -1,30 +1,30 @@
-//! What the cycle needs to know of one row of the outbox.
+//! One row of the outbox, as the cycle sees it.
 
 use crate::relay::lane::Lane;
 use uuid::Uuid;
 
-/// One claimed row. Everything is borrowed from where the row was read into: the per-row path copies nothing before
-/// the record is handed to the Kafka client. Texts are bytes: none of them is copied into a string.
+/// One claimed row. Everything is borrowed from the buffer that the row was read into, and texts are bytes, so nothing is
+/// copied before the record is passed to the Kafka client.
 pub trait Event {
-    /// Order inside a key.
+    /// Determines the order within a key.
     fn id(&self) -> i64;
     /// Identity of the event for consumers.
     fn event_id(&self) -> Uuid;
     /// The lane of its key.
     fn lane(&self) -> Lane;
-    /// Decides the topic.
+    /// Determines the topic.
     fn aggregate_type(&self) -> &[u8];
     /// The Kafka key, `aggregate_id`.
     fn key(&self) -> &[u8];
-    /// What happened.
+    /// The type of the event.
     fn event_type(&self) -> &[u8];
     /// The Kafka value.
     fn payload(&self) -> Payload<'_>;
-    /// The row's own headers, a JSON text.
+    /// The row's own headers, as JSON text.
     fn headers(&self) -> Option<&[u8]>;
     /// When the row was inserted, in microseconds since 1970.
     fn created_at_us(&self) -> i64;
-    /// What the row occupies in memory, in bytes, for the batch's byte budget.
+    /// The memory that the row occupies, in bytes, for the batch's byte limit.
     fn size(&self) -> usize;
 }
 
@@ -33,10 +33,9 @@ pub trait Event {
 pub enum Payload<'a> {
     /// Sent as it is.
     Bytes(&'a [u8]),
-    /// A NULL payload, which Kafka's log compaction takes as a delete.
+    /// A NULL payload, which Kafka's log compaction treats as a delete.
     Tombstone,
-    /// The event is longer than the largest record that may be sent, for whatever part of it; recognised by its length,
-    /// and nothing large of it was fetched.
+    /// The event is larger than the largest allowed record. Its large parts were not fetched.
     TooLarge {
         /// The length of the whole event in bytes.
         bytes: i64,
@@ -45,12 +44,12 @@ pub enum Payload<'a> {
 
 #[cfg(test)]
 pub(crate) mod fixture {
-    //! Rows for unit tests: number n is of one key, in one lane.
+    //! Rows for unit tests, all of one key and one lane.
 
     use super::{Event, Lane, Payload};
     use uuid::Uuid;
 
-    /// Those above 100 are of other types. Those from 50 to 99 are large.
+    /// A row with this id. Rows from 100 on are of other types, and rows from 50 to 99 are large.
     pub(crate) struct Row(pub(crate) i64);
 
     /// The size of a large row.

@@ -1,10 +1,10 @@
-//! What a failure says about the row, the topic, the cluster or the session, and so what happens next.
+//! What a failure is about, which decides what happens next.
 //!
-//! | kind | what happens |
+//! | Kind | What happens |
 //! |---|---|
-//! | unknown | the session is replaced; the rows are claimed again from the first unsent one; nothing is counted against a row |
-//! | row | the row is judged alone; if it is refused alone too, it moves to the dead letters |
-//! | topic | the topic is held: its rows wait, all others flow, a probe finds when it works again |
+//! | unknown | the session is replaced, and its rows are claimed again from the first unsent one |
+//! | row | the row is judged alone; if it is refused again, it becomes a dead letter |
+//! | topic | the topic is held: its rows wait, other topics continue, and probes end the hold |
 //! | cluster | nothing is claimed until a probe succeeds |
 //! | session | the session is replaced |
 
@@ -18,19 +18,19 @@ pub struct Failure {
     pub kind: FailureKind,
     /// A word to filter by, such as `unknown-topic`.
     pub reason: &'static str,
-    /// A sentence for a person. Never holds a payload.
+    /// The message. Never contains a payload.
     pub error: String,
 }
 
-/// The five outcomes other than an acknowledgement. A code that no table lists is [`FailureKind::Unknown`]: never a
-/// success, never the row's fault.
+/// The outcomes other than an acknowledgement. A code that no table lists is [`FailureKind::Unknown`]: never a success, and
+/// never the row's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// The record may or may not be stored.
     Unknown,
-    /// Kafka refuses this record, or another one of the same request.
+    /// Kafka refused this record, or another one of the same request.
     Row,
-    /// Kafka refuses this topic's records.
+    /// Kafka refuses records for this topic.
     Topic,
     /// Nothing can be published at all.
     Cluster,
@@ -39,7 +39,7 @@ pub enum FailureKind {
 }
 
 impl Failure {
-    /// A failure that says nothing about where the record is.
+    /// A failure after which the record may or may not be stored.
     pub fn unknown(error: impl Into<String>) -> Failure {
         UNKNOWN.failure(error)
     }
@@ -51,12 +51,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Why a row can never become a record: it moves to the dead letters.
+/// Why a row can never become a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rejection {
     /// A word to filter by, such as `record-too-large`.
     pub reason: &'static str,
-    /// A sentence for a person. Never holds a payload.
+    /// The message. Never contains a payload.
     pub error: String,
 }
 
@@ -66,31 +66,29 @@ impl From<Failure> for Rejection {
     }
 }
 
-/// What went wrong with the outbox's database.
+/// A failure of the outbox's database.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}: {message}")]
 pub struct Fault {
     /// Decides what happens.
     pub kind: FaultKind,
-    /// What was being done.
+    /// The action that failed.
     pub doing: &'static str,
-    /// What the server or the connection said, without DETAIL, which would show the row.
+    /// The error of the server or the connection, without DETAIL, which would show the row.
     pub message: String,
 }
 
-/// What a fault of the database asks for. Each of them ends the claim, and none of them loses what Kafka has
-/// acknowledged.
+/// How the relay reacts to a fault of the database. Each fault ends the claim, and none loses an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// No connection, or none any more: reconnect with backoff.
+    /// The connection failed: reconnect with backoff.
     Unavailable,
-    /// Somebody else's lock stood in the way: claim again, and settle around the locked rows.
+    /// Another session holds a lock: claim again, and skip the locked rows when settling.
     Contended,
-    /// The server refuses the statement (grants, schema, disk): back off until somebody has mended it.
+    /// The server refuses the statement (permissions, schema, disk): retry with backoff until the cause is fixed.
     Refused,
-    /// The server cannot process what is stored: in a read, a single row may be the reason, and is looked for. Otherwise
-    /// as refused.
+    /// The server cannot process stored data: narrow a read down to the unreadable row. Otherwise as refused.
     Data,
-    /// The statement took longer than it may: a read asks for fewer lanes. Otherwise as refused.
+    /// The statement timed out: read fewer lanes. Otherwise as refused.
     TimedOut,
 }

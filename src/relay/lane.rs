@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// How many lanes there are. It belongs to the schema (`sql/0001_outbox.sql`), never to a configuration: two relays
-/// that disagreed about it would publish one key side by side.
+/// The number of lanes. It is part of the schema (`sql/0001_outbox.sql`) and not a setting: two relays that disagreed about
+/// it could publish one key at the same time.
 pub const LANES: usize = 64;
 
 /// One lane, `hashtext(aggregate_id) & 63`.
@@ -11,7 +11,7 @@ pub const LANES: usize = 64;
 pub struct Lane(u8);
 
 impl Lane {
-    /// The lane of this number, if there is one.
+    /// The lane with this number, if it exists.
     pub fn new(number: i64) -> Option<Lane> {
         u8::try_from(number).ok().filter(|&n| usize::from(n) < LANES).map(Lane)
     }
@@ -21,12 +21,12 @@ impl Lane {
         (0..LANES as u8).map(Lane)
     }
 
-    /// Its place in an array of [`LANES`] entries.
+    /// The index into an array of [`LANES`] entries.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// Its number as the `smallint` of the lane table.
+    /// The `smallint` of the lane table.
     pub fn number(self) -> i16 {
         i16::from(self.0)
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_64_lanes_and_no_other_number_is_one() {
+    fn lanes_are_numbered_from_0_to_63() {
         assert_eq!(Lane::all().count(), 64);
         assert_eq!(Lane::new(63).map(Lane::number), Some(63));
         assert_eq!(Lane::new(64), None);

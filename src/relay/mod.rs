@@ -1,5 +1,5 @@
-//! The relay: decides what is claimed, published and settled, and when. No SQL, no Kafka client and no wall clock in
-//! here: it reaches them through the two traits [`outbox::Outbox`] and [`publisher::Publisher`].
+//! The relay: decides what is claimed, published and settled, and when. It contains no SQL, no Kafka client and no wall
+//! clock. It reaches Postgres and Kafka through traits such as [`outbox::Outbox`] and [`publisher::Publisher`].
 //!
 //! ```text
 //!              lanes with work                    rows                       records
@@ -9,7 +9,7 @@
 //!   marks ◀───────────────────────┴─────────┘
 //! ```
 //!
-//! Begin with [`cycle`], which is the product; [`cycle::worker`] repeats it, [`lanes::scout`] feeds it.
+//! Start with [`cycle`]. [`cycle::worker`] repeats it, and [`lanes::scout`] finds work for it.
 
 pub(crate) mod backoff;
 pub mod cycle;
@@ -41,34 +41,32 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What the workers, the scout and the prober of one process share. One thread runs them all, so nothing is locked.
+/// State shared by the workers, the scout and the prober of one process. One thread runs them all, so there are no locks.
 pub struct Relay<P> {
     /// Kafka.
     pub publisher: P,
-    /// From `aggregate_type` to topic.
+    /// Maps `aggregate_type` to a topic.
     pub template: TopicTemplate,
-    /// What a reload changes.
+    /// Settings that a reload may change.
     pub settings: Settings,
     /// Which lanes have work.
     pub board: Board,
-    /// Below which ids nothing is unsent.
+    /// The low-water marks.
     pub marks: Rc<RefCell<Marks>>,
     /// Lanes with rows that cannot be read.
     narrowing: Narrowing,
-    /// What is known of rows beyond a batch.
+    /// Knowledge of rows that outlives a batch.
     pub rows: Rows,
-    /// What is known of the holds that this relay records.
     holds: KnownHolds,
-    /// Whether Kafka answers.
+    /// Closed while Kafka is unavailable.
     pub gate: Gate,
-    /// What works, and what is reported of it.
     pub(crate) health: Health,
-    /// What happened, for metrics, health and status.
+    /// Counters for metrics, health and status.
     pub stats: Arc<Stats>,
 }
 
 impl<P> Relay<P> {
-    /// A relay that has not begun.
+    /// A relay that has not started.
     pub fn new(
         publisher: P,
         template: TopicTemplate,
@@ -91,7 +89,7 @@ impl<P> Relay<P> {
         }
     }
 
-    /// The relay ends: reports what it has only counted so far.
+    /// Logs at the end what was only counted so far.
     pub(crate) fn ends(&self) {
         self.health.rejections.report_all();
     }

@@ -1,48 +1,50 @@
-//! The outbox as the cycle sees it. `postgres/` implements it; so does the simulator of the tests.
+//! The outbox as the cycle sees it. `postgres/` and the simulator of the tests implement these traits.
 
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, Rejection};
 use crate::relay::lane::Lane;
 use std::collections::HashSet;
 
-/// One worker's way to the outbox.
+/// One worker's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Outbox {
-    /// The rows it hands out.
+    /// A row.
     type Event: Event;
-    /// A claim, which cannot outlive the transaction that it is.
+    /// A claim. It is a transaction and cannot outlive it.
     type Claim<'a>: Claim<Event = Self::Event>
     where
         Self: 'a;
 
-    /// Begins a transaction and locks those of `lanes` that nobody else has locked.
+    /// Begins a transaction and locks those of `lanes` that are free.
     ///
-    /// With `promptly` the read of all of `lanes` is sent along, before it is known which of them are free: its
-    /// statement still comes after the lock's, and [`Claim::next_slice`] gives all its rows at once, without those of
-    /// lanes that are not ours. [`Claim::read`] takes its place.
+    /// With `promptly`, the read of all `lanes` is sent right after the lock statement, before its answer arrives, and
+    /// [`Claim::next_slice`] returns all rows of the locked lanes at once. [`Claim::read`] replaces such a read.
     ///
     /// Dropping the future rolls the transaction back.
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<Self::Claim<'_>, Fault>;
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<Self::Claim<'_>, Fault>;
 }
 
 /// Lanes locked by an open transaction, with their unsent rows. Dropping it rolls back and frees the lanes.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Claim {
-    /// The rows it hands out.
+    /// A row.
     type Event: Event;
 
-    /// The lanes that are ours now, in the order in which they were asked for.
+    /// The locked lanes, in the order of the request.
     fn lanes(&self) -> &[Lane];
 
-    /// Which server, and behind a pooler which backend of it, answered.
+    /// The server that answered, and behind a pooler the backend.
     fn server(&self) -> ServerId;
 
-    /// Starts the read of the rows: a statement of its own, whose snapshot is younger than the lane locks.
-    async fn read(&mut self, read: &Read) -> Result<(), Fault>;
+    /// Starts the read of the rows in a separate statement, whose snapshot is taken after the lane locks.
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault>;
 
-    /// Appends up to `rows_max` further rows to `rows`, lane by lane in the order of [`Claim::lanes`], by id inside a
-    /// lane, until their sizes exceed `bytes_max`. What lies beyond is left out, so that what was read stays a
-    /// contiguous prefix.
+    /// Appends up to `rows_max` further rows to `rows`, lane by lane in the order of [`Claim::lanes`], by id within a
+    /// lane, until their sizes exceed `bytes_max`. Later rows are left out, so the rows stay a contiguous prefix.
     async fn next_slice(
         &mut self,
         rows_max: usize,
@@ -50,26 +52,25 @@ pub trait Claim {
         rows: &mut Vec<Self::Event>,
     ) -> Result<Slice, Fault>;
 
-    /// The first row that this read of the claim's only lane would give, without its contents, and whether the server
-    /// refuses to read it whole. Both are looked at under the lock of the lane.
-    async fn head(&mut self, read: &Read) -> Result<Head<Self::Event>, Fault>;
+    /// Reads the first row of the claim's only lane without its contents, and checks whether the server can read all of it.
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
 
-    /// Tells the server that this relay lives, and lets go of the read's snapshot.
+    /// Keeps the transaction alive and releases the read's snapshot.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 
-    /// Records the outcome and commits. After an error nothing is known to be recorded.
+    /// Records the outcome and commits. After an error it is unknown whether anything was recorded.
     ///
     /// Dropping the future leaves the outcome unknown.
     async fn settle(self, settlement: &Settlement<'_, Self::Event>) -> Result<Settled, Fault>;
 
-    /// Ends the claim and records nothing.
+    /// Ends the claim without recording anything.
     async fn release(self) -> Result<(), Fault>;
 }
 
-/// Identifies a server process: a change of it may mean that commits were lost.
+/// Identifies a server process. If it changes, commits may have been lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerId {
-    /// Counts this process's connections: a new one may lead to another server.
+    /// The number of this process's connection. A new connection may lead to another server.
     pub connection: u64,
     /// `pg_postmaster_start_time()` in microseconds.
     pub started_us: i64,
@@ -79,14 +80,14 @@ pub struct ServerId {
 
 /// What to read.
 #[derive(Clone, Debug)]
-pub struct Read {
-    /// One for each lane of the claim: only rows with a greater id are read.
+pub struct ReadRequest {
+    /// One per lane of the claim: only rows with a greater id are read.
     pub lows: Vec<i64>,
-    /// What `lows` is valid for; under any other basis the read begins at the smallest id.
+    /// The basis for which `lows` is valid. Under another basis the read begins at the smallest id.
     pub basis: i64,
-    /// At most this many rows.
+    /// The most rows to read.
     pub rows_max: usize,
-    /// One for each lane of the claim: at most this many rows of it.
+    /// One per lane of the claim: the most rows to read from it.
     pub shares: Vec<usize>,
     /// Which rows.
     pub rows: Rows,
@@ -117,36 +118,36 @@ impl Rows {
 
 /// The first row of a lane.
 pub struct Head<E> {
-    /// The set of holds under which it is the first one.
+    /// The set of holds in the read's snapshot.
     pub hold_version: i64,
-    /// The basis under which it is the first one.
+    /// The basis in the read's snapshot.
     pub basis: i64,
-    /// The row, without what may be large or damaged; `None` if there is none. It must not be published.
+    /// The row without columns that may be large or damaged, or `None` if there is none. It must not be published.
     pub row: Option<E>,
-    /// What the server says when it is asked for the whole row; `None` if it gives it.
+    /// The server's error if it cannot read the whole row.
     pub refusal: Option<String>,
 }
 
-/// What a slice of the read said.
+/// The end of a slice, and what the read's snapshot contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The set of holds that the read's snapshot saw: another number after each change of it.
+    /// The set of holds. The number changes with every change of the set.
     pub hold_version: i64,
-    /// What marks are valid for, as the read's snapshot saw it: the file of the table in the lower 32 bits, and above them
-    /// how often a hold, a block or a pause has ended.
+    /// What marks are valid for: the file of the table in the lower 32 bits, and above them the number of holds, blocks and
+    /// pauses that have ended.
     pub basis: i64,
     /// Whether there is more.
-    pub end: End,
+    pub end: ReadEnd,
 }
 
-/// Where a read stands.
+/// The state of a read after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ReadEnd {
     /// Another slice may follow.
     More,
-    /// Every unsent row above the marks was read, of each lane up to its share.
+    /// Every unsent row above the marks was read, up to the share of each lane.
     Complete,
-    /// A limit cut it off: the last lane read from, and those behind it, may have more.
+    /// A limit ended the read: the last lane that was read and the lanes after it may have more.
     Cut,
 }
 
@@ -154,40 +155,39 @@ pub enum End {
 pub struct Settlement<'a, E> {
     /// Rows that Kafka has acknowledged.
     pub sent: Vec<&'a E>,
-    /// Rows that can never become a record, for the dead letters.
-    pub rejected: Vec<Verdict<'a, E>>,
-    /// The same, where their keys have to wait instead.
-    pub blocked: Vec<Verdict<'a, E>>,
-    /// Topics whose rows have to wait.
-    pub held: Vec<Held<'a, E>>,
-    /// Go round rows that somebody else has locked, since waiting for them has failed before.
+    /// Rejected rows that become dead letters.
+    pub rejected: Vec<RejectedRow<'a, E>>,
+    /// Rejected rows that block their keys.
+    pub blocked: Vec<RejectedRow<'a, E>>,
+    /// Topics to hold.
+    pub held: Vec<TopicHold<'a, E>>,
+    /// Skip rows that another session has locked, because waiting for them has failed before.
     pub skip_locked: bool,
 }
 
 impl<E> Settlement<'_, E> {
-    /// Nothing is to be recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.sent.is_empty() && self.rejected.is_empty() && self.blocked.is_empty() && self.held.is_empty()
     }
 }
 
 /// A row that can never become a record.
-pub struct Verdict<'a, E> {
+pub struct RejectedRow<'a, E> {
     /// The row.
     pub row: &'a E,
-    /// The topic that it was meant for.
+    /// The topic of the row.
     pub topic: &'a str,
     /// Why.
     pub why: &'a Rejection,
 }
 
 /// A topic that cannot be written to now.
-pub struct Held<'a, E> {
+pub struct TopicHold<'a, E> {
     /// The topic.
     pub topic: &'a str,
     /// Why.
     pub why: &'a Rejection,
-    /// The first row that could not be published: the topic is probed with the first row of its key.
+    /// The first row that could not be published. Probes use the first unsent row of its key.
     pub witness: &'a E,
 }
 
@@ -196,8 +196,8 @@ pub struct Held<'a, E> {
 pub enum Settled {
     /// Every row of the settlement.
     All,
-    /// Some were locked, moved or deleted by somebody else. Of the sent ones, those with these ids are recorded.
+    /// Other sessions have locked, moved or deleted some rows. Of the sent rows, those with these ids are recorded.
     Only(HashSet<i64>),
-    /// The same, and which of the sent ones are recorded is unknown.
+    /// As `Only`, but it is unknown which of the sent rows are recorded.
     Fewer,
 }

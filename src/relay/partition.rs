@@ -1,8 +1,8 @@
-//! Which partition a key belongs to: the rule of Kafka's Java producer, so that consumers who join topics, and a
-//! producer that writes the same topic beside the relay, agree with it.
+//! Which partition a key belongs to. The rule is that of Kafka's Java producer, so other producers of the topic and
+//! consumers that join topics agree with it.
 //!
-//! The cycle has to know the partition before it hands a row over (the first row of each goes alone), so it computes
-//! it and names it, and librdkafka's own partitioner is never asked.
+//! The cycle computes the partition itself because it must know it before it sends a row: the first row of each partition
+//! is sent alone. librdkafka's partitioner is never used.
 
 /// The partition of a key in a topic of `partitions` partitions, as
 /// `org.apache.kafka.clients.producer.internals.BuiltInPartitioner.partitionForKey` computes it.
@@ -22,8 +22,8 @@ fn murmur2(data: &[u8]) -> u32 {
     }
     let rest = words.remainder();
     if !rest.is_empty() {
-        for (place, byte) in rest.iter().enumerate() {
-            hash ^= u32::from(*byte) << (8 * place);
+        for (position, byte) in rest.iter().enumerate() {
+            hash ^= u32::from(*byte) << (8 * position);
         }
         hash = hash.wrapping_mul(M);
     }
@@ -36,9 +36,9 @@ fn murmur2(data: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The values of Kafka's own `UtilsTest.testMurmur2`.
+    /// The values of Kafka's `UtilsTest.testMurmur2`.
     #[test]
-    fn murmur2_gives_the_golden_values_of_the_java_client() {
+    fn murmur2_matches_the_java_client() {
         let golden: [(&[u8], i32); 8] = [
             (b"21", -973_932_308),
             (b"foobar", -790_332_482),

@@ -9,38 +9,38 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long sent rows are kept, and how the others are deleted.
+/// How long sent rows are kept, and how fast older ones are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// From one round to the next.
+    /// The time between two rounds.
     pub interval: Duration,
-    /// Sent longer ago than this is old.
+    /// How long sent rows are kept.
     pub retention: Duration,
-    /// So old are the inbox's marks that go.
+    /// How long the marks of the inbox are kept.
     pub inbox_retention: Duration,
-    /// So old are the finished requests that go.
+    /// How long finished idempotent requests are kept.
     pub idempotency_retention: Duration,
-    /// At most so many rows a transaction.
+    /// The most rows per transaction.
     pub batch_rows: usize,
 }
 
-/// The reaper's way to the outbox.
+/// The reaper's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Reap {
     /// Deletes one batch.
     async fn reap_once(&mut self, pace: Pace) -> Result<Reaped, Fault>;
 }
 
-/// What one batch did.
+/// The result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
     /// Rows deleted.
     pub rows: u64,
-    /// There may be more.
+    /// Whether there may be more.
     pub more: bool,
 }
 
-/// Reaps every `interval`, until everything old is gone. Another pace holds at once.
+/// Reaps every `interval` until no old rows are left. A new pace applies at once.
 pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>, stats: Arc<Stats>) {
     let outage = Outage::new("reaper");
     loop {
@@ -57,7 +57,7 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
                     continue;
                 }
             }
-            // The scout meets that too, and says it.
+            // The scout fails the same way and logs it.
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
         }

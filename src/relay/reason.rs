@@ -1,25 +1,25 @@
-//! The words for what went wrong with Kafka, each with what it means and what a person does about it.
+//! The reasons why Kafka did not acknowledge something, each with its meaning and its remedy.
 //!
-//! A reason has one kind, and the kind alone decides what the relay does. Which error code has which reason is in
-//! `kafka/codes.rs`; `docs/error-codes.md` shows both tables.
+//! A reason has one kind, and the kind alone decides what the relay does. `kafka/codes.rs` maps error codes to reasons;
+//! `docs/error-codes.md` shows both tables.
 
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 
 /// Why something was not acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// What logs, `status`, holds and dead letters show, to filter by.
+    /// The word that logs, `status`, holds and dead letters show.
     pub word: &'static str,
     /// Decides what happens.
     pub kind: FailureKind,
-    /// What it means.
+    /// The meaning.
     pub means: &'static str,
-    /// What a person can do, as an imperative without a full stop.
+    /// What an operator can do: an imperative without a full stop.
     pub remedy: &'static str,
 }
 
 impl Reason {
-    /// A failure for this reason. `error` is a sentence for a person and never holds a payload.
+    /// A failure for this reason. `error` never contains a payload.
     pub fn failure(&self, error: impl Into<String>) -> Failure {
         Failure { kind: self.kind, reason: self.word, error: error.into() }
     }
@@ -30,7 +30,7 @@ impl Reason {
     }
 }
 
-/// Each reason is a constant, and all of them are in the list.
+/// Defines each reason as a constant and the list of all of them.
 macro_rules! reasons {
     ($($constant:ident = $kind:ident, $word:literal, $means:literal, $remedy:literal;)*) => {
         $(#[doc = $means] pub const $constant: Reason =
@@ -164,12 +164,11 @@ reasons! {
         "nothing, unless it persists: then check the broker logs";
 }
 
-/// The reason of this word; `None` for a word of another version.
+/// The reason with this word; `None` for a word of another version.
 pub(crate) fn reason(word: &str) -> Option<&'static Reason> {
     REASONS.iter().copied().find(|reason| reason.word == word)
 }
 
-/// What a person can do about a failure for this reason.
 pub(crate) fn remedy(word: &str) -> &'static str {
     reason(word).map_or("check the brokers and their logs", |reason| reason.remedy)
 }
@@ -180,7 +179,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_reason_has_a_word_of_its_own_a_meaning_and_a_remedy() {
+    fn every_reason_has_a_unique_word_a_meaning_and_a_remedy() {
         let mut words = HashSet::new();
         for reason in REASONS {
             let word = reason.word;

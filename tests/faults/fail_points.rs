@@ -15,7 +15,7 @@ const STAGES: [&str; 8] = [
     "lanes-locked",
     "read-sent",
     "between-slices",
-    "handed-over",
+    "rows-sent",
     "waiting-for-reports",
     "before-settlement",
     "before-commit",

@@ -1,7 +1,7 @@
 //! `docs/metrics.md` contains the catalogue of metrics. `make docs` writes it.
 
 use super::{ROOT, read};
-use outbox_relay::admin::metrics::{CATALOGUE, Kind, Metric, Question};
+use outbox_relay::admin::metrics::{CATALOGUE, Metric, MetricKind, Question};
 
 const PAGE: &str = "docs/metrics.md";
 const BEGIN: &str = "<!-- rendered from src/admin/metrics/catalogue.rs by `make docs` -->\n";
@@ -24,10 +24,10 @@ fn table(question: Question) -> String {
     for metric in CATALOGUE.iter().filter(|metric| metric.answers == question) {
         let Metric { name, kind, labels, help, bad, .. } = metric;
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+            MetricKind::Info => "info",
         };
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
         let (unit, labels) = (metric.unit().unwrap_or_default(), labels.join(", "));
@@ -57,8 +57,8 @@ fn names_follow_the_conventions_of_prometheus() {
         let Metric { name, kind, .. } = metric;
         assert!(name.starts_with("outbox_relay_") || name.starts_with("process_"), "{name}");
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
-        assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
-        assert_eq!(name.ends_with("_info"), *kind == Kind::Info, "{name}");
+        assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
+        assert_eq!(name.ends_with("_info"), *kind == MetricKind::Info, "{name}");
         for unit in ["_ms", "_milliseconds", "_kb", "_mb", "_percent", "_count", "_sum", "_bucket"] {
             assert!(!metric.family().ends_with(unit), "{name}");
         }

@@ -2,7 +2,7 @@
 
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::Failure;
-use outbox_relay::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use outbox_relay::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 
 /// The cluster.
 pub(super) struct AtOnce {
@@ -12,7 +12,7 @@ pub(super) struct AtOnce {
 /// Its producer. Every row is acknowledged at the next poll.
 pub(super) struct Acknowledging {
     partitions: u32,
-    reports: Vec<Report>,
+    reports: Vec<DeliveryReport>,
 }
 
 impl Publisher for AtOnce {
@@ -45,7 +45,7 @@ impl Producer for Acknowledging {
     }
 
     fn send<E: Event>(&mut self, index: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
-        self.reports.push(Report { index, outcome: Ok(()) });
+        self.reports.push(DeliveryReport { index, outcome: Ok(()) });
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl Producer for Acknowledging {
         None
     }
 
-    fn drain(&mut self, reports: &mut Vec<Report>) {
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.reports);
     }
 

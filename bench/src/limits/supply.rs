@@ -4,8 +4,10 @@ use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Sighting};
-use outbox_relay::relay::outbox::{Claim, End, Head, Outbox, Read, ServerId, Settled, Settlement, Slice};
+use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
+use outbox_relay::relay::outbox::{
+    Claim, Head, Outbox, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -129,7 +131,7 @@ impl Outbox for MadeOutbox {
     type Event = MadeRow;
     type Claim<'a> = MadeClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<MadeClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<MadeClaim, Fault> {
         let rows_left = promptly.map_or(0, |read| read.rows_max);
         Ok(MadeClaim { supply: self.0.clone(), lanes: lanes.to_vec(), rows_left })
     }
@@ -146,7 +148,7 @@ impl Claim for MadeClaim {
         SERVER
     }
 
-    async fn read(&mut self, read: &Read) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
         self.rows_left = read.rows_max;
         Ok(())
     }
@@ -172,15 +174,15 @@ impl Claim for MadeClaim {
             self.rows_left -= 1;
         }
         let end = match (complete, self.rows_left) {
-            (true, _) => End::Complete,
-            (false, 0) => End::Cut,
-            (false, _) if bytes > bytes_max => End::Cut,
-            (false, _) => End::More,
+            (true, _) => ReadEnd::Complete,
+            (false, 0) => ReadEnd::Cut,
+            (false, _) if bytes > bytes_max => ReadEnd::Cut,
+            (false, _) => ReadEnd::More,
         };
         Ok(Slice { hold_version: 0, basis: 0, end })
     }
 
-    async fn head(&mut self, _: &Read) -> Result<Head<MadeRow>, Fault> {
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
 
@@ -198,14 +200,14 @@ impl Claim for MadeClaim {
 }
 
 impl Lookout for MadeLookout {
-    async fn look(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Sighting, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Scan, Fault> {
         let stock = &self.0.0;
         let first_unsent = if stock.left.get() == 0 {
             Vec::new()
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Sighting { server: SERVER, first_unsent })
+        Ok(Scan { server: SERVER, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {

@@ -1,39 +1,39 @@
-//! Every metric once: `/metrics` is registered from it, and `docs/metrics.md` rendered.
+//! The catalogue of metrics: `/metrics` is registered from it, and `docs/metrics.md` is rendered from it.
 
-/// One metric, as a dashboard names it.
+/// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name, with the `_total` of a counter; a histogram's samples have `_bucket`, `_sum` and `_count` behind it.
+    /// The name, with `_total` for a counter. The samples of a histogram append `_bucket`, `_sum` and `_count`.
     pub name: &'static str,
-    /// What its values are.
-    pub kind: Kind,
-    /// The names of its labels; few values each.
+    /// The kind of its values.
+    pub kind: MetricKind,
+    /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// The question of an operator that it answers.
+    /// The operator's question that it answers.
     pub answers: Question,
-    /// What it means.
+    /// The meaning.
     pub help: &'static str,
-    /// What a bad value looks like; empty where none is.
+    /// What a bad value looks like; empty if no value is bad.
     pub bad: &'static str,
 }
 
-/// What a metric's values are.
+/// The kind of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows, but for a restart of the process.
+pub enum MetricKind {
+    /// Increases until the process restarts.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
-    /// How many values were at most so large.
+    /// A distribution of values.
     Histogram,
-    /// Always 1; the labels say something.
+    /// Always 1; the labels carry the information.
     Info,
 }
 
-/// What people ask, in the order in which they do.
+/// An operator's question, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Does it run, and are we late?
+    /// Does it run, and is it late?
     Late,
     /// How fast is it?
     Fast,
@@ -44,24 +44,26 @@ pub enum Question {
 }
 
 impl Metric {
-    /// Its name without what the kind puts behind it.
+    /// The name without the suffix of its kind.
     pub fn family(&self) -> &'static str {
         match self.kind {
-            Kind::Counter => self.name.trim_end_matches("_total"),
-            Kind::Info => self.name.trim_end_matches("_info"),
-            Kind::Gauge | Kind::Histogram => self.name,
+            MetricKind::Counter => self.name.trim_end_matches("_total"),
+            MetricKind::Info => self.name.trim_end_matches("_info"),
+            MetricKind::Gauge | MetricKind::Histogram => self.name,
         }
     }
 
-    /// The names under which a query finds it.
+    /// The names of its samples.
     pub fn samples(&self) -> Vec<String> {
         match self.kind {
-            Kind::Histogram => ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", self.name)).into(),
+            MetricKind::Histogram => {
+                ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", self.name)).into()
+            }
             _ => vec![self.name.to_owned()],
         }
     }
 
-    /// The base unit that its name ends with; none for what is counted.
+    /// The base unit at the end of its name, if it has one.
     pub fn unit(&self) -> Option<&'static str> {
         ["seconds", "bytes"].into_iter().find(|unit| self.family().ends_with(&format!("_{unit}")))
     }
@@ -73,7 +75,7 @@ macro_rules! catalogue {
     })*) => {
         $($(pub(super) const $constant: Metric = Metric {
             name: $name,
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             labels: &[$($label),*],
             answers: Question::$question,
             help: $help,
@@ -159,10 +161,10 @@ catalogue! {
         CLAIMS_EMPTY = Counter "outbox_relay_claims_empty_total" [],
             "Claims that got a lane but no row, because another relay was faster",
             "nearly as many as claims: too many relays";
-        LOOKS = Counter "outbox_relay_looks_total" [],
+        SCANS = Counter "outbox_relay_looks_total" [],
             "Scans for lanes with unsent rows",
             "";
-        LOOKS_EMPTY = Counter "outbox_relay_looks_empty_total" [],
+        SCANS_EMPTY = Counter "outbox_relay_looks_empty_total" [],
             "Scans for lanes with unsent rows that found nothing new",
             "";
     }

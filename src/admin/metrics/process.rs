@@ -1,4 +1,4 @@
-//! The process as the kernel sees it: the `process_` metrics that Prometheus' own clients have.
+//! The `process_` metrics of Prometheus clients, from the kernel.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Read from `/proc` at each scrape; what cannot be read keeps its value.
+/// Read from `/proc` at each scrape. Values that cannot be read keep their last value.
 pub(super) struct Process {
     pub(super) cpu_seconds: Counter<f64, AtomicU64>,
     pub(super) resident_bytes: Gauge,
@@ -17,7 +17,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Of a process that has just begun.
+    /// The process must have just started.
     pub(super) fn new() -> Process {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let process = Process {
@@ -32,7 +32,6 @@ impl Process {
         process
     }
 
-    /// Reads them.
     pub(super) fn read(&self) {
         if let Some(stat) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(stat) {
             let seconds = stat.ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
@@ -41,7 +40,7 @@ impl Process {
             self.resident_bytes.set(stat.pages * rustix::param::page_size() as i64);
         }
         if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            self.open_fds.set(entries.count() as i64 - 1); // that which reads them is one
+            self.open_fds.set(entries.count() as i64 - 1); // without the one that reads them
         }
         if let Some(most) = fs::read_to_string("/proc/self/limits").ok().as_deref().and_then(max_fds) {
             self.max_fds.set(most);
@@ -49,14 +48,14 @@ impl Process {
     }
 }
 
-/// What one line of `/proc/self/stat` says.
+/// Values from `/proc/self/stat`.
 struct Stat {
     ticks: u64,
     threads: i64,
     pages: i64,
 }
 
-/// The fields behind the name of the program, which may hold anything, count from the third; proc(5) has their numbers.
+/// proc(5) numbers the fields. The first one after the program name, which may contain anything, is number 3.
 fn stat(line: &str) -> Option<Stat> {
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3);
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn the_files_of_the_kernel_are_parsed() {
         let line = "7 (a ) b) S 1 7 7 0 -1 4194560 900 0 0 0 150 50 0 0 20 0 9 0 1234 99999 512 18446744073709551615";
         let stat = stat(line).unwrap();
         assert_eq!((stat.ticks, stat.threads, stat.pages), (200, 9, 512));
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_memory_threads_files_and_a_beginning() {
+    fn this_process_has_memory_threads_open_files_and_a_start_time() {
         let process = Process::new();
         process.read();
         assert!(process.resident_bytes.get() > 1_000_000);

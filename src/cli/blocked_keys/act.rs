@@ -1,10 +1,10 @@
-//! What `retry` and `dead-letter` share.
+//! Shared by `retry` and `dead-letter`.
 
 use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::operator::{Total, in_batches};
 use crate::cli::output::counted;
-use crate::cli::selection::{Deed, Filters};
+use crate::cli::selection::{ChangeOptions, Filters};
 use crate::cli::{ConfigFile, block_on, one_shot, output};
 use crate::postgres::access::grants::Right;
 use crate::postgres::operate::acts::Acted;
@@ -14,33 +14,31 @@ use crate::relay::failure::Fault;
 use clap::Args;
 use serde::Serialize;
 
-/// Of what would be done, so many are shown.
-const FORESEEN_SHOWN: i64 = 100;
+const PREVIEW_ROWS: i64 = 100;
 
 /// The object of `--json`.
 #[derive(Debug, Serialize)]
 struct Done {
     act: &'static str,
     dry_run: bool,
-    /// To whose events it was done.
+    /// Keys whose events were processed.
     blocked_keys: u64,
-    /// Blocks that were only lifted, since their event is gone.
+    /// Keys that were only unblocked, because their event no longer exists.
     lifted: u64,
 }
 
-/// What is done to blocked keys.
-pub(crate) struct Act {
-    /// As the history calls it.
+pub(crate) struct Action {
+    /// The name in the history.
     pub name: &'static str,
-    /// What became of their events.
+    /// What happened to the events.
     pub done: &'static str,
-    /// What would become of them.
-    pub foreseen: &'static str,
-    /// What it needs.
+    /// What would happen to them.
+    pub preview: &'static str,
+    /// The rights that it needs.
     pub rights: &'static [Right],
 }
 
-/// Which blocked keys, and how.
+/// The selection of blocked keys and the options.
 #[derive(Debug, Args)]
 pub(crate) struct Chosen {
     #[command(flatten)]
@@ -48,31 +46,31 @@ pub(crate) struct Chosen {
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    deed: Deed,
+    options: ChangeOptions,
 }
 
-/// Does it, or shows what would be done, and prints how many it was. `batch` does one batch.
+/// Runs the action, or previews it for a dry run, and prints the counts. `batch` processes one batch.
 pub(crate) fn act(
     chosen: &Chosen,
-    act: &Act,
+    action: &Action,
     mut batch: impl AsyncFnMut(&PostgresBlockedKeys, &Selection, Batch) -> Result<Option<Acted>, Fault>,
 ) -> Result<(), Failed> {
     let config = chosen.config.load_for_database()?;
-    let (selection, deed) = (chosen.filters.selection(), &chosen.deed);
-    deed.check(!selection.is_all())?;
+    let (selection, options) = (chosen.filters.selection(), &chosen.options);
+    options.check(!selection.is_all())?;
     let Total { done, lifted } = block_on(async {
-        let keys = open(&config, act.rights).await?;
+        let keys = open(&config, action.rights).await?;
         let up_to = keys.highest_id().await.map_err(one_shot::fault)?;
-        if deed.dry_run {
-            return foresee(&keys, &selection, up_to, deed).await;
+        if options.dry_run {
+            return preview(&keys, &selection, up_to, options).await;
         }
-        in_batches(deed.most(), up_to, async |part| batch(&keys, &selection, part).await).await
+        in_batches(options.most(), up_to, async |part| batch(&keys, &selection, part).await).await
     })??;
-    let text = if deed.json {
-        output::json(&Done { act: act.name, dry_run: deed.dry_run, blocked_keys: done, lifted })?
+    let text = if options.json {
+        output::json(&Done { act: action.name, dry_run: options.dry_run, blocked_keys: done, lifted })?
     } else {
         let (what, lifted_as) =
-            if deed.dry_run { (act.foreseen, "would be unblocked") } else { (act.done, "unblocked") };
+            if options.dry_run { (action.preview, "would be unblocked") } else { (action.done, "unblocked") };
         let gone = match lifted {
             0 => String::new(),
             _ => format!("; {} {lifted_as} because the event no longer exists", counted(lifted, "key")),
@@ -82,16 +80,16 @@ pub(crate) fn act(
     output::line(&text).map(|_| ())
 }
 
-/// Prints the first of those that it would be done to, and returns how many there are.
-async fn foresee(
+/// Prints the first keys that the action would process, and returns their number.
+async fn preview(
     keys: &PostgresBlockedKeys,
     selection: &Selection,
     up_to: i64,
-    deed: &Deed,
+    options: &ChangeOptions,
 ) -> Result<Total, Failed> {
-    let most = i64::try_from(deed.most()).unwrap_or(i64::MAX);
-    if !deed.json {
-        let first = keys.oldest(selection, up_to, most.min(FORESEEN_SHOWN)).await.map_err(one_shot::fault)?;
+    let most = i64::try_from(options.most()).unwrap_or(i64::MAX);
+    if !options.json {
+        let first = keys.oldest(selection, up_to, most.min(PREVIEW_ROWS)).await.map_err(one_shot::fault)?;
         for key in &first {
             output::line(&describe(key))?;
         }

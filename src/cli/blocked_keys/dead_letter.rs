@@ -1,14 +1,14 @@
 //! `outbox-relay blocked-keys dead-letter`.
 
-use super::act::{Act, Chosen, act};
+use super::act::{Action, Chosen, act};
 use crate::cli::exit::Failed;
 use crate::postgres::access::grants::UNBLOCK_RIGHTS;
 use clap::Args;
 
-const DEAD_LETTER: Act = Act {
+const DEAD_LETTER: Action = Action {
     name: "dead-letter",
     done: "moved to the dead letters",
-    foreseen: "would be moved to the dead letters",
+    preview: "would be moved to the dead letters",
     rights: UNBLOCK_RIGHTS,
 };
 
@@ -31,7 +31,6 @@ pub(crate) struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         act(&self.chosen, &DEAD_LETTER, async |keys, selection, batch| {
             keys.dead_letter(selection, batch).await

@@ -3,7 +3,7 @@
 use super::{describe, open, remedy};
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
-use crate::cli::selection::{Filters, Shown};
+use crate::cli::selection::{Filters, ListOptions};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::BLOCK_RIGHTS;
 use crate::postgres::operate::blocked_keys::BlockedKey;
@@ -29,7 +29,7 @@ pub(crate) struct List {
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    shown: Shown,
+    options: ListOptions,
 }
 
 /// A line of `--json`.
@@ -48,17 +48,16 @@ struct Line<'a> {
 }
 
 impl List {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let selection = self.filters.selection();
         let show = |key: &BlockedKey| {
-            Ok((key.outbox_id, if self.shown.json { output::json(&line(key))? } else { describe(key) }))
+            Ok((key.outbox_id, if self.options.json { output::json(&line(key))? } else { describe(key) }))
         };
         block_on(async {
             let keys = open(&config, BLOCK_RIGHTS).await?;
             let page = async |before, rows| keys.newest(&selection, before, rows).await;
-            output::list(self.shown.limit, page, show).await
+            output::list(self.options.limit, page, show).await
         })?
     }
 }

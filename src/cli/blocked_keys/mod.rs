@@ -1,4 +1,4 @@
-//! `outbox-relay blocked-keys`: the keys whose events wait behind one that Kafka refused.
+//! `outbox-relay blocked-keys`: keys whose events wait for a rejected event.
 
 mod act;
 mod dead_letter;
@@ -44,7 +44,6 @@ enum Command {
 }
 
 impl BlockedKeys {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         match self.command {
             Command::List(list) => list.run(),
@@ -54,7 +53,7 @@ impl BlockedKeys {
     }
 }
 
-/// What a person can do about a key that is blocked for this reason.
+/// What an operator can do about a key that is blocked for this reason.
 pub(crate) fn remedy(reason: &str) -> &'static str {
     match reason {
         "record-too-large" => {
@@ -71,14 +70,14 @@ pub(crate) fn remedy(reason: &str) -> &'static str {
     }
 }
 
-/// The blocked keys of the configured outbox, for somebody who has these rights.
+/// Connects to the blocked keys of the configured outbox, and checks that the role has these rights.
 async fn open(config: &Config, rights: &[Right]) -> Result<PostgresBlockedKeys, Failed> {
     let database = one_shot::database(config)?;
     let facts = one_shot::allowed(config, &database, rights).await?;
     Ok(PostgresBlockedKeys::new(database, config.outbox.table.clone(), facts.payload))
 }
 
-/// One line.
+/// One line of the list.
 fn describe(key: &BlockedKey) -> String {
     let gone = if key.there { "" } else { "  event gone (marked or deleted manually)" };
     format!(

@@ -1,12 +1,12 @@
 //! `outbox-relay blocked-keys retry`.
 
-use super::act::{Act, Chosen, act};
+use super::act::{Action, Chosen, act};
 use crate::cli::exit::Failed;
 use crate::postgres::access::grants::RETRY_RIGHTS;
 use clap::Args;
 
-const RETRY: Act =
-    Act { name: "retry", done: "will be retried", foreseen: "would be retried", rights: RETRY_RIGHTS };
+const RETRY: Action =
+    Action { name: "retry", done: "will be retried", preview: "would be retried", rights: RETRY_RIGHTS };
 
 /// Retry rejected events, in order.
 #[derive(Debug, Args)]
@@ -28,7 +28,6 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         act(&self.chosen, &RETRY, async |keys, selection, batch| keys.retry(selection, batch).await)
     }

@@ -1,10 +1,10 @@
-//! What `requeue` and `discard` share.
+//! Shared by `requeue` and `discard`.
 
 use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::operator::in_batches;
 use crate::cli::output::counted;
-use crate::cli::selection::Deed;
+use crate::cli::selection::ChangeOptions;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
 use crate::postgres::access::grants::Right;
@@ -14,8 +14,7 @@ use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 use serde::Serialize;
 
-/// Of what would be done, so many are shown.
-const FORESEEN_SHOWN: i64 = 100;
+const PREVIEW_ROWS: i64 = 100;
 
 /// The object of `--json`.
 #[derive(Debug, Serialize)]
@@ -25,54 +24,53 @@ struct Done {
     dead_letters: u64,
 }
 
-/// What is done to dead letters.
-pub(crate) struct Act {
-    /// As the history calls it.
+pub(crate) struct Action {
+    /// The name in the history.
     pub name: &'static str,
-    /// What becomes of them: "requeued".
+    /// The result, such as "requeued".
     pub participle: &'static str,
-    /// What it needs.
+    /// The rights that it needs.
     pub rights: &'static [Right],
 }
 
-/// Does it, or shows what would be done, and prints how many it was. `batch` does one batch.
+/// Runs the action, or previews it for a dry run, and prints the count. `batch` processes one batch.
 pub(crate) fn act(
     config: &Config,
-    act: &Act,
+    action: &Action,
     which: &Which,
-    deed: &Deed,
+    options: &ChangeOptions,
     mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<Acted>, Fault>,
 ) -> Result<(), Failed> {
-    deed.check(!which.selection.is_all() || which.requeued == Some(true))?;
+    options.check(!which.selection.is_all() || which.requeued == Some(true))?;
     let count = block_on(async {
-        let letters = open(config, act.rights).await?;
+        let letters = open(config, action.rights).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
-        if deed.dry_run {
-            return foresee(&letters, which, up_to, deed).await;
+        if options.dry_run {
+            return preview(&letters, which, up_to, options).await;
         }
-        let total = in_batches(deed.most(), up_to, async |part| batch(&letters, part).await).await?;
+        let total = in_batches(options.most(), up_to, async |part| batch(&letters, part).await).await?;
         Ok(total.done)
     })??;
-    let done = Done { act: act.name, dry_run: deed.dry_run, dead_letters: count };
-    let text = if deed.json {
+    let done = Done { act: action.name, dry_run: options.dry_run, dead_letters: count };
+    let text = if options.json {
         output::json(&done)?
     } else {
-        let verb = if deed.dry_run { "would be " } else { "" };
-        format!("{}: {} {verb}{}", config.outbox.table, counted(count, "dead letter"), act.participle)
+        let verb = if options.dry_run { "would be " } else { "" };
+        format!("{}: {} {verb}{}", config.outbox.table, counted(count, "dead letter"), action.participle)
     };
     output::line(&text).map(|_| ())
 }
 
-/// Prints the first of those that it would be done to, and returns how many there are.
-async fn foresee(
+/// Prints the first dead letters that the action would process, and returns their number.
+async fn preview(
     letters: &PostgresDeadLetters,
     which: &Which,
     up_to: i64,
-    deed: &Deed,
+    options: &ChangeOptions,
 ) -> Result<u64, Failed> {
-    let most = i64::try_from(deed.most()).unwrap_or(i64::MAX);
-    if !deed.json {
-        let first = letters.oldest(which, up_to, most.min(FORESEEN_SHOWN)).await.map_err(one_shot::fault)?;
+    let most = i64::try_from(options.most()).unwrap_or(i64::MAX);
+    if !options.json {
+        let first = letters.oldest(which, up_to, most.min(PREVIEW_ROWS)).await.map_err(one_shot::fault)?;
         for letter in &first {
             output::line(&describe(letter))?;
         }

@@ -1,14 +1,14 @@
 //! `outbox-relay dead-letters discard`.
 
-use super::act::{Act, act};
+use super::act::{Action, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
-use crate::cli::selection::{Deed, Filters};
+use crate::cli::selection::{ChangeOptions, Filters};
 use crate::postgres::access::grants::DISCARD_RIGHTS;
 use crate::postgres::operate::dead_letters::Which;
 use clap::Args;
 
-const DISCARD: Act = Act { name: "discard", participle: "discarded", rights: DISCARD_RIGHTS };
+const DISCARD: Action = Action { name: "discard", participle: "discarded", rights: DISCARD_RIGHTS };
 
 /// Delete dead letters.
 #[derive(Debug, Args)]
@@ -31,15 +31,14 @@ pub(crate) struct Discard {
     #[arg(long, help_heading = "Filters")]
     requeued: bool,
     #[command(flatten)]
-    deed: Deed,
+    options: ChangeOptions,
 }
 
 impl Discard {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let which = Which { selection: self.filters.selection(), requeued: self.requeued.then_some(true) };
-        act(&config, &DISCARD, &which, &self.deed, async |letters, batch| {
+        act(&config, &DISCARD, &which, &self.options, async |letters, batch| {
             letters.discard(&which, batch).await
         })
     }

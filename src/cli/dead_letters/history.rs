@@ -2,7 +2,7 @@
 
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, in_line, time};
-use crate::cli::selection::Shown;
+use crate::cli::selection::ListOptions;
 use crate::cli::{ConfigFile, block_on, one_shot};
 use crate::postgres::access::grants::HISTORY_RIGHTS;
 use crate::postgres::operate::acts::{Act, PostgresActs};
@@ -36,7 +36,7 @@ pub(crate) struct History {
     #[arg(long, value_name = "UUID")]
     event_id: Option<Uuid>,
     #[command(flatten)]
-    shown: Shown,
+    options: ListOptions,
 }
 
 /// A line of `--json`.
@@ -58,17 +58,17 @@ struct Line<'a> {
 }
 
 impl History {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
-        let show =
-            |act: &Act| Ok((act.id, if self.shown.json { output::json(&line(act))? } else { describe(act) }));
+        let show = |act: &Act| {
+            Ok((act.id, if self.options.json { output::json(&line(act))? } else { describe(act) }))
+        };
         block_on(async {
             let database = one_shot::database(&config)?;
             one_shot::allowed(&config, &database, HISTORY_RIGHTS).await?;
             let acts = PostgresActs::new(database, config.outbox.table.clone());
             let page = async |before, rows| acts.history(self.event_id, before, rows).await;
-            output::list(self.shown.limit, page, show).await
+            output::list(self.options.limit, page, show).await
         })?
     }
 }

@@ -3,7 +3,7 @@
 use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
-use crate::cli::selection::{Filters, Shown};
+use crate::cli::selection::{Filters, ListOptions};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::LETTER_RIGHTS;
 use crate::postgres::operate::dead_letters::{DeadLetter, Which};
@@ -36,7 +36,7 @@ pub(crate) struct List {
     #[arg(long, help_heading = "Filters")]
     not_requeued: bool,
     #[command(flatten)]
-    shown: Shown,
+    options: ListOptions,
 }
 
 /// A line of `--json`.
@@ -57,7 +57,6 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Of this dead letter.
     pub(crate) fn new(letter: &DeadLetter) -> Line {
         Line {
             id: letter.id,
@@ -77,7 +76,6 @@ impl Line {
 }
 
 impl List {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let requeued = match (self.requeued, self.not_requeued) {
@@ -87,13 +85,13 @@ impl List {
         };
         let which = Which { selection: self.filters.selection(), requeued };
         let show = |letter: &DeadLetter| {
-            let text = if self.shown.json { output::json(&Line::new(letter))? } else { describe(letter) };
+            let text = if self.options.json { output::json(&Line::new(letter))? } else { describe(letter) };
             Ok((letter.id, text))
         };
         block_on(async {
             let letters = open(&config, LETTER_RIGHTS).await?;
             let page = async |before, rows| letters.newest(&which, before, rows).await;
-            output::list(self.shown.limit, page, show).await
+            output::list(self.options.limit, page, show).await
         })?
     }
 }

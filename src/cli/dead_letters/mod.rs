@@ -1,4 +1,4 @@
-//! `outbox-relay dead-letters`: the events that Kafka refused for good.
+//! `outbox-relay dead-letters`: events that were rejected permanently.
 
 mod act;
 mod discard;
@@ -48,7 +48,6 @@ enum Command {
 }
 
 impl DeadLetters {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         match self.command {
             Command::List(list) => list.run(),
@@ -60,14 +59,14 @@ impl DeadLetters {
     }
 }
 
-/// The dead letters of the configured outbox, for somebody who has these rights.
+/// Connects to the dead letters of the configured outbox, and checks that the role has these rights.
 async fn open(config: &Config, rights: &[Right]) -> Result<PostgresDeadLetters, Failed> {
     let database = one_shot::database(config)?;
     let facts = one_shot::allowed(config, &database, rights).await?;
     Ok(PostgresDeadLetters::new(database, config.outbox.table.clone(), facts.payload))
 }
 
-/// One line, without what the event holds.
+/// One line of the list, without headers and payload.
 fn describe(letter: &DeadLetter) -> String {
     let DeadLetter { id, event_id, .. } = letter;
     let payload = letter.payload_bytes.map_or("tombstone".to_owned(), |bytes| format!("{bytes} bytes"));

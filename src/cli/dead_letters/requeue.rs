@@ -1,14 +1,14 @@
 //! `outbox-relay dead-letters requeue`.
 
-use super::act::{Act, act};
+use super::act::{Action, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
-use crate::cli::selection::{Deed, Filters};
+use crate::cli::selection::{ChangeOptions, Filters};
 use crate::postgres::access::grants::REQUEUE_RIGHTS;
 use crate::postgres::operate::dead_letters::Which;
 use clap::Args;
 
-const REQUEUE: Act = Act { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };
+const REQUEUE: Action = Action { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };
 
 /// Put dead letters back into the outbox.
 #[derive(Debug, Args)]
@@ -38,19 +38,18 @@ pub(crate) struct Requeue {
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    deed: Deed,
+    options: ChangeOptions,
     /// Include dead letters that were already requeued.
     #[arg(long)]
     again: bool,
 }
 
 impl Requeue {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let requeued = if self.again { None } else { Some(false) };
         let which = Which { selection: self.filters.selection(), requeued };
-        act(&config, &REQUEUE, &which, &self.deed, async |letters, batch| {
+        act(&config, &REQUEUE, &which, &self.options, async |letters, batch| {
             letters.requeue(&which, batch).await
         })
     }

@@ -1,4 +1,4 @@
-//! `outbox-relay dead-letters show`: the one command that prints what an event holds.
+//! `outbox-relay dead-letters show`: the only command that prints the payload of an event.
 
 use super::list::Line;
 use super::open;
@@ -67,13 +67,12 @@ impl Whole {
     }
 }
 
-/// Numbers that no f64 holds stay text.
+/// The headers as JSON, or as text if they cannot be parsed, for example because of a number that is out of range.
 fn headers(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_else(|_| Value::String(json.to_owned()))
 }
 
 impl Show {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let whole = block_on(async {
@@ -96,7 +95,7 @@ impl Show {
     }
 }
 
-/// The payload comes last, as it is, and ends with a line break of ours.
+/// The payload comes last, unchanged except for a line break after it.
 fn text(whole: &WholeDeadLetter) -> Vec<u8> {
     let letter = &whole.letter;
     let cut = usize::MAX;

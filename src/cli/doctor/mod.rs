@@ -1,4 +1,4 @@
-//! `outbox-relay doctor`: what is wrong, what it means, and what mends it. It reads, and never writes.
+//! `outbox-relay doctor`: lists problems with their meanings and fixes. It never writes.
 
 mod report;
 
@@ -35,7 +35,6 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let unusable = |failure: Failure| {
@@ -43,7 +42,7 @@ impl Doctor {
         };
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;
-        let Examined { findings, .. } = block_on(examine(&config, &cluster, "doctor"))??;
+        let Diagnosis { findings, .. } = block_on(examine(&config, &cluster, "doctor"))??;
         let report = Report::new(&config, &findings);
         let text = if self.json { report.json()? } else { report.to_string() };
         output::print(text.as_bytes())?;
@@ -55,25 +54,24 @@ impl Doctor {
     }
 }
 
-/// What was looked at, and found.
-pub(super) struct Examined {
-    /// The worst first.
+/// The result of all checks.
+pub(super) struct Diagnosis {
+    /// Worst first.
     pub(super) findings: Vec<Finding>,
-    /// How many topics were looked at.
+    /// The number of topics that were checked.
     pub(super) topics: usize,
 }
 
-/// Looks for everything, for this command.
 pub(super) async fn examine(
     config: &Config,
     cluster: &KafkaCluster,
     command: &str,
-) -> Result<Examined, Failed> {
-    let (_, database) = one_shot::onlooker(config, command)?;
+) -> Result<Diagnosis, Failed> {
+    let (_, database) = one_shot::monitoring_database(config, command)?;
     let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;
     findings.extend(kafka::doctor::examine(&config.kafka, cluster, &examined.topics).await);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.code.severity));
-    Ok(Examined { findings, topics: examined.topics.len() })
+    Ok(Diagnosis { findings, topics: examined.topics.len() })
 }

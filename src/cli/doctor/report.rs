@@ -1,4 +1,4 @@
-//! What `doctor` found, as text and as the object of `--json`.
+//! The report of `doctor`, as text and as the object of `--json`.
 
 use crate::cli::exit::Failed;
 use crate::cli::output::{counted, in_line};
@@ -8,7 +8,7 @@ use crate::doctor::{self, Severity};
 use serde::Serialize;
 use std::fmt;
 
-/// A text of a server, or a name, is cut off here.
+/// Texts from servers, and names, are cut to this length.
 const TEXT_SHOWN: usize = 2_000;
 
 /// The object of `--json`.
@@ -19,11 +19,11 @@ pub(super) struct Report {
     pub(super) errors: usize,
     warnings: usize,
     notes: usize,
-    findings: Vec<Finding>,
+    findings: Vec<FindingJson>,
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct FindingJson {
     severity: &'static str,
     code: &'static str,
     place: String,
@@ -41,11 +41,10 @@ impl Report {
             errors: count(Severity::Error),
             warnings: count(Severity::Warning),
             notes: count(Severity::Note),
-            findings: findings.iter().map(Finding::from).collect(),
+            findings: findings.iter().map(FindingJson::from).collect(),
         }
     }
 
-    /// Over several lines.
     pub(super) fn json(&self) -> Result<String, Failed> {
         let json = serde_json::to_string_pretty(self)
             .map_err(|error| Failed::Failure(anyhow::Error::new(error).context("writing JSON")))?;
@@ -53,9 +52,9 @@ impl Report {
     }
 }
 
-impl From<&doctor::Finding> for Finding {
-    fn from(finding: &doctor::Finding) -> Finding {
-        Finding {
+impl From<&doctor::Finding> for FindingJson {
+    fn from(finding: &doctor::Finding) -> FindingJson {
+        FindingJson {
             severity: finding.code.severity.word(),
             code: finding.code.word,
             place: finding.place.clone(),

@@ -1,4 +1,4 @@
-//! What operators pause and resume: everything, a topic, or a key.
+//! `outbox-relay pause` and `resume`.
 
 mod pause;
 mod resume;
@@ -14,7 +14,7 @@ use crate::postgres::access::grants::Right;
 use crate::postgres::operate::pauses::{PostgresPauses, Scope};
 use clap::Args;
 
-/// Whose events are meant. Nothing given: those of all.
+/// The scope of a pause. By default, everything.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Scope")]
 struct Selector {
@@ -27,7 +27,7 @@ struct Selector {
 }
 
 impl Selector {
-    /// What it names. A topic that no event of this outbox can have is a slip of the pen.
+    /// The scope. Fails for a topic that no event of this outbox can have.
     fn scope(&self, config: &Config) -> Result<Scope, Failed> {
         let template = &config.outbox.topic;
         match (&self.topic, self.key.as_deref()) {
@@ -56,7 +56,6 @@ impl Selector {
     }
 }
 
-/// A scope in a few words.
 pub(crate) fn name(scope: &Scope) -> String {
     match scope {
         Scope::Everything => "everything".to_owned(),
@@ -67,7 +66,7 @@ pub(crate) fn name(scope: &Scope) -> String {
     }
 }
 
-/// The pauses of the configured outbox, for somebody who has these rights.
+/// Connects to the pauses of the configured outbox, and checks that the role has these rights.
 async fn open(config: &Config, rights: &[Right]) -> Result<PostgresPauses, Failed> {
     let database = one_shot::database(config)?;
     one_shot::allowed(config, &database, rights).await?;

@@ -36,7 +36,6 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;

@@ -7,7 +7,7 @@ use crate::postgres::access::grants::RESUME_RIGHTS;
 use crate::postgres::operate::pauses::{PausedScope, PostgresPauses};
 use clap::Args;
 
-/// What stays paused is named up to this many.
+/// The most remaining pauses to list.
 const NAMED_MAX: i64 = 10;
 
 /// Resume publishing.
@@ -35,7 +35,6 @@ pub(crate) struct Resume {
 }
 
 impl Resume {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;

@@ -1,7 +1,7 @@
-//! `outbox-relay status`: how an outbox stands. The database tells, and a relay of this machine, if it answers.
+//! `outbox-relay status`: the state of an outbox, from the database and from a relay on this host, if one answers.
 
-mod here;
-mod onlooker;
+mod local_relay;
+mod monitor;
 mod report;
 mod screen;
 mod units;
@@ -11,11 +11,11 @@ mod watch;
 use super::exit::Failed;
 use super::{ConfigFile, block_on, output};
 use clap::Args;
-use onlooker::Onlooker;
+use monitor::Monitor;
 use report::Report;
 use std::time::Duration;
 
-/// How long a single look measures the rates.
+/// How long a single report measures the rates.
 const SAMPLE: Duration = Duration::from_secs(1);
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
@@ -58,16 +58,15 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl Status {
-    /// Runs it.
     pub(crate) fn run(self) -> Result<(), Failed> {
         let path = self.config.path();
         let config = self.config.load_for_database()?;
         block_on(async {
-            let mut onlooker = Onlooker::new(config, path.as_deref())?;
+            let mut monitor = Monitor::new(config, path.as_deref())?;
             match self.watch {
-                Some(interval) => watch::watch(&mut onlooker, interval, self.json).await,
+                Some(interval) => watch::watch(&mut monitor, interval, self.json).await,
                 None => {
-                    let report = onlooker.look(Some(SAMPLE)).await?;
+                    let report = monitor.report(Some(SAMPLE)).await?;
                     output::print(shown(&report, self.json)?.as_bytes()).map(|_| ())
                 }
             }
@@ -75,7 +74,6 @@ impl Status {
     }
 }
 
-/// The screen, or the JSON object over several lines.
 fn shown(report: &Report, json: bool) -> Result<String, Failed> {
     if !json {
         return Ok(report.to_string());

@@ -1,14 +1,14 @@
-//! What `status` found, as the object of `--json`; `docs/status.md` lists its fields, and a test compares.
+//! The report of `status` as the object of `--json`. `docs/status.md` lists its fields, and a test compares.
 //!
-//! Fields are added, none is renamed or removed, and none changes its meaning.
+//! Fields may be added, but are never renamed or removed, and never change their meaning.
 
 mod filled;
 
-use super::here::Here;
+use super::local_relay::LocalRelay;
 use super::verdict::Verdict;
 use serde::Serialize;
 
-/// The object of `--json`. Times are RFC 3339, durations seconds, sizes bytes.
+/// The object of `--json`. Times are in RFC 3339, durations in seconds, sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) verdict: Verdict,
@@ -32,10 +32,10 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 pub(super) struct Backlog {
     pub(super) rows: i64,
-    /// Beyond a limit the rows are not counted, but estimated from their ids.
+    /// Above a limit, `rows` is estimated from the ids.
     pub(super) estimated: bool,
     pub(super) oldest_age_seconds: Option<f64>,
-    /// The rows that come first in their lanes, and what they wait for.
+    /// The first rows of their lanes, and what they wait for.
     pub(super) first: First,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct First {
     pub(super) oldest_free_age_seconds: Option<f64>,
 }
 
-/// From cumulative statistics, which lag behind by up to a second.
+/// From cumulative statistics, which lag by up to a second.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Rates {
     pub(super) over_seconds: f64,
@@ -82,7 +82,7 @@ pub(super) struct Held {
 #[derive(Debug, Serialize)]
 pub(super) struct BlockedKeys {
     pub(super) keys: i64,
-    /// There are more: no further was counted.
+    /// Whether there are more, because counting stops at a limit.
     pub(super) at_least: bool,
     /// At most 5.
     pub(super) oldest: Vec<Blocked>,
@@ -109,7 +109,7 @@ pub(super) struct Paused {
     pub(super) reason: Option<String>,
     pub(super) by: String,
     pub(super) since: String,
-    /// For people.
+    /// For the screen.
     #[serde(skip)]
     pub(super) name: String,
 }
@@ -117,7 +117,7 @@ pub(super) struct Paused {
 #[derive(Debug, Serialize)]
 pub(super) struct DeadLetters {
     pub(super) rows: i64,
-    /// There are more: only the latest were counted.
+    /// Whether there are more, because only the latest were counted.
     pub(super) at_least: bool,
     pub(super) by_reason: Vec<Reason>,
 }
@@ -133,11 +133,11 @@ pub(super) struct Relays {
     pub(super) application_name: String,
     pub(super) connections: usize,
     pub(super) addresses: usize,
-    /// A pooler stands in between: these are its connections, and its address.
+    /// Whether there is a pooler. If so, these are its connections and its address.
     pub(super) pooled: bool,
     pub(super) at_work: Vec<AtWork>,
-    /// What the one of this machine says of itself, if it answers.
-    pub(super) here: Option<Here>,
+    /// The relay on this host, if it answers.
+    pub(super) here: Option<LocalRelay>,
 }
 
 #[derive(Debug, Serialize)]

@@ -1,4 +1,4 @@
-//! What `status` found, as one screen. The first line is the verdict.
+//! The report of `status` as one screen. The first line is the verdict.
 
 use super::report::{AtWork, Report};
 use super::units::{bytes, counted, rate, seconds, thousands};
@@ -6,7 +6,7 @@ use crate::cli::output::in_line;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A name that Kafka gives to a topic has no more characters.
+/// The longest topic name in Kafka.
 const TOPIC_SHOWN: usize = 249;
 const TEXT_SHOWN: usize = 100;
 
@@ -110,7 +110,7 @@ impl Report {
         }
         for ((name, address), connections) in places {
             let name = in_line(name, TEXT_SHOWN);
-            writeln!(f, "  {name} at {address}: {}", what_they_do(&connections))?;
+            writeln!(f, "  {name} at {address}: {}", activities(&connections))?;
         }
         if let Some(here) = &relays.here {
             writeln!(f, "  relay at http://{}: {}", here.address, here.says)?;
@@ -239,8 +239,8 @@ impl Report {
     }
 }
 
-/// `2 publishing (for 45ms), 5 idle`: how many do what, and the longest for how long.
-fn what_they_do(connections: &[&AtWork]) -> String {
+/// Counts the connections by activity with the longest duration: `2 publishing (for 45ms), 5 idle`.
+fn activities(connections: &[&AtWork]) -> String {
     let mut doing: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
     for connection in connections {
         let (count, longest) = doing.entry(connection.doing).or_default();

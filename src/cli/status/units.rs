@@ -1,4 +1,4 @@
-//! Figures as people read them.
+//! Formats numbers, durations and sizes.
 
 pub(super) use crate::cli::output::{counted, thousands};
 use humantime::format_duration;
@@ -14,7 +14,7 @@ pub(super) fn span(duration: Duration) -> impl fmt::Display {
     })
 }
 
-/// The same of seconds.
+/// As [`span`], for a number of seconds.
 pub(super) fn seconds(seconds: f64) -> impl fmt::Display {
     span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

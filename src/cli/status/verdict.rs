@@ -1,6 +1,6 @@
-//! The first line: is it healthy, and if not, why, and which command tells more.
+//! The verdict in the first line: the state, the reason, and the next command to run.
 
-use super::here::Here;
+use super::local_relay::LocalRelay;
 use super::report::Rates;
 use super::units::{counted, span, thousands};
 use crate::cli::output::in_line;
@@ -9,61 +9,61 @@ use crate::postgres::operate::pauses::Scope;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Nothing that could be sent waits longer than this while all is well.
+/// A relay without problems sends every event within this time.
 const PROMPT: Duration = Duration::from_secs(10);
 
-/// How it stands.
+/// The state of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
-    /// What can be sent is sent at once.
+pub(super) enum OutboxState {
+    /// Events are sent at once.
     Healthy,
-    /// Events wait, and some are sent.
+    /// Events wait, but some are sent.
     Behind,
-    /// No event is sent, or would be.
+    /// No events are sent, or none would be.
     NotRelaying,
 }
 
-impl State {
+impl OutboxState {
     pub(super) fn words(self) -> &'static str {
         match self {
-            State::Healthy => "healthy",
-            State::Behind => "behind",
-            State::NotRelaying => "not relaying",
+            OutboxState::Healthy => "healthy",
+            OutboxState::Behind => "behind",
+            OutboxState::NotRelaying => "not relaying",
         }
     }
 }
 
-/// How it stands, and why.
+/// The state and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Verdict {
-    pub(super) state: State,
+    pub(super) state: OutboxState,
     /// A sentence without a full stop.
     pub(super) why: String,
-    /// The one command that tells more, if there is more to tell.
+    /// The next command to run, if any.
     pub(super) command: Option<String>,
 }
 
-/// What is known beside the status itself.
+/// What the verdict depends on in addition to the status.
 pub(super) struct Circumstances<'a> {
     pub(super) relay_name: &'a str,
     pub(super) pooled: bool,
     pub(super) rates: Option<&'a Rates>,
-    /// The relay of this machine, if it answers.
-    pub(super) here: Option<&'a Here>,
+    /// The relay on this host, if it answers.
+    pub(super) here: Option<&'a LocalRelay>,
     /// ` --config FILE`, or nothing.
     pub(super) config: &'a str,
 }
 
-/// The verdict. What nobody relays comes first, then what is late, then what waits for a person.
+/// The verdict: first why nothing is relayed, then what is late, then what waits for an operator.
 pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) -> Verdict {
     let Circumstances { relay_name, pooled, config, .. } = circumstances;
-    let tell =
+    let with_command =
         |state, why, command: &str| Verdict { state, why, command: Some(format!("{command}{config}")) };
     if status.relays.is_empty() && !pooled {
         let why = format!("no relay is connected as {relay_name:?}{}", waiting(status));
         return Verdict {
-            state: State::NotRelaying,
+            state: OutboxState::NotRelaying,
             why,
             command: Some("systemctl status outbox-relay".to_owned()),
         };
@@ -72,25 +72,25 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, 100)));
         let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
         let why = format!("everything is paused, by {by}{reason}{}", waiting(status));
-        return tell(State::NotRelaying, why, "outbox-relay resume");
+        return with_command(OutboxState::NotRelaying, why, "outbox-relay resume");
     }
-    // It knows before anything is late, and it knows why.
+    // The relay on this host knows the reason, even before events are late.
     if let Some(here) = circumstances.here.filter(|here| !here.ready)
         && !moves(status, circumstances.rates)
     {
         let why = format!("the relay at {} is not ready: {}{}", here.address, here.says, waiting(status));
-        return tell(State::NotRelaying, why, "outbox-relay doctor");
+        return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(age) = status.first.age.filter(|age| *age > PROMPT) {
         let late = format!("the oldest event that is ready to be sent is {} old", span(age));
         if moves(status, circumstances.rates) {
-            let why = format!("{late}{}{}", of(status), outlook(status, circumstances.rates));
-            return tell(State::Behind, why, "outbox-relay status --watch");
+            let why = format!("{late}{}{}", of(status), forecast(status, circumstances.rates));
+            return with_command(OutboxState::Behind, why, "outbox-relay status --watch");
         }
         let since = status.sent.as_ref().and_then(|sent| sent.latest_age);
         let since = since.map(|age| format!(" for {}", span(age))).unwrap_or_default();
         let why = format!("nothing was sent{since}, and {late}{}", of(status));
-        return tell(State::NotRelaying, why, "outbox-relay doctor");
+        return with_command(OutboxState::NotRelaying, why, "outbox-relay doctor");
     }
     if let Some(held) = status.held.first() {
         let topics = counted(status.held.len() as u64, "topic");
@@ -101,16 +101,16 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         };
         let why =
             format!("{topics} held ({}: {}){keys}, others continue; see below", held.topic, held.reason);
-        return tell(State::Behind, why, "outbox-relay doctor");
+        return with_command(OutboxState::Behind, why, "outbox-relay doctor");
     }
     if status.blocked_keys > 0 {
         let why = format!("{} blocked, others continue", counted(status.blocked_keys.unsigned_abs(), "key"));
-        return tell(State::Behind, why, "outbox-relay blocked-keys list");
+        return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
     if !status.paused.is_empty() {
         let why =
             format!("operators have paused events ({}), others continue; see below", status.paused.len());
-        return tell(State::Behind, why, "outbox-relay dead-letters history");
+        return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }
     healthy(status, config)
 }
@@ -126,13 +126,13 @@ fn healthy(status: &OutboxStatus, config: &str) -> Verdict {
         why.push_str(&format!("; {} to review", counted(dead.unsigned_abs(), "dead letter")));
         command = Some(format!("outbox-relay dead-letters list{config}"));
     }
-    Verdict { state: State::Healthy, why, command }
+    Verdict { state: OutboxState::Healthy, why, command }
 }
 
-/// Something is sent: within the sample, or a moment ago.
+/// Whether events are being sent: during the sample, or recently.
 fn moves(status: &OutboxStatus, rates: Option<&Rates>) -> bool {
-    let lately = status.sent.as_ref().and_then(|sent| sent.latest_age).is_some_and(|age| age < PROMPT);
-    lately || rates.is_some_and(|rates| rates.sent_per_second > 0.0)
+    let recently = status.sent.as_ref().and_then(|sent| sent.latest_age).is_some_and(|age| age < PROMPT);
+    recently || rates.is_some_and(|rates| rates.sent_per_second > 0.0)
 }
 
 fn waiting(status: &OutboxStatus) -> String {
@@ -153,8 +153,8 @@ fn rows(status: &OutboxStatus) -> String {
     format!("{about}{} {plural}", thousands(status.backlog_rows.unsigned_abs() as usize))
 }
 
-/// When the backlog would be gone at this pace.
-fn outlook(status: &OutboxStatus, rates: Option<&Rates>) -> String {
+/// When the backlog would be cleared at this rate.
+fn forecast(status: &OutboxStatus, rates: Option<&Rates>) -> String {
     let Some(rates) = rates else { return String::new() };
     let net = rates.sent_per_second - rates.inserted_per_second;
     if net <= 0.0 {

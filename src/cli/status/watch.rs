@@ -1,6 +1,6 @@
-//! `status --watch`: the screen again and again, until Ctrl-C.
+//! `status --watch`: refreshes the screen until Ctrl-C.
 
-use super::onlooker::Onlooker;
+use super::monitor::Monitor;
 use super::report::Report;
 use super::units::span;
 use crate::cli::exit::Failed;
@@ -11,18 +11,18 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Looks every `interval`. Postgres may be away meanwhile, or from the beginning: it says so, and goes on.
-pub(super) async fn watch(onlooker: &mut Onlooker, interval: Duration, json: bool) -> Result<(), Failed> {
+/// Prints a report every `interval`. If Postgres is unavailable, it reports that and keeps trying.
+pub(super) async fn watch(monitor: &mut Monitor, interval: Duration, json: bool) -> Result<(), Failed> {
     let mut signals = Signals::new()?;
     let mut screen = Screen::new(json);
     loop {
-        let looked = tokio::select! {
-            looked = onlooker.look(None) => looked,
+        let report = tokio::select! {
+            report = monitor.report(None) => report,
             () = signals.next() => return Ok(()),
         };
-        let reader = match looked {
+        let reader = match report {
             Ok(report) => screen.show(&report)?,
-            Err(Failed::Unavailable(error)) => screen.say_away(&format!("{error:#}"), interval)?,
+            Err(Failed::Unavailable(error)) => screen.show_unreachable(&format!("{error:#}"), interval)?,
             Err(failed) => return Err(failed),
         };
         if reader == Reader::Gone {
@@ -35,24 +35,24 @@ pub(super) async fn watch(onlooker: &mut Onlooker, interval: Duration, json: boo
     }
 }
 
-/// Where it is drawn: over the last screen on a terminal, below it elsewhere.
+/// Draws over the last screen on a terminal, and below it elsewhere.
 struct Screen {
     json: bool,
     is_terminal: bool,
     drawn: bool,
-    /// The last answer, and when it came.
+    /// The last report and its time.
     last: Option<(String, SystemTime)>,
-    away_since: Option<Instant>,
+    unreachable_since: Option<Instant>,
 }
 
 impl Screen {
     fn new(json: bool) -> Screen {
         let is_terminal = !json && std::io::stdout().is_terminal();
-        Screen { json, is_terminal, drawn: false, last: None, away_since: None }
+        Screen { json, is_terminal, drawn: false, last: None, unreachable_since: None }
     }
 
     fn show(&mut self, report: &Report) -> Result<Reader, Failed> {
-        self.away_since = None;
+        self.unreachable_since = None;
         if self.json {
             return output::line(&output::json(report)?);
         }
@@ -62,10 +62,10 @@ impl Screen {
         reader
     }
 
-    /// What was last known stays below, with its time. For programs it goes to stderr, once.
-    fn say_away(&mut self, error: &str, interval: Duration) -> Result<Reader, Failed> {
-        let is_new = self.away_since.is_none();
-        let since = *self.away_since.get_or_insert_with(Instant::now);
+    /// Keeps the last report below, with its time. With `--json`, prints one line on stderr instead.
+    fn show_unreachable(&mut self, error: &str, interval: Duration) -> Result<Reader, Failed> {
+        let is_new = self.unreachable_since.is_none();
+        let since = *self.unreachable_since.get_or_insert_with(Instant::now);
         if self.json {
             if is_new {
                 eprintln!("PostgreSQL unreachable, retrying: {error}");
@@ -94,13 +94,12 @@ impl Screen {
     }
 }
 
-/// The rows of the terminal, if it says.
 fn rows() -> Option<usize> {
     terminal_size::terminal_size().map(|(_, height)| usize::from(height.0))
 }
 
-/// Over what stands on the terminal: from its first line on, each line cut off at the edge and its rest cleared, then
-/// all below. What does not fit is left out, or the terminal would scroll.
+/// Draws over the terminal from its first line on: clears the rest of each line and everything below. Lines are not wrapped,
+/// and those that do not fit are left out, so that the terminal does not scroll.
 fn over(text: &str, first: bool, rows: Option<usize>) -> String {
     let mut drawn = String::from(if first { "\x1b[2J\x1b[H\x1b[?7l" } else { "\x1b[H\x1b[?7l" });
     let lines: Vec<&str> = text.lines().collect();
@@ -117,13 +116,13 @@ mod tests {
     use super::over;
 
     #[test]
-    fn the_screen_is_cleared_once_and_written_over_then() {
+    fn the_screen_is_cleared_once_and_then_overwritten() {
         assert_eq!(over("a\nb\n", true, None), "\x1b[2J\x1b[H\x1b[?7la\x1b[K\r\nb\x1b[K\r\n\x1b[J\x1b[?7h");
         assert!(!over("a\n", false, None).contains("\x1b[2J"));
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn lines_that_do_not_fit_are_left_out() {
         let drawn = over("a\nb\nc\nd\n", false, Some(3));
         assert!(drawn.contains("b\x1b[K\r\n") && !drawn.contains('c'), "{drawn:?}");
     }

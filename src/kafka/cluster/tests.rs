@@ -1,4 +1,4 @@
-//! Against librdkafka's mock of a cluster, which fails as it is told to.
+//! Tests with librdkafka's mock cluster, which fails on request.
 
 use super::*;
 use crate::kafka::properties::check;
@@ -25,14 +25,14 @@ fn cluster(mock: &Mock) -> KafkaCluster {
     KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).unwrap()
 }
 
-/// As brokers answer a user who may write to no topic.
+/// Answers as brokers do to a user without permission to write to any topic.
 fn refuse_ids(mock: &Mock) {
     let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED; 20];
     mock.request_errors(RDKafkaApiKey::InitProducerId, &refused);
 }
 
 #[tokio::test]
-async fn an_open_producer_has_its_id() {
+async fn an_open_producer_has_its_producer_id() {
     let mock = mock();
     let cluster = cluster(&mock);
     for _ in 0..3 {
@@ -43,7 +43,7 @@ async fn an_open_producer_has_its_id() {
 }
 
 #[tokio::test]
-async fn a_producer_that_gets_no_id_fails_a_probe_for_the_cause() {
+async fn a_probe_reports_why_a_producer_gets_no_id() {
     let mock = mock();
     let cluster = cluster(&mock);
     refuse_ids(&mock);
@@ -56,7 +56,7 @@ async fn a_producer_that_gets_no_id_fails_a_probe_for_the_cause() {
 }
 
 #[tokio::test]
-async fn rows_that_a_fatal_error_takes_back_fail_for_its_cause() {
+async fn rows_purged_by_a_fatal_error_fail_with_its_cause() {
     let mock = mock();
     let cluster = cluster(&mock);
     refuse_ids(&mock);
@@ -74,7 +74,7 @@ async fn rows_that_a_fatal_error_takes_back_fail_for_its_cause() {
 }
 
 #[tokio::test]
-async fn the_producer_of_a_probe_becomes_the_next_session_unless_the_settings_changed() {
+async fn the_next_session_uses_the_producer_of_a_probe_unless_the_settings_changed() {
     let mock = mock();
     let cluster = cluster(&mock);
     cluster.probe().await.unwrap();

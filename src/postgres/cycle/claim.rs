@@ -13,7 +13,9 @@ use crate::postgres::schema::check;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Claim, End, Head, Outbox, Read, Rows, ServerId, Settled, Settlement, Slice};
+use crate::relay::outbox::{
+    Claim, Head, Outbox, ReadEnd, ReadRequest, Rows, ServerId, Settled, Settlement, Slice,
+};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{TryStreamExt, join};
 use std::cell::Cell;
@@ -91,7 +93,11 @@ impl Outbox for PostgresOutbox {
     type Event = OutboxRow;
     type Claim<'a> = PostgresClaim<'a>;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<PostgresClaim<'_>, Fault> {
+    async fn claim(
+        &mut self,
+        lanes: &[Lane],
+        promptly: Option<&ReadRequest>,
+    ) -> Result<PostgresClaim<'_>, Fault> {
         self.connect().await?;
         let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
         let (doubtful, prepares) = (&self.doubtful, self.database.prepares());
@@ -173,7 +179,7 @@ impl Locking<'_> {
     async fn lock_and_read<'b>(
         &self,
         connection: &'b Object,
-        read: &Read,
+        read: &ReadRequest,
     ) -> Result<(Plain<'b>, Vec<Row>, Reading), Fault> {
         let lock = self.prepare(connection, &self.statements.lock).await?;
         let sql = reading::sql(self.statements, read);
@@ -262,11 +268,11 @@ impl PostgresClaim<'_> {
         let completed = stream.rows_affected();
         let exhausted = reading.as_ref().is_none_or(|reading| reading.is_exhausted(completed, got, rows_max));
         let end = match (cut || self.read >= self.rows_max, exhausted) {
-            (true, _) => End::Cut,
-            (false, true) => End::Complete,
-            (false, false) => End::More,
+            (true, _) => ReadEnd::Cut,
+            (false, true) => ReadEnd::Complete,
+            (false, false) => ReadEnd::More,
         };
-        if end != End::More {
+        if end != ReadEnd::More {
             // A finished portal still holds the snapshot back.
             if let Some(reading) = reading {
                 reading.close(&self.open).await?;
@@ -289,7 +295,7 @@ impl Claim for PostgresClaim<'_> {
         self.server
     }
 
-    async fn read(&mut self, read: &Read) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
         self.in_order = read.rows == Rows::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
@@ -321,7 +327,7 @@ impl Claim for PostgresClaim<'_> {
         Ok(slice)
     }
 
-    async fn head(&mut self, read: &Read) -> Result<Head<OutboxRow>, Fault> {
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
         self.reading = None; // as in `release`
         let looked = head::look(&self.open, self.statements, self.prepares, &self.lanes, read).await;
         looked.inspect_err(|fault| doubt(self.doubtful, fault))

@@ -8,7 +8,7 @@ use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Head, Read, Rows};
+use crate::relay::outbox::{Head, ReadRequest, Rows};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -21,7 +21,7 @@ pub(crate) async fn look(
     statements: &Statements,
     prepares: bool,
     lanes: &[Lane],
-    read: &Read,
+    read: &ReadRequest,
 ) -> Result<Head<OutboxRow>, Fault> {
     let asking = Asking { open, prepares };
     let values = Values::new(statements, lanes, read);
@@ -53,11 +53,12 @@ impl Asking<'_, '_> {
         &self,
         statements: &Statements,
         lanes: &[Lane],
-        read: &Read,
+        read: &ReadRequest,
         id: i64,
     ) -> Result<Option<String>, Fault> {
         let witnesses = lanes.iter().map(|lane| (*lane, id)).collect();
-        let this = Read { rows: Rows::These(witnesses), lows: vec![i64::MIN; lanes.len()], ..read.clone() };
+        let this =
+            ReadRequest { rows: Rows::These(witnesses), lows: vec![i64::MIN; lanes.len()], ..read.clone() };
         let values = Values::new(statements, lanes, &this);
         self.run("SAVEPOINT whole").await?;
         let whole = self.rows(&statements.read_row, &values.typed()).await;

@@ -10,7 +10,7 @@ use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use crate::relay::health::stats::TOPICS_NAMED_MAX;
-use crate::relay::holds::pauses::{Counts, PAUSES_NAMED_MAX, Pause, Paused};
+use crate::relay::holds::pauses::{Counts, PAUSES_NAMED_MAX, Pause, PauseScope};
 use crate::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use crate::relay::lane::Lane;
 use crate::relay::lanes::marks::LOWEST;
@@ -181,10 +181,10 @@ impl Holds for PostgresHolds {
 }
 
 fn pause(row: &Row) -> Pause {
-    let paused = match (row.get(1), row.get(2)) {
-        (Some(topic), _) => Paused::Topic(topic),
-        (None, Some(aggregate_type)) => Paused::KeyOf(aggregate_type),
-        (None, None) => Paused::Everything,
+    let scope = match (row.get(1), row.get(2)) {
+        (Some(topic), _) => PauseScope::Topic(topic),
+        (None, Some(aggregate_type)) => PauseScope::KeyOf(aggregate_type),
+        (None, None) => PauseScope::Everything,
     };
-    Pause { id: row.get(0), paused, reason: row.get(3) }
+    Pause { id: row.get(0), scope, reason: row.get(3) }
 }

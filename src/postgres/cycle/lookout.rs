@@ -6,7 +6,7 @@ use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::scout::{Lookout, Oldest, Sighting};
+use crate::relay::lanes::scout::{Lookout, Oldest, Scan};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
 use std::rc::Rc;
@@ -51,14 +51,14 @@ impl PostgresLookout {
 }
 
 impl Lookout for PostgresLookout {
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
         const DOING: &str = "looking for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
         let (connection, rows) = self.query(DOING, &statements.look, &params).await?;
-        sighting(connection, &rows).map_err(|error| fault(DOING, error))
+        scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
@@ -100,7 +100,7 @@ impl Lookout for PostgresLookout {
     }
 }
 
-fn sighting(connection: u64, rows: &[Row]) -> Result<Sighting, tokio_postgres::Error> {
+fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
     let mut first_unsent = Vec::new();
     for row in rows {
@@ -110,5 +110,5 @@ fn sighting(connection: u64, rows: &[Row]) -> Result<Sighting, tokio_postgres::E
             first_unsent.push((lane, id));
         }
     }
-    Ok(Sighting { server, first_unsent })
+    Ok(Scan { server, first_unsent })
 }

@@ -9,7 +9,7 @@ use crate::postgres::cycle::open::Open;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Read, Rows};
+use crate::relay::outbox::{ReadRequest, Rows};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Portal, RowStream, Statement};
 
@@ -23,7 +23,7 @@ pub(crate) enum Reading {
 
 /// The values of a read.
 pub(crate) struct Values<'a> {
-    read: &'a Read,
+    read: &'a ReadRequest,
     lanes: Vec<i16>,
     rows_max: i64,
     shares: Vec<i64>,
@@ -33,7 +33,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a Read) -> Values<'a> {
+    pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a ReadRequest) -> Values<'a> {
         let named = read.rows.named();
         let lanes: Vec<i16> = match read.rows {
             Rows::Pending => lanes.iter().map(|lane| lane.number()).collect(),
@@ -75,7 +75,7 @@ impl<'a> Values<'a> {
 }
 
 /// The statement for this read.
-pub(crate) fn sql<'a>(statements: &'a Statements, read: &Read) -> &'a str {
+pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str {
     match read.rows {
         Rows::Pending => &statements.read,
         Rows::FirstOfKeys(_) => &statements.read_first,
@@ -103,7 +103,7 @@ impl Reading {
         statements: &Statements,
         prepares: bool,
         lanes: &[Lane],
-        read: &Read,
+        read: &ReadRequest,
     ) -> Result<Reading, Fault> {
         const DOING: &str = "reading events";
         let values = Values::new(statements, lanes, read);

@@ -8,7 +8,7 @@ use crate::postgres::cycle::open::Open;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
-use crate::relay::outbox::{Settled, Settlement, Verdict};
+use crate::relay::outbox::{RejectedRow, Settled, Settlement};
 use futures_util::join;
 use std::collections::HashSet;
 use tokio_postgres::types::{ToSql, Type};
@@ -43,10 +43,10 @@ pub(crate) async fn settle(
         all &= rows == settlement.sent.len();
     }
     if !settlement.rejected.is_empty() {
-        all &= to.verdicts(&statements.dead_letter, &settlement.rejected).await?;
+        all &= to.rejected_rows(&statements.dead_letter, &settlement.rejected).await?;
     }
     if !settlement.blocked.is_empty() {
-        all &= to.verdicts(&statements.block, &settlement.blocked).await?;
+        all &= to.rejected_rows(&statements.block, &settlement.blocked).await?;
     }
     if !settlement.held.is_empty() {
         let held = &settlement.held;
@@ -136,11 +136,16 @@ impl Recorder<'_, '_> {
     }
 
     /// What was decided about single rows. True if it was recorded of all of them.
-    async fn verdicts(&self, sql: &str, verdicts: &[Verdict<'_, OutboxRow>]) -> Result<bool, Fault> {
-        let ids: Vec<i64> = verdicts.iter().map(|verdict| verdict.row.id()).collect();
-        let topics: Vec<&str> = verdicts.iter().map(|verdict| verdict.topic).collect();
-        let reasons: Vec<&str> = verdicts.iter().map(|verdict| verdict.why.reason).collect();
-        let errors: Vec<String> = verdicts.iter().map(|verdict| storable(&verdict.why.error)).collect();
+    async fn rejected_rows(
+        &self,
+        sql: &str,
+        rejected_rows: &[RejectedRow<'_, OutboxRow>],
+    ) -> Result<bool, Fault> {
+        let ids: Vec<i64> = rejected_rows.iter().map(|rejected| rejected.row.id()).collect();
+        let topics: Vec<&str> = rejected_rows.iter().map(|rejected| rejected.topic).collect();
+        let reasons: Vec<&str> = rejected_rows.iter().map(|rejected| rejected.why.reason).collect();
+        let errors: Vec<String> =
+            rejected_rows.iter().map(|rejected| storable(&rejected.why.error)).collect();
         let arrays: [(&(dyn ToSql + Sync), Type); 4] = [
             (&ids, Type::INT8_ARRAY),
             (&topics, Type::TEXT_ARRAY),

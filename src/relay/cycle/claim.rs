@@ -1,94 +1,92 @@
-//! The first stage: claims lanes and plans the read. The claim is kept while Kafka is waited for.
+//! The first stage: claims lanes and plans the read. Also keeps the claim alive while the cycle waits for Kafka.
 
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::marks::Start;
-use crate::relay::outbox::{Claim, Outbox, Read, Rows};
+use crate::relay::lanes::marks::MarksSnapshot;
+use crate::relay::outbox::{Claim, Outbox, ReadRequest, Rows};
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
 
-/// At most this many rows a slice: what exceeds the byte budget inside a slice is read for nothing.
+/// The most rows per slice. Rows of a slice beyond the byte limit are read in vain.
 pub(super) const SLICE_ROWS_MAX: usize = 1_024;
 
-/// Lanes that are claimed, for one cycle.
 pub(super) struct Claimed<C> {
     pub(super) claim: C,
     pub(super) planned: PlannedRead,
-    /// The lanes that are ours.
+    /// The locked lanes.
     pub(super) lanes: Vec<Lane>,
-    /// Kafka has to acknowledge the batch until then.
+    /// When Kafka must have acknowledged the batch.
     pub(super) deadline: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<Fault>,
 }
 
-/// A read, and what the marks were when it was made.
+/// A read with the marks at the time it was planned.
 pub(super) struct PlannedRead {
-    pub(super) start: Start,
-    pub(super) read: Read,
-    /// The lanes that it was made for.
+    pub(super) marks: MarksSnapshot,
+    pub(super) read: ReadRequest,
     pub(super) lanes: Vec<Lane>,
     pub(super) begun: Instant,
-    /// It was sent along with the claim.
+    /// Whether it was sent together with the claim.
     pub(super) sent: bool,
 }
 
-/// Claims those of `lanes` that are free; `None` if none is.
+/// Claims those of `lanes` that are free, or returns `None` if none is.
 ///
-/// Where no backlog is known, the read of all `lanes` is sent along, and what it reads of lanes that are not ours is discarded.
+/// If no backlog is known, the read of all `lanes` is sent together with the claim, and rows of other lanes are discarded.
 pub(super) async fn claim<'o, O: Outbox, P>(
     relay: &Relay<P>,
     outbox: &'o mut O,
     lanes: &[Lane],
 ) -> Result<Option<Claimed<O::Claim<'o>>>, Fault> {
-    let apart = relay.board.has_more(lanes)
+    let claim_first = relay.board.has_more(lanes)
         || relay.board.was_elsewhere(lanes)
-        || relay.narrowing.claims_apart(lanes);
-    let rows_max = if apart { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
+        || relay.narrowing.claims_first(lanes);
+    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
     let rows_max = relay.narrowing.rows_max(lanes, rows_max);
-    let ahead = (!apart).then(|| PlannedRead::new(relay, lanes, rows_max));
-    let claim = outbox.claim(lanes, ahead.as_ref().map(|planned| &planned.read)).await?;
+    let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
+    let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
     if claim.lanes().is_empty() {
         claim.release().await?;
         return Ok(None);
     }
     fail_point::reach("lanes-locked").await;
-    relay.marks.borrow_mut().meet(claim.server());
+    relay.marks.borrow_mut().note_server(claim.server());
     let owned = claim.lanes().to_vec();
-    let planned = match ahead {
-        // The server is the one that the read was planned for.
-        Some(ahead) if ahead.start.epoch() == relay.marks.borrow().epoch() => ahead.only(&owned),
+    let planned = match early {
+        // The server is still the one for which the read was planned.
+        Some(early) if early.marks.epoch() == relay.marks.borrow().epoch() => early.only(&owned),
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
     Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None }))
 }
 
-/// How many rows to read at once where no backlog is known.
+/// How many rows to read at once if no backlog is known.
 fn prompt_rows<P>(relay: &Relay<P>) -> usize {
     let limits = relay.settings.limits();
-    relay.rows.expected(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
 }
 
 impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
-        let start = relay.marks.borrow().start(lanes);
-        let read = Read {
-            lows: start.lows.clone(),
-            basis: start.basis,
+        let marks = relay.marks.borrow().snapshot(lanes);
+        let read = ReadRequest {
+            lows: marks.lows.clone(),
+            basis: marks.basis,
             rows_max,
             shares: relay.board.shares(lanes, rows_max),
             rows: Rows::Pending,
         };
-        PlannedRead { start, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
+        PlannedRead { marks, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
 
-    /// It was sent with the claim: keeps the part for the lanes that are ours.
+    /// Keeps the part of a read that was sent with the claim for the lanes that were locked.
     fn only(mut self, owned: &[Lane]) -> PlannedRead {
-        self.start = self.start.only(&self.lanes, owned);
+        self.marks = self.marks.only(&self.lanes, owned);
         let shares = self.lanes.iter().zip(&self.read.shares).filter(|(lane, _)| owned.contains(lane));
         self.read.shares = shares.map(|(_, rows)| *rows).collect();
         self.sent = true;
@@ -97,9 +95,8 @@ impl PlannedRead {
 }
 
 impl<C: Claim> Claimed<C> {
-    /// Waits for `work` and keeps the claim meanwhile. If the claim is lost, the work continues all the same, because what
-    /// Kafka acknowledges still counts. `work` has to end by itself: the watchdog is fed while it is waited for, which may
-    /// take longer than the watchdog's patience.
+    /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because
+    /// acknowledgements still count. `work` must end by itself, because this feeds the watchdog while it waits.
     pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         while self.fault.is_none() {

@@ -1,11 +1,11 @@
-//! Judging: rows of which Kafka refused some are published again on producers of their own, in ever smaller groups, so
-//! that the innocent are delivered and only a row that was refused alone is found guilty.
+//! Judging: when Kafka refused rows, they are published again on separate producers in ever smaller groups, so that valid
+//! rows are delivered and only a row that is refused alone is rejected.
 //!
-//! In order: a row is judged only after every row before it in its partition was acknowledged or found guilty. What
-//! stays open behind a row whose fate is open is claimed again.
+//! A row is judged only after every earlier row of its partition was acknowledged or rejected. Rows after an open one are
+//! claimed again.
 
 use crate::relay::Relay;
-use crate::relay::cycle::session::{Place, Session};
+use crate::relay::cycle::session::{Destination, Session};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::{Judged, Producer, Publisher};
@@ -14,32 +14,31 @@ use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use std::collections::HashMap;
 
-/// Judges the suspects of a batch, one partition after the other. Returns what stopped it before its end, if anything
-/// did: then none of the remaining suspects is judged.
+/// Judges the suspects of a batch, one partition after the other. Returns the failure that stopped it before all were judged.
 pub(crate) async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
 ) -> Option<Failure> {
-    for (place, suspects) in suspects(session, batch) {
-        if let Next::Stop(failure) = judge_place(relay, session, batch, place, &suspects).await {
+    for (destination, suspects) in suspects(session, batch) {
+        if let Next::Stop(failure) = judge_destination(relay, session, batch, destination, &suspects).await {
             return Some(failure);
         }
     }
     None
 }
 
-/// The suspects of each partition, as far as their turn has come: up to the first row whose fate is open.
-fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Place, Vec<usize>)> {
-    let mut found: Vec<(Place, Vec<usize>)> = Vec::new();
-    let mut at: HashMap<Place, Option<usize>> = HashMap::new();
+/// The suspects of each partition, up to its first open row.
+fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Vec<(Destination, Vec<usize>)> {
+    let mut found: Vec<(Destination, Vec<usize>)> = Vec::new();
+    let mut at: HashMap<Destination, Option<usize>> = HashMap::new();
     for index in 0..batch.len() {
-        let Some(place) = session.place(index) else { continue };
+        let Some(destination) = session.destination(index) else { continue };
         match batch.fate(index) {
-            Fate::Open | Fate::InFlight => _ = at.insert(place, None),
+            Fate::Open | Fate::InFlight => _ = at.insert(destination, None),
             Fate::Suspect => {
-                let entry = at.entry(place).or_insert_with(|| {
-                    found.push((place, Vec::new()));
+                let entry = at.entry(destination).or_insert_with(|| {
+                    found.push((destination, Vec::new()));
                     Some(found.len() - 1)
                 });
                 if let Some(entry) = *entry {
@@ -53,27 +52,28 @@ fn suspects<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>) -> Ve
 }
 
 enum Next {
-    Place,
+    Destination,
     Stop(Failure),
 }
 
-/// Halves the group that is published at once until it goes through or is a single row.
-async fn judge_place<E: Event, P: Publisher>(
+/// Halves the group that is published at once until it is accepted or is a single row.
+async fn judge_destination<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     batch: &mut Batch<E>,
-    place: Place,
+    destination: Destination,
     suspects: &[usize],
 ) -> Next {
-    let topic = session.topic(place).to_owned();
+    let topic = session.topic(destination).to_owned();
     let mut rest: Vec<usize> = suspects.to_vec();
-    let mut width = rest.len() / 2; // All of them together were refused already.
+    let mut width = rest.len() / 2; // all of them together were refused already
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
-        let Some(&first) = rest.first() else { return Next::Place };
+        let Some(&first) = rest.first() else { return Next::Destination };
         let group = &rest[..width.min(innocent(relay, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
-        let Judged { acknowledged, failure } = relay.publisher.judge(&topic, place.partition, &rows).await;
+        let Judged { acknowledged, failure } =
+            relay.publisher.judge(&topic, destination.partition, &rows).await;
         let size = group.len();
         for index in rest.drain(..acknowledged) {
             relay.rows.refusals.accepted(&topic, batch.rows()[index].size());
@@ -85,19 +85,19 @@ async fn judge_place<E: Event, P: Publisher>(
         };
         match failure.kind {
             FailureKind::Row if size > 1 => width = (size - acknowledged) / 2,
-            // That another record was refused cannot be, alone: what it says of this one is not known.
+            // The row was alone in its request, so this reason cannot be right. Whether the row is at fault is unknown.
             FailureKind::Row if failure.reason == OTHER_RECORD_REFUSED.word => return Next::Stop(failure),
             FailureKind::Row => {
                 if refused_alone(relay, &topic, &batch.rows()[first], &failure) {
-                    session.hold(place, rejects_everything(relay, &failure));
-                    return Next::Place;
+                    session.hold(destination, rejects_everything(relay, &failure));
+                    return Next::Destination;
                 }
                 batch.rejected(first, &topic, failure.into());
                 rest.remove(0);
             }
             FailureKind::Topic => {
-                session.hold(place, failure.into());
-                return Next::Place;
+                session.hold(destination, failure.into());
+                return Next::Destination;
             }
             FailureKind::Unknown | FailureKind::Cluster | FailureKind::Session => {
                 return Next::Stop(failure);
@@ -106,14 +106,14 @@ async fn judge_place<E: Event, P: Publisher>(
     }
 }
 
-/// How many rows are smaller than one that the topic has refused for its size. The next one goes alone at once: halving
-/// would find it in more steps.
+/// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
+/// would take more steps to find it.
 fn innocent<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
     let is_large = |index: usize| relay.rows.refusals.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }
 
-/// Notes that a row was refused alone. True if so many were, one after the other, that it must be the topic.
+/// Records that a row was refused alone. Returns true after so many in a row that the topic must be the cause.
 fn refused_alone<E: Event, P>(relay: &Relay<P>, topic: &str, row: &E, failure: &Failure) -> bool {
     let too_large = (failure.reason == RECORD_TOO_LARGE.word).then(|| row.size());
     let refused = relay.rows.refusals.refused(topic, row.event_id(), too_large);

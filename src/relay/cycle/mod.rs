@@ -1,14 +1,14 @@
-//! The cycle: claim, publish, settle. One transaction, open until Kafka has answered.
+//! The cycle: claim, publish, settle. It is one transaction, which stays open until Kafka has answered.
 //!
 //! | Stage | File | What it does |
 //! |---|---|---|
-//! | claim | `claim.rs` | locks lanes, and plans the read |
+//! | claim | `claim.rs` | locks lanes and plans the read |
 //! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
-//! | judge | `judge.rs` | publishes rows that Kafka refused alone, in order |
-//! | settle | `settle.rs` | records the outcome, and commits |
+//! | judge | `judge.rs` | publishes the rows that Kafka refused again, on separate producers and in order |
+//! | settle | `settle.rs` | records the outcome and commits |
 //! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
 //!
-//! While Kafka is waited for, `SELECT 1` every `takeover_timeout / 3` keeps the claim.
+//! While the cycle waits for Kafka, a `SELECT 1` every `takeover_timeout / 3` keeps the claim alive.
 //!
 //! Three rules keep the order through every crash: a claim is a contiguous prefix of each key's unsent rows, a session never
 //! leaves a gap, and only real acknowledgements are settled.
@@ -30,35 +30,35 @@ use crate::relay::lane::Lane;
 use crate::relay::outbox::{Claim, Outbox};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::time::Duration;
 use tokio::time::timeout_at;
 
-/// What one cycle did.
+/// The result of one cycle.
 #[derive(Debug, Default)]
 pub(crate) struct Cycle {
-    /// The lanes that were ours, and how far each of them was read.
-    pub reach: Vec<Reach>,
-    /// Rows that were read.
+    /// The claimed lanes, and how far each of them was read.
+    pub coverage: Vec<Coverage>,
+    /// Rows read.
     pub rows: usize,
-    /// Rows that are settled as sent now.
+    /// Rows settled as sent.
     pub sent: usize,
-    /// Those of them that were not published now, since Kafka had acknowledged them before.
+    /// Those of them that Kafka had acknowledged in an earlier cycle.
     pub recovered: usize,
-    /// From the first row handed over to the last report.
+    /// The time from the first row sent to the last report.
     pub publishing: Option<Duration>,
-    /// Kafka's failure that ended the session, if one did.
+    /// The failure that closed the session.
     pub failure: Option<Failure>,
-    /// What kept suspects from being judged.
+    /// Why some suspects could not be judged.
     pub unjudged: Option<Failure>,
-    /// Somebody else's lock kept a row from being settled.
+    /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
 }
 
 /// Runs one cycle over those of `lanes` that are free.
 ///
-/// A fault ends the claim; what Kafka has acknowledged by then is kept in the acknowledged set. After a failure the session
-/// can do nothing more, whatever is returned.
+/// A fault ends the claim, and rows that Kafka has acknowledged enter the acknowledged set. Check [`Session::failure`]
+/// afterwards: a failed session must be replaced, whatever this returns.
 pub(crate) async fn run<O: Outbox, P: Publisher>(
     relay: &Relay<P>,
     outbox: &mut O,
@@ -73,7 +73,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     session.begin(&relay.rows.refusals);
     publish::publish(relay, session, &mut claimed, &mut batch).await;
     let unjudged = judge_suspects(relay, session, &mut claimed, &mut batch).await;
-    // Reports that arrived while other rows were judged.
+    // Process reports that arrived while other rows were judged.
     session.absorb(&mut batch);
     publish::reported(relay, session, &batch);
     let publishing = session.publishing();
@@ -88,7 +88,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     match settled {
         Ok(settled) => {
             let failure = session.failure().cloned();
-            let confirmed = settle::confirm(relay, &planned.start, &owned, &batch, &settled);
+            let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
             Ok(Cycle { publishing, failure, unjudged, ..confirmed })
         }
         Err(fault) => {
@@ -98,14 +98,14 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     }
 }
 
-/// Judges the rows that Kafka refused, until the deadline. Returns what kept some of them from being judged.
+/// Judges the rows that Kafka refused, until the deadline. Returns why some of them could not be judged.
 async fn judge_suspects<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) -> Option<Failure> {
-    // Without the claim another relay may have these lanes: what it publishes must not meet a verdict of ours.
+    // Without the claim, another relay may already publish the rows of these lanes.
     if claimed.fault.is_some() || !batch.has_suspects() {
         return None;
     }

@@ -1,13 +1,13 @@
-//! Narrowing: a row that Postgres cannot read is found, and decided about without its contents. Everything else goes on.
+//! Narrowing: finds a row that Postgres cannot read and decides about it without its contents, while other rows continue.
 //!
 //! ```text
 //!   lanes together ──fails──▶ each lane alone ──fails──▶ half of the rows, and so on ──fails──▶ the first row
 //! ```
 //!
-//! The rows before the bad one are published on the way: fewer rows cut a claim off at its end, so it stays a contiguous
-//! prefix. When the bad row is the first of its lane, the claim looks at it without its contents and tries to read it once
-//! more, under the lock of its lane. If Postgres refuses, the row becomes a dead letter, or stays and blocks its key. A row
-//! that cannot be moved whole always stays.
+//! The rows before the bad one are published meanwhile: a claim of fewer rows is still a contiguous prefix. When the bad
+//! row is the first of its lane, the claim reads it without its contents and tries to read all of it once more, under the
+//! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved whole
+//! always blocks its key.
 
 use crate::config::OnRejected;
 use crate::relay::Relay;
@@ -16,36 +16,35 @@ use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::lanes::board::{Again, Board};
+use crate::relay::lanes::board::{Board, MoreWork};
 use crate::relay::lanes::width::Width;
-use crate::relay::outbox::{Claim, End, Head};
+use crate::relay::outbox::{Claim, Head, ReadEnd};
 use crate::relay::reason::UNREADABLE_ROW;
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// At most this many lanes a claim.
 const LANES_MAX: usize = 16;
-/// A lane with which nothing can be done for now is tried again after this.
+/// How long a lane is set aside if narrowing made no progress.
 const ASIDE: Duration = Duration::from_secs(5);
-/// A lane whose first row turned out to be readable is read again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long a lane is set aside if its first row turned out to be readable.
+const READABLE_ASIDE: Duration = Duration::from_secs(1);
 
 const ADVICE: &str = "All other events are published. Check the server log for damaged data, and restore or delete \
      the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
-/// What is known of a lane whose rows cannot all be read.
+/// How far a lane is narrowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
-    /// Nothing.
+    /// All its rows can be read, as far as is known.
     #[default]
     Sound,
-    /// A read of it and of other lanes failed.
+    /// A read of this lane together with others failed.
     Alone,
-    /// So many of its first rows cannot be read together.
+    /// This many of its first rows cannot be read together.
     Within(usize),
     /// Its first row cannot be read.
     First,
@@ -53,10 +52,10 @@ enum Step {
     Stays,
 }
 
-/// Which lanes have rows that cannot be read, and how many lanes a claim covers.
+/// The lanes with rows that cannot be read, and how many lanes a claim covers.
 pub(crate) struct Narrowing {
     steps: RefCell<[Step; LANES]>,
-    /// How many lanes are not sound.
+    /// The number of lanes that are not sound.
     narrowed: Cell<usize>,
     width: Width,
     outage: Outage,
@@ -70,7 +69,6 @@ pub(crate) struct Before {
 }
 
 impl Narrowing {
-    /// Everything can be read.
     pub(crate) fn new() -> Narrowing {
         Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
@@ -80,21 +78,21 @@ impl Narrowing {
         }
     }
 
-    /// Which of these lanes a claim covers: a lane that is not sound alone, the others up to the width. The rest goes back to
-    /// the board.
+    /// The lanes for the next claim: one that is not sound alone, or sound ones up to the width. The rest goes back to the
+    /// board.
     pub(crate) fn first_of(&self, board: &Board, mut lanes: Vec<Lane>) -> Vec<Lane> {
         let sound = lanes.iter().take_while(|lane| self.is_sound(**lane)).count();
         let rest = lanes.split_off(sound.max(1).min(self.width.get()).min(lanes.len()));
-        give_back_in_front(board, &rest);
+        give_back_first(board, &rest);
         lanes
     }
 
-    /// Whether these lanes are claimed first and read after that, as those with a backlog are.
-    pub(crate) fn claims_apart(&self, lanes: &[Lane]) -> bool {
+    /// Whether the read of these lanes has to wait for the claim, as for lanes with a backlog.
+    pub(crate) fn claims_first(&self, lanes: &[Lane]) -> bool {
         lanes.iter().any(|lane| !self.is_sound(*lane))
     }
 
-    /// How many rows to read of these lanes together.
+    /// The most rows to read from these lanes together.
     pub(crate) fn rows_max(&self, lanes: &[Lane], rows_max: usize) -> usize {
         match lanes {
             [lane] => match self.step(*lane) {
@@ -105,23 +103,21 @@ impl Narrowing {
         }
     }
 
-    /// The lane, if its first row is to be looked at without its contents.
-    pub(crate) fn looks_at_first(&self, lanes: &[Lane]) -> bool {
+    /// Whether to read the first row of this lane without its contents.
+    pub(crate) fn reads_head(&self, lanes: &[Lane]) -> bool {
         matches!(lanes, [lane] if matches!(self.step(*lane), Step::First | Step::Stays))
     }
 
-    /// What happens to a row of these lanes that can never become a record.
     pub(crate) fn on_rejected(&self, lanes: &[Lane], on_rejected: OnRejected) -> OnRejected {
         let stays = matches!(lanes, [lane] if self.step(*lane) == Step::Stays);
         if stays { OnRejected::BlockKey } else { on_rejected }
     }
 
-    /// Remembers how far these lanes are narrowed down.
     pub(crate) fn before(&self, lanes: &[Lane]) -> Before {
         Before { steps: lanes.iter().map(|lane| self.step(*lane)).collect(), width: self.width.get() }
     }
 
-    /// A read of up to `rows` rows of these lanes failed.
+    /// Records that a read of up to `rows` rows of these lanes failed.
     pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
         match (fault.kind, lanes) {
             (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len()),
@@ -137,12 +133,12 @@ impl Narrowing {
         }
     }
 
-    /// A read of so many lanes took this long.
+    /// Records how long a read of this many lanes took.
     pub(crate) fn read_took(&self, lanes: usize, took: Duration) {
         self.width.worked(lanes, took);
     }
 
-    /// The settlement of a claim of these lanes failed. If it was that of a row that cannot be read, that row stays.
+    /// Records that the settlement of these lanes failed. If it was that of an unreadable row, the row has to stay.
     pub(crate) fn settlement_failed(&self, lanes: &[Lane], fault: &Fault) {
         if let ([lane], FaultKind::Data) = (lanes, fault.kind)
             && self.step(*lane) == Step::First
@@ -151,36 +147,36 @@ impl Narrowing {
         }
     }
 
-    /// A claim of these lanes was settled, and they are back on the board: rows that were read are no longer suspected.
-    pub(crate) fn settled(&self, board: &Board, reach: &[Reach]) {
+    /// Records a settled claim whose lanes are back on the board. Its rows are readable, so the search continues after them.
+    pub(crate) fn settled(&self, board: &Board, coverage: &[Coverage]) {
         if self.narrowed.get() == 0 {
             return;
         }
-        for reach in reach {
-            if self.looks_at_first(&[reach.lane]) && reach.cut && reach.last_read.is_none() {
-                // The read of the lane failed, and its first row can be read alone: not again at once.
-                board.set_aside(reach.lane, Instant::now() + AGAIN);
+        for coverage in coverage {
+            if self.reads_head(&[coverage.lane]) && coverage.cut && coverage.last_read.is_none() {
+                // The read of the lane failed, but its first row can be read alone. Wait before the next attempt.
+                board.set_aside(coverage.lane, Instant::now() + READABLE_ASIDE);
             }
-            let next = match self.step(reach.lane) {
-                Step::Within(rows) if reach.cut && rows > 1 => match reach.first_open {
+            let next = match self.step(coverage.lane) {
+                Step::Within(rows) if coverage.cut && rows > 1 => match coverage.first_open {
                     None => Step::Within(rows - rows / 2),
                     Some(_) => Step::Within(rows),
                 },
                 _ => Step::Sound,
             };
-            self.set(reach.lane, next);
+            self.set(coverage.lane, next);
         }
     }
 
-    /// After a fault. Returns false if it is not a matter of rows that cannot be read: the caller waits then. Else the lanes
-    /// go back to the board.
-    pub(crate) fn takes(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+    /// Handles a fault about unreadable rows and gives the lanes back to the board. Returns false for any other fault, which
+    /// the caller has to handle.
+    pub(crate) fn handles(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;
         }
         if *before != self.before(lanes) {
             tracing::debug!("searching for the unreadable row: {fault}");
-            give_back_in_front(board, lanes);
+            give_back_first(board, lanes);
             return true;
         }
         match (lanes, fault.kind) {
@@ -218,36 +214,37 @@ impl Default for Narrowing {
     }
 }
 
-fn give_back_in_front(board: &Board, lanes: &[Lane]) {
+fn give_back_first(board: &Board, lanes: &[Lane]) {
     if lanes.is_empty() {
         return;
     }
-    let again: Vec<Again> = lanes.iter().map(|&lane| Again { lane, front: true, hungry: false }).collect();
-    board.give_back(lanes, &again);
+    let more_work: Vec<MoreWork> =
+        lanes.iter().map(|&lane| MoreWork { lane, front: true, hungry: false }).collect();
+    board.give_back(lanes, &more_work);
 }
 
-/// Looks at the first row of the lane without its contents. If Postgres refuses to read it whole, it is all that the batch
-/// holds, with the verdict.
-pub(super) async fn look_at_first<C: Claim, P>(
+/// Reads the first row of the lane without its contents. If Postgres cannot read all of it, the batch consists of this row,
+/// rejected.
+pub(super) async fn read_head<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
-    let epoch = planned.start.epoch();
-    batch.ask(&planned.read.shares);
+    let epoch = planned.marks.epoch();
+    batch.set_shares(&planned.read.shares);
     let Head { hold_version, basis, row, refusal } = claim.head(&planned.read).await?;
     batch.read_under(hold_version, basis);
-    relay.marks.borrow_mut().saw_basis(epoch, basis);
+    relay.marks.borrow_mut().note_basis(epoch, basis);
     match (row, refusal) {
-        (None, _) => _ = batch.grown(End::Complete),
-        // It was restored, or another row is the first one by now. It is read like any other next time.
-        (Some(_), None) => _ = batch.grown(End::Cut),
+        (None, _) => _ = batch.appended(ReadEnd::Complete),
+        // The row was restored, or another row is the first one now. The next read is a normal one.
+        (Some(_), None) => _ = batch.appended(ReadEnd::Cut),
         (Some(row), Some(error)) => {
-            relay.marks.borrow_mut().saw_id(epoch, row.id());
+            relay.marks.borrow_mut().note_id(epoch, row.id());
             batch.rows_mut().push(row);
-            let index = batch.grown(End::Cut);
-            relay.rows.recognise(batch, index);
+            let index = batch.appended(ReadEnd::Cut);
+            relay.rows.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
                 let topic =
                     relay.template.topic(&String::from_utf8_lossy(batch.rows()[index].aggregate_type()));
@@ -276,7 +273,7 @@ mod tests {
     fn reads_until_found(bad: usize) -> usize {
         let (narrowing, board, lane) = (Narrowing::new(), Board::new(), lanes(3..4)[0]);
         let (mut first, mut reads) = (0, 0);
-        while !narrowing.looks_at_first(&[lane]) {
+        while !narrowing.reads_head(&[lane]) {
             let rows = narrowing.rows_max(&[lane], BATCH);
             reads += 1;
             if (first..first + rows).contains(&bad) {
@@ -286,7 +283,7 @@ mod tests {
                 let last_read = Some(first as i64);
                 narrowing.settled(
                     &board,
-                    &[Reach { lane, last_read, first_open: None, cut: true, hungry: false }],
+                    &[Coverage { lane, last_read, first_open: None, cut: true, hungry: false }],
                 );
             }
         }
@@ -295,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_row_is_found_by_halves() {
+    fn a_bad_row_is_found_by_halving() {
         for bad in [0, 1, 2, 37, 499, 500, 501, 998, 999, 1_000, 5_432] {
             let reads = reads_until_found(bad);
             assert!(reads <= bad / BATCH + 12, "{reads} reads for row {bad}");
@@ -313,12 +310,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_is_not_about_data_narrows_nothing_down() {
+    fn a_fault_that_is_not_about_data_narrows_nothing() {
         let (narrowing, board, two) = (Narrowing::new(), Board::new(), lanes(0..2));
         for kind in [FaultKind::Unavailable, FaultKind::Contended, FaultKind::Refused] {
             let before = narrowing.before(&two);
             narrowing.read_failed(&two, BATCH, &fault(kind));
-            assert!(!narrowing.takes(&board, &two, &before, &fault(kind)), "{kind:?}");
+            assert!(!narrowing.handles(&board, &two, &before, &fault(kind)), "{kind:?}");
             assert_eq!(narrowing.first_of(&board, two.clone()), two);
         }
     }

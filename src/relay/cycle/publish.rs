@@ -1,38 +1,37 @@
-//! The second stage: reads the claim slice by slice, sends the rows, and waits until every report is in or the session has
-//! closed.
+//! The second stage: reads the claim slice by slice, sends the rows, and waits until every report has arrived or the
+//! session has closed.
 
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
-use crate::relay::cycle::narrow::look_at_first;
+use crate::relay::cycle::narrow::read_head;
 use crate::relay::cycle::session::{Session, Tally};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::holds::elsewhere;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::{Claim, End};
+use crate::relay::outbox::{Claim, ReadEnd};
 use crate::relay::publisher::{Producer, Publisher};
 use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// After a failure, how long reports of what is on its way already are waited for.
+/// How long to wait after a failure for the reports of records that are already being sent.
 const HARVEST: Duration = Duration::from_secs(2);
-/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent: the
-/// topics of those are stuck. Longer than most leader changes take; short, because other rows of the same lanes wait
-/// meanwhile.
+/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent; their
+/// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
 const STUCK_SHARE: u32 = 3;
 const STUCK_LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Reads and publishes what the claim covers. A fault is kept in `claimed`.
+/// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
 pub(super) async fn publish<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) {
-    let published = if relay.narrowing.looks_at_first(&claimed.planned.lanes) {
-        look_at_first(relay, &mut claimed.claim, &claimed.planned, batch).await
+    let published = if relay.narrowing.reads_head(&claimed.planned.lanes) {
+        read_head(relay, &mut claimed.claim, &claimed.planned, batch).await
     } else {
         read_and_send(relay, session, claimed, batch).await
     };
@@ -40,8 +39,7 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
         claimed.fault = Some(fault);
     }
     let deadline = claimed.deadline;
-    // Without the claim, rows that were sent are still on their way. A report that came later would be taken for one of the
-    // next batch.
+    // After a fault, rows may still be in flight. Their reports must arrive before the next batch, which reuses the indexes.
     if claimed.fault.is_some()
         && claimed.keep_during(relay, timeout_at(deadline, session.finish(batch))).await.is_err()
     {
@@ -60,15 +58,15 @@ async fn read_and_send<C: Claim, P: Publisher>(
 ) -> Result<(), Fault> {
     read(relay, &mut claimed.claim, &claimed.planned, batch).await?;
     let deadline = claimed.deadline;
-    // All rows at once: sent slice by slice, they would go out in many small requests.
+    // Send all rows at once. Slice by slice, they would be sent in many small requests.
     let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
     if claimed.keep_during(relay, sending).await.is_err() {
         session.close(overdue(relay));
     }
     if claimed.fault.is_none() {
-        fail_point::reach("handed-over").await;
+        fail_point::reach("rows-sent").await;
         fail_point::reach("waiting-for-reports").await;
-        // One wait for all reports: with several, the time until the next `SELECT 1` would begin again with each.
+        // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
         claimed.keep_during(relay, wait_for_reports(relay, session, batch, deadline)).await;
     }
     Ok(())
@@ -81,9 +79,9 @@ async fn read<C: Claim, P>(
     planned: &PlannedRead,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
-    // The same limits for the whole batch, even if a reload changes them meanwhile.
+    // Use the same limits for the whole batch, even if a reload changes them meanwhile.
     let limits = relay.settings.limits();
-    batch.ask(&planned.read.shares);
+    batch.set_shares(&planned.read.shares);
     let failed = |fault: &Fault| relay.narrowing.read_failed(&planned.lanes, planned.read.rows_max, fault);
     if !planned.sent {
         claim.read(&planned.read).await.inspect_err(failed)?;
@@ -93,29 +91,29 @@ async fn read<C: Claim, P>(
         let bytes_left = limits.batch_bytes.saturating_sub(batch.bytes());
         let rows = relay
             .rows
-            .expected(bytes_left)
+            .rows_in(bytes_left)
             .min(limits.batch_rows.saturating_sub(batch.len()))
             .min(SLICE_ROWS_MAX);
         let read = claim.next_slice(rows, bytes_left, batch.rows_mut()).await;
-        let from = batch.grown(read.as_ref().map_or(End::Cut, |slice| slice.end));
+        let from = batch.appended(read.as_ref().map_or(ReadEnd::Cut, |slice| slice.end));
         let slice = read.inspect_err(|fault| {
-            relay.rows.expect_larger(limits.batch_bytes);
+            relay.rows.note_failed_slice(limits.batch_bytes);
             failed(fault);
         })?;
         batch.read_under(slice.hold_version, slice.basis);
         let rows = &batch.rows()[from..];
-        relay.rows.expect_like(rows);
-        saw(&mut relay.marks.borrow_mut(), planned.start.epoch(), slice.basis, rows);
-        relay.rows.recognise(batch, from);
+        relay.rows.note_row_size(rows);
+        note_slice(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
+        relay.rows.mark_acknowledged(batch, from);
         if relay.rows.probes_any_of(&batch.rows()[from..]) {
             batch.cut();
             return Err(probed_just_now());
         }
         let full = batch.len() >= limits.batch_rows || batch.bytes() >= limits.batch_bytes;
-        if slice.end == End::More && full {
+        if slice.end == ReadEnd::More && full {
             batch.cut();
         }
-        if slice.end != End::More || full {
+        if slice.end != ReadEnd::More || full {
             relay.narrowing.read_took(planned.lanes.len(), planned.begun.elapsed());
             return Ok(());
         }
@@ -123,11 +121,11 @@ async fn read<C: Claim, P>(
     }
 }
 
-/// Tells the marks what a slice said.
-fn saw<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
-    marks.saw_basis(epoch, basis);
+/// Passes the basis and the highest id of a slice to the marks.
+fn note_slice<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
+    marks.note_basis(epoch, basis);
     if let Some(highest) = rows.iter().map(Event::id).max() {
-        marks.saw_id(epoch, highest);
+        marks.note_id(epoch, highest);
     }
 }
 
@@ -136,8 +134,8 @@ fn probed_just_now() -> Fault {
     Fault { kind: FaultKind::Contended, doing: "reading events", message }
 }
 
-/// Waits until every report is in, or the session has closed: at its first failure, at the deadline, or when a partition
-/// stays silent while others are acknowledged. The topic of such a partition is held then.
+/// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
+/// partition stays silent while others are acknowledged. The topic of such a partition is held.
 async fn wait_for_reports<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -151,12 +149,12 @@ async fn wait_for_reports<E: Event, P: Publisher>(
         if timeout_at(look_at, session.finish(batch)).await.is_ok() {
             return;
         }
-        let silent_since = session.heard_at().unwrap_or(begun).max(begun);
+        let silent_since = session.reported_at().unwrap_or(begun).max(begun);
         if silent_since.elapsed() < patience {
             look_at = silent_since + patience;
             continue;
         }
-        // Others may have been acknowledged just before all of Kafka became unavailable.
+        // Other rows may have been acknowledged just before all of Kafka became unavailable.
         let answers = timeout_at(deadline, relay.publisher.probe()).await;
         session.absorb(batch);
         if matches!(answers, Ok(Ok(_))) {
@@ -177,20 +175,20 @@ async fn wait_for_reports<E: Event, P: Publisher>(
     }
 }
 
-/// The deadline has passed: what is not acknowledged by now is unknown.
+/// The failure of rows that are not acknowledged at the deadline.
 pub(super) fn overdue<P>(relay: &Relay<P>) -> Failure {
     let waited = relay.settings.limits().publish_timeout;
     Failure::unknown(format!("Kafka did not acknowledge all records within publish_timeout ({waited:?})"))
 }
 
-/// The session has closed: waits a moment for the reports of rows that are on their way.
+/// Waits briefly after the session has closed for the reports of rows that are already being sent.
 async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
     let _ = timeout(HARVEST, session.harvest()).await;
     session.absorb(batch);
 }
 
-/// Every report that the batch will get is in: takes in what Kafka acknowledged.
+/// Counts what Kafka acknowledged, once all reports of the batch have arrived.
 pub(super) fn reported<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &Session<P::Producer>,
@@ -204,8 +202,8 @@ pub(super) fn reported<E: Event, P: Publisher>(
         relay.stats.count_topic(topic, rows, bytes);
         acknowledged = true;
     }
-    let handed_over = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
-    if handed_over.is_some_and(|at| relay.gate.acknowledged(at)) {
+    let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
+    if first_sent.is_some_and(|at| relay.gate.acknowledged(at)) {
         relay.health.kafka_works();
     }
     if !relay.rows.refusals.is_empty() {

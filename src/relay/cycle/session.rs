@@ -1,5 +1,4 @@
-//! A session: one idempotent producer, and the rules under which rows are handed to it so that no key is ever
-//! published with a gap.
+//! A session: one idempotent producer, and the rules for sending rows so that no key is ever published with a gap.
 //!
 //! ```text
 //!   row ── route ──▶ topic closed? ──▶ partition ──▶ first row of the partition: alone ──▶ the rest, in order
@@ -7,21 +6,21 @@
 //!            └ name bad    └ held: its rows wait
 //! ```
 //!
-//! - The first failure closes the session for good: nothing is handed over after it. A gapless producer would refuse
-//!   it anyway; a topic that is created just then would not, and row 2 would pass row 1.
+//! - The first failure closes the session permanently: nothing more is sent. Otherwise row 2 could overtake row 1, for
+//!   example if its topic is created after row 1 has failed.
 //! - A topic is looked up in this producer's own metadata before its first row.
-//! - A row as large as one that its topic has refused before is kept back to be judged alone. The rows before it in its
-//!   partition are sent, those behind it wait for the next batch.
-//! - The first row of a partition is sent alone and its acknowledgement awaited, since a broker that does not know a
-//!   producer id yet accepts it at *any* sequence number: were the first request refused and the second one stored,
-//!   the first would be lost and yet reported as delivered.
+//! - A row as large as one that its topic has refused is kept back to be judged alone. Earlier rows of its partition are
+//!   sent, and later ones wait for the next batch.
+//! - The first row of a partition is sent alone and waits for its ack. Brokers accept the first request of an unknown
+//!   producer ID at *any* sequence number: if the first request failed and the second one were stored, the first would be
+//!   lost although it is reported as delivered.
 
 use crate::fail_point;
 use crate::relay::cycle::large_rows::KeptBack;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::partition;
-use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::refusals::Refusals;
@@ -30,54 +29,53 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// This long after a partition was primed a row goes alone again, before anything is forgotten: brokers forget a producer id after
-/// `producer.id.expiration.ms` (1 day by default).
+/// How long a partition stays primed. It must be shorter than `producer.id.expiration.ms` (1 day by default), after which
+/// brokers forget a producer ID.
 const PRIMED_FOR: Duration = Duration::from_secs(600);
 
-/// Between two batches a session remembers at most this many topics, and as many routes.
+/// The most topics, and the most routes, that a session remembers between two batches.
 const TOPICS_KEPT: usize = 4_096;
 
-/// One idempotent producer with what is known of its topics.
+/// One idempotent producer and the state of its topics.
 pub struct Session<P> {
     producer: P,
     topics: Vec<Topic>,
     routes: HashMap<Vec<u8>, Route>,
-    /// Where each row of the current batch goes, as far as it was looked at.
-    places: Vec<Option<Place>>,
+    /// Where each row of the current batch goes, as far as it is known.
+    destinations: Vec<Option<Destination>>,
+    /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
     kept_back: KeptBack,
-    /// Rows handed over whose report has not been taken in.
-    unheard: usize,
-    reports: Vec<Report>,
-    /// When the last slice of rows came, read once for all of its rows.
+    /// Rows that were sent and whose report was not processed yet.
+    unreported: usize,
+    reports: Vec<DeliveryReport>,
+    /// The time of the current `send`, read once for all rows.
     now: Instant,
-    /// When the first row of the current batch was handed over.
+    /// When the first row of the current batch was sent.
     publishing_since: Option<Instant>,
-    /// When the last acknowledgement came.
-    heard_at: Option<Instant>,
+    reported_at: Option<Instant>,
     failure: Option<Failure>,
 }
 
 /// A topic and a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     topic: u32,
-    /// The partition.
     pub partition: u32,
 }
 
 struct Topic {
     name: String,
-    state: State,
-    /// When the session last looked at a row of it.
+    state: TopicState,
+    /// When the session last had a row for it.
     used_at: Instant,
 }
 
-enum State {
+enum TopicState {
     /// Not looked up in this batch.
     Unknown,
     Open(Vec<Priming>),
-    /// To the end of the batch, even if the topic comes back before: else a later row of it would pass an earlier one.
+    /// Until the end of the batch, even if the topic works again: otherwise a later row could overtake an earlier one.
     Held(Rejection),
 }
 
@@ -89,62 +87,59 @@ enum Priming {
 }
 
 impl<P: Producer> Session<P> {
-    /// A session that knows nothing yet.
+    /// A session that knows no topics yet.
     pub fn new(producer: P) -> Session<P> {
         Session {
             producer,
             topics: Vec::new(),
             routes: HashMap::new(),
-            places: Vec::new(),
+            destinations: Vec::new(),
             deferred: Vec::new(),
             kept_back: KeptBack::default(),
-            unheard: 0,
+            unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
             publishing_since: None,
-            heard_at: None,
+            reported_at: None,
             failure: None,
         }
     }
 
-    /// Begins a batch. Topics that were held before are looked up again: the claim would not have read their rows if they
-    /// were still held.
+    /// Begins a batch. Held topics are looked up again, because the claim reads their rows only after the hold has ended.
     ///
     /// # Panics
     ///
-    /// If reports of the batch before are outstanding: they would be taken for this one's.
+    /// If reports of the last batch are outstanding: they would be mistaken for those of this one.
     pub fn begin(&mut self, refusals: &Refusals) {
-        assert!(self.unheard == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
-        self.places.clear();
+        assert!(self.unreported == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
+        self.destinations.clear();
         self.publishing_since = None;
         self.kept_back.begin(&refusals.sizes);
         self.forget_topics();
     }
 
-    /// How long ago the first row of the batch was handed over, if one was.
+    /// How long ago the first row of the batch was sent.
     pub(crate) fn publishing(&self) -> Option<Duration> {
         self.publishing_since.map(|since| since.elapsed())
     }
 
-    /// When Kafka was last heard of.
-    pub(crate) fn heard_at(&self) -> Option<Instant> {
-        self.heard_at
+    pub(crate) fn reported_at(&self) -> Option<Instant> {
+        self.reported_at
     }
 
-    /// Why nothing more may be handed over, if so.
+    /// Why the session is closed, if it is.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
-    /// Closes the session: nothing more is handed over.
+    /// Closes the session: nothing more is sent.
     pub(crate) fn close(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// Hands over the rows from this index on that are still open, in order, and stops at the first failure. Waits
-    /// only to look up a topic that it has not seen.
+    /// Sends the open rows from this index on, in order, and stops at the first failure. Waits only to look up topics.
     pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
-        self.places.resize(batch.len(), None);
+        self.destinations.resize(batch.len(), None);
         self.now = Instant::now();
         for index in from..batch.len() {
             if self.producer.has_failed() {
@@ -164,48 +159,48 @@ impl<P: Producer> Session<P> {
                         break None;
                     }
                     None => {
-                        if let Err(failure) = self.look_up(template, batch, index).await {
+                        if let Err(failure) = self.find_routes(template, batch, index).await {
                             return self.close(failure);
                         }
                     }
                 }
             };
             if let Some(topic) = topic {
-                self.offer(batch, index, topic);
+                self.send_to(batch, index, topic);
             }
         }
         self.absorb(batch);
     }
 
-    /// Waits until every row that was handed over has its report, or the session is closed by a failure.
+    /// Waits until every row that was sent has its report, or a failure closes the session.
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
             self.absorb(batch);
-            if self.failure.is_some() || (self.unheard == 0 && self.deferred.is_empty()) {
+            if self.failure.is_some() || (self.unreported == 0 && self.deferred.is_empty()) {
                 return;
             }
             fail_point::reach("waiting-for-reports").await;
-            // Rows that wait for the first one of their partition wait for that one, not for all the others.
+            // Deferred rows wait only for the first row of their partition, so check after every report.
             self.producer.quiet(!self.deferred.is_empty()).await;
         }
     }
 
-    /// After a failure: takes back what is not on its way, and waits for the reports of what is, so that less has to
-    /// be sent again. [`Session::absorb`] takes in what came when the wait was cut short.
+    /// After a failure, purges queued records and waits for the reports of those already being sent, so that fewer have to
+    /// be sent again. Call [`Session::absorb`] afterwards.
     pub(crate) async fn harvest(&mut self) {
         self.producer.stop();
         self.producer.drained().await;
     }
 
-    /// Takes in the reports that have come, and hands over the rows that waited for the first one of their partition.
+    /// Processes the reports that have arrived, and sends the rows that waited for the first row of their partition.
     pub(crate) fn absorb<E: Event>(&mut self, batch: &mut Batch<E>) {
         let mut reports = std::mem::take(&mut self.reports);
         self.producer.drain(&mut reports);
         let mut primed = false;
-        let unheard = self.unheard;
-        for Report { index, outcome } in reports.drain(..) {
+        let unreported = self.unreported;
+        for DeliveryReport { index, outcome } in reports.drain(..) {
             let index = index as usize;
-            self.unheard -= 1;
+            self.unreported -= 1;
             match outcome {
                 Ok(()) => {
                     batch.acknowledged(index);
@@ -214,8 +209,8 @@ impl<P: Producer> Session<P> {
                 Err(failure) => self.report_failure(batch, index, failure),
             }
         }
-        if self.unheard < unheard {
-            self.heard_at = Some(Instant::now());
+        if self.unreported < unreported {
+            self.reported_at = Some(Instant::now());
         }
         self.reports = reports;
         if let Some(refusal) = self.producer.refusal().filter(|_| self.producer.has_failed()) {
@@ -223,31 +218,33 @@ impl<P: Producer> Session<P> {
         }
         if primed && self.failure.is_none() {
             for index in std::mem::take(&mut self.deferred) {
-                self.hand_over(batch, index as usize);
+                self.send_row(batch, index as usize);
             }
         }
     }
 
     fn report_failure<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, failure: Failure) {
         batch.unknown(index);
-        match (failure.kind, self.places[index]) {
+        match (failure.kind, self.destinations[index]) {
             (FailureKind::Row, _) => batch.suspect(index),
-            (FailureKind::Topic, Some(place)) => self.hold(place, failure.clone().into()),
+            (FailureKind::Topic, Some(destination)) => self.hold(destination, failure.clone().into()),
             _ => {}
         }
         self.close(failure);
     }
 
-    /// The rows of this topic have to wait.
-    pub(crate) fn hold(&mut self, place: Place, reason: Rejection) {
-        self.topics[place.topic as usize].state = State::Held(reason);
+    /// Makes the rows of this topic wait.
+    pub(crate) fn hold(&mut self, destination: Destination, reason: Rejection) {
+        self.topics[destination.topic as usize].state = TopicState::Held(reason);
     }
 
-    /// Notes that the first row of a partition was acknowledged; true if rows may have waited for it.
+    /// Records that the first row of a partition was acknowledged. Returns whether rows may have waited for it.
     fn prime(&mut self, index: usize) -> bool {
-        let Some(place) = self.places[index] else { return false };
-        let State::Open(partitions) = &mut self.topics[place.topic as usize].state else { return false };
-        let priming = &mut partitions[place.partition as usize];
+        let Some(destination) = self.destinations[index] else { return false };
+        let TopicState::Open(partitions) = &mut self.topics[destination.topic as usize].state else {
+            return false;
+        };
+        let priming = &mut partitions[destination.partition as usize];
         let waited = matches!(priming, Priming::Sent);
         if waited {
             *priming = Priming::Primed(Instant::now());
@@ -255,37 +252,37 @@ impl<P: Producer> Session<P> {
         waited
     }
 
-    fn offer<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize) {
+    fn send_to<E: Event>(&mut self, batch: &mut Batch<E>, index: usize, topic: usize) {
         self.topics[topic].used_at = self.now;
         let partition = match &self.topics[topic].state {
-            State::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
-            State::Held(_) | State::Unknown => 0,
+            TopicState::Open(partitions) => partition::of(batch.rows()[index].key(), partitions.len() as u32),
+            TopicState::Held(_) | TopicState::Unknown => 0,
         };
-        self.places[index] = Some(Place { topic: topic as u32, partition });
-        self.hand_over(batch, index);
+        self.destinations[index] = Some(Destination { topic: topic as u32, partition });
+        self.send_row(batch, index);
     }
 
-    fn hand_over<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
-        let (Some(place), None) = (self.places[index], &self.failure) else { return };
-        if batch.is_blocked(index) || self.kept_back.blocks(place) {
+    fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
+        let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
+        if batch.is_blocked(index) || self.kept_back.blocks(destination) {
             return;
         }
-        let topic = &mut self.topics[place.topic as usize];
-        let State::Open(partitions) = &mut topic.state else { return };
-        let priming = &mut partitions[place.partition as usize];
+        let topic = &mut self.topics[destination.topic as usize];
+        let TopicState::Open(partitions) = &mut topic.state else { return };
+        let priming = &mut partitions[destination.partition as usize];
         match *priming {
             Priming::Sent => return self.deferred.push(index as u32),
             Priming::Primed(at) if self.now.duration_since(at) < PRIMED_FOR => {}
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
-        // Not before the deferred rows, which precede it.
-        if self.kept_back.keeps(place, &topic.name, batch.rows()[index].size()) {
+        // This comes after the check for `Sent`, because deferred rows precede this one.
+        if self.kept_back.keeps(destination, &topic.name, batch.rows()[index].size()) {
             return batch.suspect(index);
         }
         self.publishing_since.get_or_insert(self.now);
-        match self.producer.send(index as u32, &topic.name, place.partition, &batch.rows()[index]) {
+        match self.producer.send(index as u32, &topic.name, destination.partition, &batch.rows()[index]) {
             Ok(()) => {
-                self.unheard += 1;
+                self.unreported += 1;
                 batch.in_flight(index);
                 if matches!(priming, Priming::Fresh) {
                     *priming = Priming::Sent;
@@ -296,17 +293,15 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    /// Where a row of the current batch goes, if that was found out.
-    pub(crate) fn place(&self, index: usize) -> Option<Place> {
-        self.places.get(index).copied().flatten()
+    /// Where a row of the current batch goes, if known.
+    pub(crate) fn destination(&self, index: usize) -> Option<Destination> {
+        self.destinations.get(index).copied().flatten()
     }
 
-    /// The name of a place's topic.
-    pub(crate) fn topic(&self, place: Place) -> &str {
-        &self.topics[place.topic as usize].name
+    pub(crate) fn topic(&self, destination: Destination) -> &str {
+        &self.topics[destination.topic as usize].name
     }
 
-    /// Gives the producer up.
     pub(crate) fn abandon(self) {
         self.producer.abandon();
     }

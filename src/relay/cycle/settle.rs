@@ -1,4 +1,4 @@
-//! The last two stages: settles the batch and commits; then raises the marks, once the COMMIT is confirmed.
+//! The last two stages: settles the batch and commits, then raises the marks once the COMMIT is confirmed.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -7,12 +7,11 @@ use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::marks::Start;
+use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::outbox::{Claim, Settled, Settlement};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
 
-/// Settles and commits.
 pub(super) async fn settle<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     claim: C,
@@ -22,7 +21,7 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
 ) -> Result<Settled, Fault> {
     let mut settlement = Settlement {
         sent: batch.sent().collect(),
-        rejected: batch.dead().collect(),
+        rejected: batch.dead_letters().collect(),
         blocked: batch.blocked(skip_locked).collect(),
         held: session.held(batch),
         skip_locked,
@@ -40,43 +39,43 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
     Ok(settled)
 }
 
-/// Counts what a settlement has recorded, and reports what a person should know.
+/// Counts and logs what a settlement has recorded.
 fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     relay.health.measure_latency(&settlement.sent);
-    for verdict in &settlement.rejected {
+    for rejected in &settlement.rejected {
         relay.stats.dead_letters.inc();
-        relay.health.rejected(verdict, "moved to the dead letters");
+        relay.health.rejected(rejected, "moved to the dead letters");
     }
-    for verdict in &settlement.blocked {
-        relay.health.rejected(verdict, "key blocked");
+    for rejected in &settlement.blocked {
+        relay.health.rejected(rejected, "key blocked");
     }
     for held in &settlement.held {
         relay.holds.recorded(held, &relay.stats);
     }
 }
 
-/// The COMMIT is confirmed. Only now the marks rise, and the acknowledged set forgets what the claim covered.
+/// Raises the marks and removes settled rows from the acknowledged set. The COMMIT must be confirmed.
 pub(super) fn confirm<E: Event, P: Publisher>(
     relay: &Relay<P>,
-    start: &Start,
+    snapshot: &MarksSnapshot,
     owned: &[Lane],
     batch: &Batch<E>,
     settled: &Settled,
 ) -> Cycle {
-    let reach = batch.reach(owned);
+    let coverage = batch.coverage(owned);
     let hold_version = batch.hold_version();
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    acknowledged.forget(&reach, batch.rows(), relay.rows.seen(hold_version));
+    acknowledged.forget(&coverage, batch.rows(), relay.rows.holds_seen(hold_version));
     match settled {
-        Settled::All => relay.marks.borrow_mut().raise(start, batch.basis(), &reach),
+        Settled::All => relay.marks.borrow_mut().raise(snapshot, batch.basis(), &coverage),
         Settled::Only(recorded) => {
             acknowledged.keep(batch.sent().filter(|row| !recorded.contains(&row.id())), hold_version);
         }
-        // Which rows were not recorded is unknown: those that are read again are recognised, the others forgotten.
+        // It is unknown which rows were not recorded, so keep all. Rows that are not read again are removed later.
         Settled::Fewer => acknowledged.keep(batch.sent(), hold_version),
     }
     Cycle {
-        reach,
+        coverage,
         rows: batch.len(),
         sent: batch.sent().count(),
         recovered: batch.recovered_rows(),
@@ -85,12 +84,12 @@ pub(super) fn confirm<E: Event, P: Publisher>(
     }
 }
 
-/// The batch was not settled: the acknowledged set keeps what Kafka has acknowledged.
+/// Adds the acknowledged rows of a batch that was not settled to the acknowledged set.
 pub(super) fn keep_acknowledged<E: Event, P>(relay: &Relay<P>, owned: &[Lane], batch: &Batch<E>) {
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    // Another relay has settled the rows that the claim covered and did not read.
+    // Rows that the claim covered but did not read were settled by another relay.
     let unsettled: Vec<&E> = batch.rows().iter().filter(|row| acknowledged.contains(*row)).collect();
-    let seen = relay.rows.seen(batch.hold_version());
-    acknowledged.forget(&batch.reach(owned), batch.rows(), seen);
+    let seen = relay.rows.holds_seen(batch.hold_version());
+    acknowledged.forget(&batch.coverage(owned), batch.rows(), seen);
     acknowledged.keep(unsettled.into_iter().chain(batch.sent()), seen.hold_version);
 }

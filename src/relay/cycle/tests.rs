@@ -1,4 +1,4 @@
-//! The gate and who opens it, with a cluster whose probes always succeed.
+//! The gate and its keeper, with a cluster whose probes always succeed.
 
 use crate::config::OnRejected;
 use crate::relay::Relay;
@@ -64,8 +64,8 @@ fn not_ready(relay: &Relay<Answering>) -> Option<String> {
     relay.stats.kafka.fault()
 }
 
-/// Does something while the gate is kept.
-async fn beside_the_keeper(relay: &Rc<Relay<Answering>>, test: impl Future<Output = ()>) {
+/// Runs the test while `keep_gate` runs.
+async fn while_gate_is_kept(relay: &Rc<Relay<Answering>>, test: impl Future<Output = ()>) {
     tokio::select! {
         () = keep_gate(Rc::clone(relay), fastrand::Rng::with_seed(1)) => unreachable!(),
         () = test => {}
@@ -73,9 +73,9 @@ async fn beside_the_keeper(relay: &Rc<Relay<Answering>>, test: impl Future<Outpu
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_that_no_probe_sees_lasts_until_a_row_is_acknowledged() {
+async fn an_outage_that_no_probe_detects_lasts_until_a_row_is_acknowledged() {
     let relay = relay();
-    beside_the_keeper(&relay, async {
+    while_gate_is_kept(&relay, async {
         relay.gate.opened().await;
         assert_eq!(not_ready(&relay), None, "a probe is enough at the start");
         let before = Instant::now();
@@ -91,21 +91,21 @@ async fn an_outage_that_no_probe_sees_lasts_until_a_row_is_acknowledged() {
         }
         let probes = relay.publisher.probes.get() - probes;
         assert!((20..200).contains(&probes), "the gate is opened about once a second: {probes}");
-        assert!(!relay.gate.acknowledged(before), "that batch was handed over before");
+        assert!(!relay.gate.acknowledged(before), "that batch was sent before");
         assert!(relay.gate.acknowledged(Instant::now()));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_without_rows_to_prove_its_end_is_over_after_a_while() {
+async fn an_outage_ends_after_a_while_if_no_rows_can_prove_it() {
     let relay = relay();
-    beside_the_keeper(&relay, async {
+    while_gate_is_kept(&relay, async {
         relay.gate.opened().await;
         relay.stats.workers_busy.inc();
         relay.gate.close(TOO_FEW_REPLICAS.failure("nothing is stored"));
         sleep(Duration::from_secs(60)).await;
-        assert!(relay.gate.is_open() && not_ready(&relay).is_some(), "a worker is trying still");
+        assert!(relay.gate.is_open() && not_ready(&relay).is_some(), "a worker is still trying");
         relay.stats.workers_busy.dec();
         sleep(Duration::from_secs(20)).await;
         assert_eq!(not_ready(&relay), None);

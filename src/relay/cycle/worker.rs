@@ -9,20 +9,20 @@ use crate::relay::cycle::{self, Cycle};
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::board::Again;
+use crate::relay::lanes::board::MoreWork;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
-/// After so many vain attempts a failure of the session alone counts as an outage.
+/// After this many failed attempts, a failure of the session alone counts as an outage.
 const SESSIONS_IN_A_ROW: u32 = 3;
 
-/// Works until the board stops, and finishes the cycle under way. Workers are numbered from 1.
+/// Works until the board stops, then finishes the current cycle. Workers are numbered from 1.
 pub async fn work<O: Outbox, P: Publisher>(
     relay: Rc<Relay<P>>,
     number: usize,
@@ -46,14 +46,14 @@ pub async fn work<O: Outbox, P: Publisher>(
 struct Worker<'a, P: Publisher> {
     relay: &'a Relay<P>,
     number: usize,
-    /// How often the sessions were to be renewed when this one was opened.
+    /// The renewal count of the settings when the session was opened.
     renewals: u64,
     backoff: Backoff,
 }
 
 impl<P: Publisher> Worker<'_, P> {
-    /// Opens a session as soon as the gate is open. It is opened before lanes are claimed: that takes time and may fail, and
-    /// meanwhile the lanes are free for others. `None` once the relay stops.
+    /// Opens a session as soon as the gate is open, or returns `None` once the relay stops. Opening takes time and may fail,
+    /// so lanes are claimed only afterwards.
     async fn open_session(&mut self) -> Option<Session<P::Producer>> {
         let relay = self.relay;
         while !relay.board.is_stopped() {
@@ -80,8 +80,8 @@ impl<P: Publisher> Worker<'_, P> {
         None
     }
 
-    /// Runs cycles on this session until it fails or has to be renewed, or the relay stops. True if the worker should wait a
-    /// little before it opens the next one.
+    /// Runs cycles on this session until it fails, has to be renewed, or the relay stops. Returns whether to wait before the
+    /// next session.
     async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
         let waits = loop {
             let Some(lanes) = self.relay.board.take().await else { break false };
@@ -100,7 +100,7 @@ impl<P: Publisher> Worker<'_, P> {
         waits
     }
 
-    /// Waits until the gate is open. False if the session has to be renewed, or the relay stops.
+    /// Waits until the gate is open. Returns false if the session has to be renewed or the relay stops.
     async fn may_use_session(&self) -> bool {
         while !self.relay.board.is_stopped() && !self.is_outdated() {
             if self.relay.gate.is_open() {
@@ -111,12 +111,12 @@ impl<P: Publisher> Worker<'_, P> {
         false
     }
 
-    /// The settings or secrets of its session are not those of now.
+    /// Whether the settings or secrets have changed since the session was opened.
     fn is_outdated(&self) -> bool {
         self.renewals != self.relay.settings.renewals()
     }
 
-    /// Runs a cycle over some of these lanes, and gives back the others. True if the next cycle should wait a little.
+    /// Runs a cycle over some of these lanes and gives back the others. Returns whether to wait before the next cycle.
     async fn work_on<O: Outbox>(
         &mut self,
         outbox: &mut O,
@@ -124,7 +124,7 @@ impl<P: Publisher> Worker<'_, P> {
         lanes: Vec<Lane>,
     ) -> bool {
         let relay = self.relay;
-        // The gate may have closed, or the settings changed, while there was no work.
+        // While there was no work, the gate may have closed or the settings may have changed.
         if !relay.gate.is_open() {
             relay.board.give_back(&lanes, &[]);
             return false;
@@ -150,8 +150,7 @@ impl<P: Publisher> Worker<'_, P> {
         lanes: &[Lane],
     ) -> Result<Cycle, Fault> {
         let relay = self.relay;
-        // A settlement of these lanes has failed, perhaps at a lock of another session. The next settlement skips locked rows
-        // instead of waiting for them too.
+        // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
         let skip_locked = relay.rows.acknowledged.borrow().has_any_of(lanes);
         relay.stats.workers_busy.inc();
         relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
@@ -163,7 +162,7 @@ impl<P: Publisher> Worker<'_, P> {
         done
     }
 
-    /// The COMMIT of a cycle is confirmed. True if the next cycle should wait a little.
+    /// Handles a cycle whose COMMIT is confirmed. Returns whether to wait before the next cycle.
     fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
         let (relay, number) = (self.relay, self.number);
         relay.health.postgres_worked(number);
@@ -175,9 +174,9 @@ impl<P: Publisher> Worker<'_, P> {
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if !cycle.locked_out {
-            relay.narrowing.settled(&relay.board, &cycle.reach);
+            relay.narrowing.settled(&relay.board, &cycle.coverage);
         }
-        // It settled only rows of earlier batches, some of which another session keeps locked.
+        // The cycle made no progress: it settled only rows of earlier batches, and some of those are still locked.
         let locked_out = cycle.locked_out && cycle.recovered == cycle.sent;
         let waits = after_cycle(relay, cycle, self.backoff.attempts()) || locked_out;
         if !waits {
@@ -186,11 +185,11 @@ impl<P: Publisher> Worker<'_, P> {
         waits
     }
 
-    /// A fault ended a cycle. True if the next cycle should wait a little.
+    /// Handles a cycle that ended with a fault. Returns whether to wait before the next cycle.
     fn not_settled(&self, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
-        if relay.narrowing.takes(&relay.board, lanes, before, fault) {
+        if relay.narrowing.handles(&relay.board, lanes, before, fault) {
             return false;
         }
         relay.board.give_back(lanes, &[]);
@@ -209,7 +208,6 @@ async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
     relay.publisher.open().await
 }
 
-/// What to do about locks that do not go away.
 const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in pg_locks \
      and end it (docs/runbook.md, OutboxRelayUnsettled). Publishing then resumes by itself, without duplicates";
 
@@ -221,11 +219,10 @@ async fn wait_for_gate<P>(relay: &Relay<P>) {
     }
 }
 
-/// Counts a cycle whose COMMIT is confirmed.
 fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
     stats.published.inc_by(cycle.sent as u64);
     stats.recovered.inc_by(cycle.recovered as u64);
-    if !cycle.reach.is_empty() {
+    if !cycle.coverage.is_empty() {
         stats.claims.inc();
         stats.claims_empty.inc_by((cycle.rows == 0).into());
     }
@@ -238,30 +235,30 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
     }
 }
 
-/// Says which lanes have more work at once, and which are somebody else's.
+/// Returns the lanes to the board, with those that have more work and those that another relay has locked.
 fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
-    let owned: Vec<_> = cycle.reach.iter().map(|reach| reach.lane).collect();
+    let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
     let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
-    let more = |reach: &&Reach| reach.cut || reach.first_open.is_some();
-    let again: Vec<_> = cycle.reach.iter().filter(more).map(again).collect();
-    relay.board.give_back(&owned, &again);
+    let more = |coverage: &&Coverage| coverage.cut || coverage.first_open.is_some();
+    let more_work: Vec<_> = cycle.coverage.iter().filter(more).map(more_work).collect();
+    relay.board.give_back(&owned, &more_work);
     if cycle.failure.is_some() && owned.is_empty() {
         relay.board.give_back(&elsewhere, &[]);
     } else {
         relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
-        relay.board.elsewhere(&elsewhere);
+        relay.board.locked_elsewhere(&elsewhere);
     }
-    // A row that stays locked is read again and again: that is no progress.
+    // A row that stays locked is read again and again, which is not progress.
     if cycle.sent > 0 && !cycle.locked_out {
         relay.board.progressed();
     }
 }
 
-fn again(reach: &Reach) -> Again {
-    Again { lane: reach.lane, front: reach.last_read.is_none(), hungry: reach.hungry }
+fn more_work(coverage: &Coverage) -> MoreWork {
+    MoreWork { lane: coverage.lane, front: coverage.last_read.is_none(), hungry: coverage.hungry }
 }
 
-/// True if the next cycle should wait a little.
+/// Handles the failures of a cycle. Returns whether to wait before the next one.
 fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
     if let Some(failure) = &cycle.failure {
         failed(relay, failure, cycle.sent, attempts);
@@ -272,13 +269,12 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
             relay.gate.close(failure.clone());
         }
     }
-    // Suspects that could not be judged are claimed again, whatever was sent besides.
+    // Suspects that could not be judged are claimed again, even if other rows were sent.
     cycle.unjudged.is_some() || (cycle.failure.is_some() && cycle.sent == 0)
 }
 
-/// Counts what ended a session, or kept one from being opened. If it is about the cluster, nothing is claimed until a probe
-/// succeeds. So it is taken if nothing at all was acknowledged: by the session, or, where only the producer was at fault,
-/// by several in a row.
+/// Counts a failure to open a session or to keep it. Closes the gate if the cluster failed. An unknown failure counts as
+/// one of the cluster if the session acknowledged nothing, a session failure if several in a row acknowledged nothing.
 fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
     tracing::debug!("session ended: {failure}");

@@ -1,5 +1,5 @@
-//! Conditions that last: an outage, a held topic, a run of rejected rows. Each is reported when it begins and when it ends,
-//! however often it occurs in between.
+//! Lasting conditions: an outage, a held topic, a run of rejected rows. Each is reported once when it begins and once when
+//! it ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,28 +8,22 @@ use tokio::time::Instant;
 /// One condition, from its first occurrence on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Episode {
-    /// When it occurred first.
     pub(crate) since: Instant,
-    /// When it occurred last.
     pub(crate) latest: Instant,
-    /// How often it occurred.
     pub(crate) times: u64,
 }
 
 impl Episode {
-    /// It occurs for the first time.
     pub(crate) fn begin() -> Episode {
         let now = Instant::now();
         Episode { since: now, latest: now, times: 1 }
     }
 
-    /// It occurs again.
     pub(crate) fn again(&mut self) {
         self.latest = Instant::now();
         self.times += 1;
     }
 
-    /// The time since its first occurrence.
     pub(crate) fn age(&self) -> Duration {
         self.since.elapsed()
     }
@@ -40,12 +34,12 @@ impl Episode {
     }
 }
 
-/// The conditions that last now, each under its key.
+/// The current conditions by key.
 #[derive(Debug)]
 pub(crate) struct Episodes<K>(BTreeMap<K, Episode>);
 
 impl<K: Ord> Episodes<K> {
-    /// A condition occurs. True if that begins an episode, which is to be reported.
+    /// Counts an occurrence. Returns true if it begins an episode, which the caller reports.
     pub(crate) fn begins(&mut self, key: K) -> bool {
         let mut begins = false;
         let begin = || {
@@ -56,7 +50,7 @@ impl<K: Ord> Episodes<K> {
         begins
     }
 
-    /// Ends the episodes for which `is_over` holds, and returns them in the order of their keys.
+    /// Ends the episodes for which `is_over` is true, and returns them in the order of their keys.
     pub(crate) fn end(&mut self, is_over: impl Fn(&K, &Episode) -> bool) -> Vec<(K, Episode)> {
         let (over, lasting) =
             std::mem::take(&mut self.0).into_iter().partition(|(key, episode)| is_over(key, episode));
@@ -64,12 +58,10 @@ impl<K: Ord> Episodes<K> {
         BTreeMap::into_iter(over).collect()
     }
 
-    /// Whether this condition lasts.
     pub(crate) fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }
 
-    /// How many last.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

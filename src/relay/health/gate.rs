@@ -1,4 +1,4 @@
-//! The gate: closed while Kafka is away, so that nothing is claimed then.
+//! The gate: closed while Kafka is unavailable, so that nothing is claimed.
 
 use crate::relay::failure::Failure;
 use std::cell::{Cell, RefCell};
@@ -6,20 +6,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Shared by the workers, who close it, and the prober, who opens it.
+/// Workers close it, and the prober opens it.
 pub struct Gate {
     is_open: Cell<bool>,
     reason: RefCell<Option<Failure>>,
-    /// When a failure last closed it, until a row is acknowledged: a probe may not see the cause.
+    /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
     doubted_at: Cell<Option<Instant>>,
-    /// It was opened, and closed again before any row was acknowledged.
+    /// It was opened and closed again before any row was acknowledged.
     in_vain: Cell<bool>,
-    /// Wakes those who wait, in the order in which they came: it opened or closed.
+    /// Wakes waiting tasks when it opens or closes.
     moved: Notify,
 }
 
 impl Gate {
-    /// Closed: whether Kafka answers is not known yet.
+    /// A closed gate, because it is not known yet whether Kafka answers.
     pub(crate) fn new() -> Gate {
         Gate {
             is_open: Cell::new(false),
@@ -30,7 +30,7 @@ impl Gate {
         }
     }
 
-    /// Nothing is claimed until a probe succeeds.
+    /// Closes the gate until a probe succeeds.
     pub(crate) fn close(&self, failure: Failure) {
         self.reason.replace(Some(failure));
         if self.is_open.replace(false) {
@@ -40,54 +40,52 @@ impl Gate {
         self.moved.notify_waiters();
     }
 
-    /// Kafka answers.
+    /// Opens the gate because Kafka answers.
     pub fn open(&self) {
         self.reason.replace(None);
         self.is_open.set(true);
         self.moved.notify_waiters();
     }
 
-    /// Kafka answered when it was last heard of.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.get()
     }
 
-    /// How long ago a failure closed it, if no row was acknowledged since.
+    /// How long ago a failure closed the gate, if no row was acknowledged since.
     pub(crate) fn doubted_for(&self) -> Option<Duration> {
         self.doubted_at.get().map(|at| at.elapsed())
     }
 
-    /// It was opened, and closed again before any row was acknowledged.
+    /// Whether the gate was opened and closed again before any row was acknowledged.
     pub(crate) fn opened_in_vain(&self) -> bool {
         self.in_vain.get()
     }
 
-    /// A row was acknowledged. It proves nothing if it was handed over before the last failure. True if a doubt ends.
-    pub(crate) fn acknowledged(&self, handed_over: Instant) -> bool {
-        let proves = self.doubted_at.get().is_some_and(|at| handed_over >= at);
+    /// Records that a row was acknowledged. It proves nothing if it was sent before the last failure. Returns whether it
+    /// proves that Kafka works again.
+    pub(crate) fn acknowledged(&self, sent: Instant) -> bool {
+        let proves = self.doubted_at.get().is_some_and(|at| sent >= at);
         if proves {
             self.trust();
         }
         proves
     }
 
-    /// No failure is doubted any more.
+    /// Forgets the last failure, because Kafka works again.
     pub(crate) fn trust(&self) {
         self.doubted_at.set(None);
         self.in_vain.set(false);
     }
 
-    /// Why it was closed.
+    /// Why the gate is closed.
     pub fn reason(&self) -> Option<Failure> {
         self.reason.borrow().clone()
     }
 
-    /// Waits until it is open.
     pub(crate) async fn opened(&self) {
         self.becomes(true).await;
     }
 
-    /// Waits until it is closed.
     pub(crate) async fn closed(&self) {
         self.becomes(false).await;
     }

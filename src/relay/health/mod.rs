@@ -1,4 +1,4 @@
-//! Health: whether Kafka and Postgres work, and what logs, metrics, `/readyz` and the watchdog report of it.
+//! Health: whether Kafka and Postgres are available, and what logs, metrics, `/readyz` and the watchdog report.
 
 pub(crate) mod episodes;
 pub(crate) mod gate;
@@ -9,7 +9,7 @@ pub mod stats;
 
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
-use crate::relay::outbox::Verdict;
+use crate::relay::outbox::RejectedRow;
 use crate::relay::reason;
 use outage::{Outage, POSTGRES_ADVICE};
 use rejections::Rejections;
@@ -19,28 +19,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Locks of others are ordinary as long as they are gone soon: operators' statements, deadlocks.
+/// Short locks of other sessions are normal, for example of operators' statements or deadlocks.
 pub(crate) const LOCKS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What works, and what is reported of it.
+/// What is available, and what was reported.
 pub(crate) struct Health {
     stats: Arc<Stats>,
-    /// Whether Postgres works.
     pub(crate) postgres: Outage,
-    /// Whether Kafka works.
     pub(crate) kafka: Outage,
-    /// Whether settlements get past the locks of other sessions.
+    /// Settlements that cannot record rows because of locks of other sessions.
     pub(crate) locks: Outage,
-    /// Rows that were reported as rejected.
+    /// Rejected rows that were reported.
     pub(crate) rejections: Rejections,
-    /// What the database's clock said, in microseconds since 1970, and when it said so.
+    /// The database's clock in microseconds since 1970, and when it was read.
     clock: Cell<Option<(i64, Instant)>>,
-    /// When a batch ended of which Kafka had acknowledged rows.
+    /// The end of the last batch with acknowledged rows.
     acknowledged_at: Cell<Option<Instant>>,
 }
 
 impl Health {
-    /// Everything works.
     pub(crate) fn new(stats: Arc<Stats>) -> Health {
         Health {
             stats,
@@ -53,14 +50,14 @@ impl Health {
         }
     }
 
-    /// Postgres failed this party. The relay is not ready while it fails any party.
+    /// Records that Postgres failed for this party. The relay is not ready while it fails for any party.
     pub(crate) fn postgres_failed(&self, party: usize, fault: &Fault) {
         self.stats.postgres.fails(fault);
         self.postgres.failed(party, fault, POSTGRES_ADVICE);
     }
 
-    /// Postgres worked for this party. It counts as answering once it works for all parties: a server that only lets the scout
-    /// read relays nothing.
+    /// Records that Postgres worked for this party. It counts as available once it works for all parties, because reads by
+    /// the scout alone publish nothing.
     pub(crate) fn postgres_worked(&self, party: usize) {
         self.postgres.worked(party);
         if self.postgres.lasts().is_none() {
@@ -68,28 +65,28 @@ impl Health {
         }
     }
 
-    /// Kafka works for all parties.
+    /// Records that Kafka works for all parties.
     pub(crate) fn kafka_works(&self) {
         self.stats.kafka.answers();
         self.kafka.worked(0);
     }
 
-    /// A batch has ended of which Kafka had acknowledged rows.
+    /// Records that a batch with acknowledged rows has ended.
     pub(crate) fn kafka_acknowledged(&self) {
         self.acknowledged_at.set(Some(Instant::now()));
     }
 
-    /// Whether such a batch has ended since then.
+    /// Whether a batch with acknowledged rows has ended since then.
     pub(crate) fn acknowledged_since(&self, begun: Instant) -> bool {
         self.acknowledged_at.get().is_some_and(|at| at > begun)
     }
 
-    /// The database's clock says this now, in microseconds since 1970.
-    pub(crate) fn saw_clock(&self, clock_us: i64) {
+    /// Records the database's clock, in microseconds since 1970.
+    pub(crate) fn note_clock(&self, clock_us: i64) {
         self.clock.set(Some((clock_us, Instant::now())));
     }
 
-    /// Rows were settled as sent: measures how late the oldest was. Ids are drawn in about the order of `created_at`.
+    /// Measures the latency of the oldest of these settled rows. Ids are drawn in about the order of `created_at`.
     pub(crate) fn measure_latency<E: Event>(&self, sent: &[&E]) {
         let oldest = sent.iter().min_by_key(|row| row.id());
         let (Some(oldest), Some((clock_us, at))) = (oldest, self.clock.get()) else { return };
@@ -98,8 +95,12 @@ impl Health {
         self.stats.latency_seconds.observe(late_us as f64 / 1e6);
     }
 
-    /// A row was rejected. Only the first of a run is reported, with the consequence for the row.
-    pub(crate) fn rejected<E: Event>(&self, Verdict { row, topic, why }: &Verdict<'_, E>, consequence: &str) {
+    /// Counts a rejected row. Only the first of a run is reported, with the consequence for the row.
+    pub(crate) fn rejected<E: Event>(
+        &self,
+        RejectedRow { row, topic, why }: &RejectedRow<'_, E>,
+        consequence: &str,
+    ) {
         self.stats.count_rejected(why.reason);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
         let what = if unreadable { "event unreadable" } else { "event rejected" };

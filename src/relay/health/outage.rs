@@ -1,93 +1,95 @@
-//! A fault that lasts is one line when it begins and one when it ends.
+//! Logs a lasting fault once when it begins and once when it ends.
 
 use crate::relay::health::episodes::Episode;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Who has not been failed for so long, and has nothing to do, is not failed any more: longer than any backoff.
+/// An idle party without a failure for this long no longer counts as failed. Longer than any backoff.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What to do about a Postgres that fails.
 pub(crate) const POSTGRES_ADVICE: &str =
     "Publishing resumes by itself. For details, run `outbox-relay check-config --connect`";
 
-/// Whether one thing, such as Postgres, works for everybody who needs it.
+/// Whether one thing, such as Postgres, works for every party that needs it. A party is the scout or a worker.
 pub(crate) struct Outage {
     what: &'static str,
-    /// Nothing is said of one that is over before.
+    /// Shorter outages are not reported.
     patience: Duration,
-    now: RefCell<Option<Now>>,
+    current: RefCell<Option<Current>>,
 }
 
-struct Now {
+struct Current {
     episode: Episode,
-    said: bool,
-    /// It is over when it works for all of these again.
+    reported: bool,
+    /// The outage is over when it works for all of these again.
     parties: HashSet<usize>,
 }
 
 impl Outage {
-    /// It works.
     pub(crate) fn new(what: &'static str) -> Outage {
         Outage::lasting(what, Duration::ZERO)
     }
 
-    /// It works, and may fail for a moment without a word.
+    /// Outages shorter than `patience` are not reported.
     pub(crate) fn lasting(what: &'static str, patience: Duration) -> Outage {
-        Outage { what, patience, now: RefCell::new(None) }
+        Outage { what, patience, current: RefCell::new(None) }
     }
 
-    /// It failed this party. Said once, with what to do about it.
+    /// Records a failure for this party. An outage is logged once.
     pub(crate) fn failed(&self, party: usize, error: &dyn std::fmt::Display, advice: &str) {
-        let mut now = self.now.borrow_mut();
-        // A short one that was not reported, and has not occurred again for long, is over.
-        if now.as_ref().is_some_and(|now| !now.said && now.episode.quiet() > QUIET) {
-            *now = None;
+        let mut current = self.current.borrow_mut();
+        // An unreported outage without a recent failure is over.
+        if current.as_ref().is_some_and(|outage| !outage.reported && outage.episode.quiet() > QUIET) {
+            *current = None;
         }
-        let now = match now.as_mut() {
-            Some(now) => {
-                now.episode.again();
-                now
+        let outage = match current.as_mut() {
+            Some(outage) => {
+                outage.episode.again();
+                outage
             }
-            None => now.insert(Now { episode: Episode::begin(), said: false, parties: HashSet::new() }),
+            None => current.insert(Current {
+                episode: Episode::begin(),
+                reported: false,
+                parties: HashSet::new(),
+            }),
         };
-        now.parties.insert(party);
-        if now.said || now.episode.age() < self.patience {
+        outage.parties.insert(party);
+        if outage.reported || outage.episode.age() < self.patience {
             tracing::debug!("{} still unavailable: {error}", self.what);
         } else {
-            now.said = true;
+            outage.reported = true;
             tracing::warn!("{} unavailable, retrying; no events are lost: {error}. {advice}", self.what);
         }
     }
 
-    /// It worked for this party. Said once, when it works for all, with how long it had not.
+    /// Records a success for this party. The end of an outage is logged once, when it works for all parties.
     pub(crate) fn worked(&self, party: usize) {
         self.forget(|failed, _| failed == party);
     }
 
-    /// Nobody but this party has anything to do with it now: whom it failed last may not try again for hours.
+    /// Ends the outage for the other parties. They are idle and may not try again for hours.
     pub(crate) fn needed_only_by(&self, party: usize) {
         self.forget(|failed, quiet| failed != party && quiet > QUIET);
     }
 
     fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
-        let mut current = self.now.borrow_mut();
-        let Some(now) = current.as_mut() else { return };
-        let quiet = now.episode.quiet();
-        now.parties.retain(|party| !forgets(*party, quiet));
-        if now.parties.is_empty() {
-            let seconds = now.episode.age().as_secs_f64();
-            if now.said {
-                tracing::info!(seconds, failed_attempts = now.episode.times, "{} available again", self.what);
+        let mut current = self.current.borrow_mut();
+        let Some(outage) = current.as_mut() else { return };
+        let quiet = outage.episode.quiet();
+        outage.parties.retain(|party| !forgets(*party, quiet));
+        if outage.parties.is_empty() {
+            let Episode { times: failed_attempts, .. } = outage.episode;
+            let seconds = outage.episode.age().as_secs_f64();
+            if outage.reported {
+                tracing::info!(seconds, failed_attempts, "{} available again", self.what);
             }
             *current = None;
         }
     }
 
-    /// For how long it has failed.
     pub(crate) fn lasts(&self) -> Option<Duration> {
-        self.now.borrow().as_ref().map(|now| now.episode.age())
+        self.current.borrow().as_ref().map(|outage| outage.episode.age())
     }
 }
 
@@ -97,7 +99,7 @@ mod tests {
     use tokio::time::advance;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_over_when_it_works_for_all_whom_it_failed() {
+    async fn an_outage_ends_when_it_is_over_for_every_party() {
         let outage = Outage::new("a test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
@@ -109,36 +111,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whom_it_failed_last_and_who_has_nothing_to_do_does_not_keep_it_open() {
+    async fn an_idle_party_does_not_prolong_an_outage() {
         let outage = Outage::new("a test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
         outage.needed_only_by(0);
         outage.worked(0);
-        assert!(outage.lasts().is_some(), "it may have been failed in the middle of its work");
+        assert!(outage.lasts().is_some(), "party 1 may still be working");
         outage.failed(0, &"gone", "");
         advance(QUIET * 2).await;
         outage.needed_only_by(0);
-        assert!(outage.lasts().is_some(), "the one that needs it has not said that it works");
+        assert!(outage.lasts().is_some(), "party 0 has not reported a success");
         outage.worked(0);
         assert!(outage.lasts().is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_over_soon_is_not_spoken_of_and_does_not_add_up() {
+    async fn short_outages_are_not_reported_and_do_not_add_up() {
         let outage = Outage::lasting("a test", QUIET);
-        let said = || outage.now.borrow().as_ref().is_some_and(|now| now.said);
+        let reported = || outage.current.borrow().as_ref().is_some_and(|current| current.reported);
         outage.failed(0, &"locked", "");
         advance(QUIET * 2).await;
         outage.failed(0, &"locked", "");
-        assert!(!said(), "that was another one");
+        assert!(!reported(), "the first outage is over");
         for _ in 0..5 {
-            assert!(!said());
+            assert!(!reported());
             advance(QUIET / 5).await;
             outage.failed(0, &"locked", "");
         }
-        assert!(said());
+        assert!(reported());
         outage.worked(0);
-        assert!(!said() && outage.lasts().is_none());
+        assert!(!reported() && outage.lasts().is_none());
     }
 }

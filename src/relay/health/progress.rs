@@ -1,14 +1,14 @@
-//! Whether the cycle goes on: the scout comes round, and each worker that has lanes in hand takes one step after the other.
+//! Progress, which feeds the watchdog: the scout's rounds, and the steps of each busy worker.
 //!
-//! A step is counted by whoever takes it, never by a clock. Waiting for a server is a row of steps: every such wait ends, by
-//! an answer, by a sign of life to Postgres, or by its timeout.
+//! Only the party itself counts its steps, never a clock. Waiting for a server also counts, because every such wait ends
+//! with an answer, a keep-alive to Postgres, or a timeout.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
-/// The scout is party 0, workers count from 1; there are 64 at most.
+/// The scout is party 0. Workers count from 1, and there are 64 at most.
 const PARTIES: usize = 65;
 const SCOUT: usize = 0;
 
@@ -20,25 +20,22 @@ pub struct Progress {
 
 #[derive(Default)]
 struct Party {
-    /// It has something in hand.
     busy: AtomicBool,
-    /// It has taken a step since it was last looked at.
+    /// Whether it has taken a step since the last check.
     stepped: AtomicBool,
 }
 
 impl Progress {
-    /// Nobody is busy.
     pub(crate) fn new() -> Progress {
         Progress { parties: std::array::from_fn(|_| Party::default()), stepped: Notify::new() }
     }
 
-    /// The scout has taken a step. It is busy from the first one on.
+    /// Counts a step of the scout, which is busy from the first one on.
     pub(crate) fn scouted(&self) {
         self.step(SCOUT);
     }
 
-    /// Runs a cycle of this worker, which is busy meanwhile. Each time something happens to the cycle, an answer or the end of
-    /// a wait, counts as a step: one that is never woken again takes none.
+    /// Runs a cycle of this worker, which is busy meanwhile. Each time the cycle is woken counts as a step.
     pub(crate) async fn of<T>(&self, worker: usize, cycle: impl Future<Output = T>) -> T {
         let mut cycle = pin!(cycle);
         let done = poll_fn(|context| {
@@ -61,9 +58,9 @@ impl Progress {
         }
     }
 
-    /// Waits until the scout, and everybody who is busy, has taken a step since the last call ended. For one caller.
+    /// Waits until the scout and every busy worker has taken a step since the last call ended. For one caller.
     pub(crate) async fn by_all(&self) {
-        while !self.parties.iter().all(Party::goes_on) || !self.parties[SCOUT].busy.load(Ordering::Relaxed) {
+        while !self.parties.iter().all(Party::is_alive) || !self.parties[SCOUT].busy.load(Ordering::Relaxed) {
             self.stepped.notified().await;
         }
         for party in &self.parties {
@@ -73,7 +70,7 @@ impl Progress {
 }
 
 impl Party {
-    fn goes_on(&self) -> bool {
+    fn is_alive(&self) -> bool {
         !self.busy.load(Ordering::Relaxed) || self.stepped.load(Ordering::Relaxed)
     }
 }
@@ -99,27 +96,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_step_counts_once() {
         let progress = Progress::new();
-        assert!(!fed(&progress).await, "nobody has begun");
+        assert!(!fed(&progress).await, "nothing has started");
         progress.scouted();
         assert!(fed(&progress).await);
-        assert!(!fed(&progress).await, "there was none since");
+        assert!(!fed(&progress).await, "there was no step since");
         progress.scouted();
         assert!(fed(&progress).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cycle_that_nothing_wakes_any_more_is_no_progress_whatever_the_scout_does() {
+    async fn a_cycle_that_nothing_wakes_is_no_progress_even_if_the_scout_continues() {
         let progress = Progress::new();
         let mut hanging = pin!(progress.of(2, pending::<()>()));
         assert!(hanging.as_mut().now_or_never().is_none());
         progress.scouted();
-        assert!(fed(&progress).await, "it has begun");
+        assert!(fed(&progress).await, "it has started");
         progress.scouted();
         assert!(!fed(&progress).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cycle_that_waits_for_a_server_is_progress_and_an_idle_worker_is_in_nobodys_way() {
+    async fn a_cycle_that_waits_for_a_server_is_progress_and_an_idle_worker_does_no_harm() {
         let progress = Progress::new();
         let waits = async {
             for _ in 0..100 {
@@ -143,8 +140,8 @@ mod tests {
         }
         progress.of(1, async {}).await;
         progress.scouted();
-        assert!(fed(&progress).await, "the worker rests");
+        assert!(fed(&progress).await, "the worker is idle");
         progress.scouted();
-        assert!(fed(&progress).await, "it still does");
+        assert!(fed(&progress).await, "it is still idle");
     }
 }

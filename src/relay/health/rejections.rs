@@ -1,24 +1,24 @@
-//! Rows that can never become a record may come by the thousand: the first of a run is reported, and when the run has ended,
-//! how many there were. Each of them is in the database.
+//! Rejected rows may come in thousands. The first of a run is reported, and at its end the number of rows. Each row is in
+//! the database.
 
 use crate::relay::health::episodes::{Episode, Episodes};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// A run is over when none came for so long.
+/// A run is over after this time without a rejected row.
 const QUIET: Duration = Duration::from_secs(60);
-/// So many topics are distinguished; those of all others are one run for each reason.
+/// The most topics with their own runs. The other topics share one run per reason.
 const TOPICS_MAX: usize = 100;
 
-/// A topic, or an empty name that stands for several, and why its rows are rejected.
+/// A topic, or an empty name for several topics, and why its rows are rejected.
 type Run = (String, &'static str);
 
-/// The runs under way.
+/// The current runs.
 #[derive(Default)]
 pub(crate) struct Rejections(RefCell<Episodes<Run>>);
 
 impl Rejections {
-    /// Counts a row. True if it is the first of its run, which is to be reported.
+    /// Counts a row. Returns true if it is the first of its run, which the caller reports.
     pub(crate) fn begins(&self, topic: &str, reason: &'static str) -> bool {
         let mut runs = self.0.borrow_mut();
         let mut run = (topic.to_owned(), reason);
@@ -28,12 +28,11 @@ impl Rejections {
         runs.begins(run)
     }
 
-    /// Reports the runs that are over.
     pub(crate) fn report_over(&self) {
         report(self.end(|run| run.quiet() > QUIET));
     }
 
-    /// Reports all runs: the relay ends.
+    /// Reports all runs when the relay ends.
     pub(crate) fn report_all(&self) {
         report(self.end(|_| true));
     }
@@ -71,7 +70,7 @@ mod tests {
         assert!(rejections.begins("events.order", "record-too-large"), "another reason is another run");
         advance(QUIET * 2).await;
         let ended = rejections.end(|run| run.quiet() > QUIET);
-        assert_eq!(ended.len(), 1, "one row alone was reported when it came");
+        assert_eq!(ended.len(), 1, "a single row is not reported again");
         let ((topic, reason), run) = &ended[0];
         assert_eq!((topic.as_str(), *reason, run.times), ("events.order", "invalid-record", 10));
         assert_eq!(run.latest - run.since, QUIET * 9);
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_topic_for_each_row_is_no_line_for_each_row() {
+    async fn rows_of_many_topics_share_one_run() {
         let rejections = Rejections::default();
         let begun = (0..1_000).filter(|row| rejections.begins(&format!("events.{row}"), "no-topic")).count();
         assert_eq!(begun, TOPICS_MAX + 1);

@@ -1,4 +1,4 @@
-//! What happened: counters that the cycle increments, and that metrics, health and status read.
+//! Counters that the cycle increments, and that metrics, health and status read.
 
 pub(crate) mod client;
 pub(crate) mod labels;
@@ -15,26 +15,25 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// No more held topics than this are named in metrics.
 pub(crate) const TOPICS_NAMED_MAX: usize = 100;
-/// The records of no more topics than this are counted by topic; those of all others together.
+/// The most topics whose records are counted by topic. The others are counted together.
 pub(crate) const TOPICS_COUNTED_MAX: usize = 50;
 
-/// One process's figures. Handles: a clone counts into the same place.
+/// The metrics of one process.
 pub struct Stats {
     /// Rows settled as sent.
     pub published: Counter,
-    /// Rows settled without publishing them, since Kafka had acknowledged them before.
+    /// Rows settled without publishing them again, because Kafka had acknowledged them before.
     pub recovered: Counter,
     /// Rows moved to the dead letters.
     pub dead_letters: Counter,
     /// Rows deleted by the reaper.
     pub reaped: Counter,
-    /// Rows a batch.
+    /// Rows per batch.
     pub batch_rows: Histogram,
     /// Seconds from the claim of a batch to the confirmed COMMIT.
     pub batch_seconds: Histogram,
-    /// Seconds from the first row handed to the producer to the last report of a batch.
+    /// Seconds from the first row sent to the last report of a batch.
     pub publish_seconds: Histogram,
     /// Seconds from the insert of the oldest row of a settlement to its confirmed COMMIT, by the database's clock.
     pub latency_seconds: Histogram,
@@ -43,31 +42,31 @@ pub struct Stats {
     /// The size of their rows in bytes, by topic.
     pub topic_bytes: PerLabel<Counter>,
     topics: Named,
-    /// Claims that got a lane.
+    /// Claims that locked a lane.
     pub claims: Counter,
-    /// Those of them that found no row.
+    /// Claims that found no row.
     pub claims_empty: Counter,
-    /// Lanes that were asked for and that somebody else had.
+    /// Lanes that could not be claimed because another relay had locked them.
     pub lanes_elsewhere: Counter,
-    /// Lanes that workers have in hand.
+    /// Lanes that workers have claimed or are claiming.
     pub lanes_in_hand: Gauge,
     /// Workers that were started.
     pub workers: Gauge,
-    /// Workers that are at a cycle.
+    /// Workers in a cycle.
     pub workers_busy: Gauge,
-    /// Looks of the scout.
-    pub looks: Counter,
-    /// Those of them that saw nothing new.
-    pub looks_empty: Counter,
+    /// Scans of the scout.
+    pub scans: Counter,
+    /// Scans that found no lane with work.
+    pub scans_empty: Counter,
     /// Sessions that a failure ended.
     pub sessions_failed: Counter,
-    /// The same, by the reason of the failure.
+    /// The same by reason.
     pub kafka_failures: PerLabel<Counter>,
-    /// Rows that can never become a record, by the reason.
+    /// Rejected rows by reason.
     pub rejected: PerLabel<Counter>,
-    /// Times that a topic was held.
+    /// Holds of topics.
     pub holds: Counter,
-    /// Connections to Postgres that were made.
+    /// Connections to Postgres that were opened.
     pub postgres_connections: Counter,
     /// Transactions that were begun in Postgres.
     pub postgres_transactions: Counter,
@@ -75,29 +74,29 @@ pub struct Stats {
     pub postgres_faults: Counter,
     /// Transactions of the reaper.
     pub reaper_batches: Counter,
-    /// Those that failed.
+    /// Failed transactions of the reaper.
     pub reaper_faults: Counter,
-    /// What the Kafka client says of its own work.
+    /// The Kafka client's own metrics.
     pub client: ClientStats,
     /// Whether Kafka answers.
     pub kafka: Side,
     /// Whether Postgres answers.
     pub postgres: Side,
-    /// Topics whose rows wait.
+    /// Held topics.
     pub held_topics: Gauge,
-    /// The same topics by name, with the reason: 1 each. At most [`TOPICS_NAMED_MAX`].
+    /// 1 for each held topic, with its name and the reason. At most [`TOPICS_NAMED_MAX`].
     pub topics_held: PerLabel<Gauge>,
-    /// Keys whose rows wait until somebody decides.
+    /// Blocked keys.
     pub blocked_keys: Gauge,
     /// Requests with an idempotency key that are older than their retention and not finished.
     pub unfinished_requests: Gauge,
-    /// How many pauses there are: of everything, of a topic, of a key.
+    /// Pauses by scope: everything, a topic, a key.
     pub paused: PerLabel<Gauge>,
     /// Acknowledged rows whose settlement is not confirmed.
     pub unsettled: Gauge,
     /// Seconds since the oldest unsent row was inserted, by the database's clock.
     pub oldest_seconds: Gauge<f64, AtomicU64>,
-    /// Unsent rows: exact up to 10,000, above that the span of their ids.
+    /// Unsent rows: exact up to 10,000, then the span of their ids.
     pub backlog: Gauge,
     /// The steps of the scout and the workers.
     pub progress: Progress,
@@ -108,7 +107,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Nothing has happened.
+    /// All counters are 0.
     pub fn new() -> Stats {
         let stats = Stats {
             published: Counter::default(),
@@ -128,8 +127,8 @@ impl Stats {
             lanes_in_hand: Gauge::default(),
             workers: Gauge::default(),
             workers_busy: Gauge::default(),
-            looks: Counter::default(),
-            looks_empty: Counter::default(),
+            scans: Counter::default(),
+            scans_empty: Counter::default(),
             sessions_failed: Counter::default(),
             kafka_failures: PerLabel::default(),
             rejected: PerLabel::default(),
@@ -160,19 +159,16 @@ impl Stats {
         stats
     }
 
-    /// There are so many pauses.
     pub(crate) fn count_pauses(&self, everything: i64, topics: i64, keys: i64) {
         for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
             self.paused.get_or_create(&vec![("scope", scope.to_owned())]).set(pauses);
         }
     }
 
-    /// Everything is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.get_or_create(&vec![("scope", "everything".to_owned())]).get() > 0
     }
 
-    /// These topics are held, with these reasons.
     pub(crate) fn name_held(&self, topics: &[(String, String)]) {
         self.topics_held.clear();
         for (topic, reason) in topics.iter().take(TOPICS_NAMED_MAX) {
@@ -181,41 +177,39 @@ impl Stats {
         }
     }
 
-    /// Kafka has acknowledged so many records of this topic, whose rows have so many bytes. Called once a batch.
+    /// Counts acknowledged records of this topic and the bytes of their rows.
     pub(crate) fn count_topic(&self, topic: &str, records: u64, bytes: u64) {
         let label = self.topics.label(topic);
         self.topic_records.get_or_create(&label).inc_by(records);
         self.topic_bytes.get_or_create(&label).inc_by(bytes);
     }
 
-    /// A failure of Kafka for this reason has ended a session.
     pub(crate) fn count_failure(&self, reason: &'static str) {
         self.sessions_failed.inc();
         self.kafka_failures.get_or_create(&by_reason(reason)).inc();
     }
 
-    /// A row can never become a record, for this reason.
     pub(crate) fn count_rejected(&self, reason: &'static str) {
         self.rejected.get_or_create(&by_reason(reason)).inc();
     }
 
-    /// The cycle made progress: the scout came round.
+    /// Records that the scout has made progress.
     pub(crate) fn beat(&self) {
         self.scout_beat_ms.store(self.age_ms(), Ordering::Relaxed);
         self.progress.scouted();
     }
 
-    /// How long ago the scout last came round.
+    /// How long ago the scout last made progress.
     pub(crate) fn since_beat(&self) -> Duration {
         self.since(&self.scout_beat_ms)
     }
 
-    /// The backlog and the oldest unsent row were measured.
+    /// Records that the backlog and the oldest unsent row were measured.
     pub(crate) fn measured(&self) {
         self.measured_ms.store(self.age_ms(), Ordering::Relaxed);
     }
 
-    /// How long ago they last were; since the start, if they never were.
+    /// The time since they were last measured, or since the start.
     pub(crate) fn since_measured(&self) -> Duration {
         self.since(&self.measured_ms)
     }
@@ -229,17 +223,16 @@ impl Stats {
         self.started.elapsed().saturating_sub(moment)
     }
 
-    /// The relay drains and ends.
+    /// Records that the relay drains and then ends.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// The relay was asked to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Why nothing is relayed now, in one line; `None` while both sides answer and nothing asked the relay to end.
+    /// Why the relay is not ready, in one line; `None` if it is ready.
     pub fn not_ready(&self) -> Option<String> {
         if self.is_stopping() {
             return Some("stopping: draining events in flight".to_owned());
@@ -251,12 +244,12 @@ impl Stats {
     }
 }
 
-/// Reasons are words of the code's own, so few of them exist.
+/// Reasons are defined in the code, so the number of labels is bounded.
 fn by_reason(reason: &'static str) -> labels::Label {
     vec![("reason", reason.to_owned())]
 }
 
-/// One side of the relay: whether it answers, and if not, why.
+/// Whether Kafka or Postgres answers, and if not, why.
 pub struct Side {
     /// 1 while it answers.
     pub up: Gauge,
@@ -268,21 +261,19 @@ impl Side {
         Side { up: Gauge::default(), fault: Mutex::new(Some("not reached yet".to_owned())) }
     }
 
-    /// It answers.
     pub(crate) fn answers(&self) {
         if self.up.set(1) != 1 {
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
-    /// It does not, for this reason, which must hold no secret.
+    /// Records that it does not answer. The reason must not contain a secret.
     pub(crate) fn fails(&self, reason: &dyn Display) {
         self.up.set(0);
         let line = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
     }
 
-    /// Why it does not answer, in one line.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

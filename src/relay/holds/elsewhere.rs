@@ -1,11 +1,11 @@
-//! Whether a fault is this relay's alone: another relay publishes to a topic that this one gets no answers from.
+//! Detects faults that affect only this relay: another relay publishes to a topic that is silent for this one.
 //!
-//! Such a relay must not hold the topic: the others would lift the hold, and it would set it again, for as long as its
+//! This relay must not hold such a topic. The others would release it, and this one would hold it again for as long as its
 //! network is broken. It closes its own gate instead, and the other relays do its work.
 //!
-//! The evidence is in the database. This relay held a topic because it was silent; the hold is gone, this relay did not lift
-//! it, and the row that it could not publish is settled. When the topic is silent again, and the leader that the brokers name
-//! does not answer this relay, the fault is local. The gate opens when the leader answers, or is no longer the leader.
+//! The evidence is in the database. This relay held a topic because it was silent. Later the hold is gone although this
+//! relay did not release it, and the row that it could not publish is settled. If the topic is silent again, and its leader
+//! does not answer this relay, the fault is local. The gate opens when the leader answers or is no longer the leader.
 
 use crate::relay::Relay;
 use crate::relay::failure::{Failure, FailureKind};
@@ -16,50 +16,49 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long it counts that another relay has published to a topic.
+/// How long it counts that another relay has published to a topic.
 const COUNTS_FOR: Duration = Duration::from_secs(600);
-/// At most this many topics are followed.
 const TOPICS_MAX: usize = 1_000;
-/// At most this many leaders are asked before a topic is held.
+/// The most leaders to ask before a topic is held.
 const LEADERS_MAX: usize = 4;
-/// If the first waiting row stays the same for so long, no other relay does this one's work.
-const NOBODY_WORKS_AFTER: Duration = Duration::from_secs(20);
+/// If the first waiting row stays the same for this long, no other relay does this one's work.
+const NO_OTHER_RELAY_AFTER: Duration = Duration::from_secs(20);
 
-/// What this relay knows of what others can reach.
+/// What this relay knows of topics that other relays can reach.
 #[derive(Default)]
 pub(crate) struct Elsewhere {
-    /// Topics that this relay has held because they were silent, each with the row that got no answer.
+    /// Topics that this relay has held because they were silent, each with the row that was not acknowledged.
     stuck: RefCell<HashMap<String, i64>>,
-    /// Those of them that another relay has published to since, and when that was noticed.
+    /// Those that another relay has published to since, and when this relay noticed.
     works: RefCell<HashMap<String, Instant>>,
     /// The partition whose leader only this relay cannot reach.
     cut_off: RefCell<Option<(String, u32)>>,
-    /// While cut off: the first row that waits, and since when it has been the first.
+    /// While cut off: the first waiting row, and since when it has been the first.
     waiting: Cell<Option<(i64, Instant)>>,
 }
 
 impl Elsewhere {
-    /// This relay holds a topic since it got no answer to this row.
+    /// Records that this relay holds a topic because this row was not acknowledged.
     pub(crate) fn held(&self, topic: &str, row: i64) {
         let mut stuck = self.stuck.borrow_mut();
         if stuck.len() < TOPICS_MAX {
-            // Of several workers that meet the fault, the first one has recorded the hold: others publish its row first.
+            // If several workers detect the fault, the first one has recorded the hold, and its row is published first.
             stuck.entry(topic.to_owned()).or_insert(row);
         }
     }
 
-    /// This relay has published to the topic.
+    /// Forgets a topic that this relay has published to.
     pub(crate) fn forget(&self, topic: &str) {
         self.stuck.borrow_mut().remove(topic);
         self.works.borrow_mut().remove(topic);
     }
 
-    /// The topics that it held, each with the row that got no answer.
+    /// The topics that this relay held, each with the row that was not acknowledged.
     pub(crate) fn stuck(&self) -> Vec<(String, i64)> {
         self.stuck.borrow().iter().map(|(topic, row)| (topic.clone(), *row)).collect()
     }
 
-    /// Another relay has published to these topics.
+    /// Records that another relay has published to these topics.
     pub(crate) fn released(&self, topics: Vec<String>) {
         let (now, mut works) = (Instant::now(), self.works.borrow_mut());
         works.retain(|_, at| at.elapsed() < COUNTS_FOR);
@@ -73,13 +72,13 @@ impl Elsewhere {
         self.works.borrow().get(topic).is_some_and(|at| at.elapsed() < COUNTS_FOR)
     }
 
-    /// This relay leaves its work to others.
+    /// Whether this relay leaves its work to others.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.cut_off.borrow().is_some()
     }
 
-    /// While cut off, the first row that waits and could be published. If nobody publishes it, this relay has to work:
-    /// it holds the topics that it cannot reach, as a lone relay does.
+    /// Records the first waiting row while this relay is cut off. If no other relay publishes it, this one resumes work and
+    /// holds the topics that it cannot reach.
     pub(crate) fn first_waiting(&self, row: Option<i64>) {
         let since = match (row, self.waiting.get()) {
             (Some(row), Some((same, since))) if row == same => since,
@@ -89,7 +88,7 @@ impl Elsewhere {
             }
             (None, _) => return self.waiting.set(None),
         };
-        if since.elapsed() >= NOBODY_WORKS_AFTER {
+        if since.elapsed() >= NO_OTHER_RELAY_AFTER {
             self.works.borrow_mut().clear();
             self.reached();
         }
@@ -101,18 +100,18 @@ impl Elsewhere {
     }
 }
 
-/// What the leader of a partition says.
+/// Whether the leader of a partition can be reached.
 enum Answer {
-    /// It answers, or the brokers name no leader: this relay is not cut off from one.
+    /// The leader answers, or the brokers name no leader.
     Reached,
-    /// The brokers name it, and it does not answer this relay.
+    /// The leader does not answer this relay.
     Unreachable(Failure),
-    /// Nobody has said who it is.
+    /// The brokers did not name the leader.
     Unclear(Failure),
 }
 
-/// Some partitions are silent, though the cluster answers. If another relay publishes to one of them, and its leader does
-/// not answer this relay, then this relay is cut off from it.
+/// Called when some partitions are silent although the cluster answers. If another relay publishes to one of them and its
+/// leader does not answer this relay, this relay is cut off.
 pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String, u32)>) -> Option<Failure> {
     let silent = silent.into_iter().filter(|(topic, _)| relay.holds.elsewhere.works(topic));
     for place in silent.take(LEADERS_MAX) {
@@ -124,8 +123,8 @@ pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String,
     None
 }
 
-/// Whether this relay is still cut off from the leader because of which it has closed its gate. Only an answer ends that: a
-/// question that nobody answers must not open the gate for a moment.
+/// Fails while this relay is still cut off from the leader for which it has closed its gate. Only an answer ends that; a
+/// request without an answer must not open the gate.
 pub(crate) async fn is_still_cut_off<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
     let place = relay.holds.elsewhere.cut_off.borrow().clone();
     let Some(place) = place else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Rows that probe held topics, on their producer: sent under the locks of their lanes, settled under them as well.
+//! Rows that probe held topics, with their producer. They are sent and settled under the locks of their lanes.
 
 use crate::relay::Relay;
 use crate::relay::event::Event;
@@ -9,34 +9,34 @@ use crate::relay::holds::prober::Due;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::LANES;
 use crate::relay::lanes::marks::LOWEST;
-use crate::relay::outbox::{Claim, Outbox, Read, Rows, Settled, Settlement};
+use crate::relay::outbox::{Claim, Outbox, ReadRequest, Rows, Settled, Settlement};
 use crate::relay::partition;
-use crate::relay::publisher::{Producer, Refusal, Report};
+use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::REJECTS_EVERYTHING;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long lanes stay locked while Kafka is waited for. Healthy brokers answer within a few milliseconds.
+/// How long lanes stay locked while waiting for Kafka. Healthy brokers answer within a few milliseconds.
 const LOCKED_FOR: Duration = Duration::from_millis(250);
-/// After an answer that did not come within [`LOCKED_FOR`], the prober leaves the lane alone for this long: so it never
-/// takes more than a twentieth of a lane's time, however many topics of the lane are stuck.
+/// How long the prober leaves a lane alone after no report arrived within [`LOCKED_FOR`]. It therefore takes at most a
+/// twentieth of a lane's time, even if many topics of the lane are stuck.
 const LANE_RESTS: Duration = Duration::from_secs(5);
 
-/// Rows on one producer, at most one of each partition.
+/// Rows on one producer, at most one per partition.
 pub(crate) struct Flight<P, E> {
     producer: P,
     begun: Instant,
     /// When the leases of its topics were last renewed.
     kept_at: Instant,
-    /// Counts the rows that were handed over.
+    /// The number of rows sent so far.
     sent: u32,
     slots: Vec<Slot<E>>,
 }
 
-/// A row whose outcome was not acted on yet.
+/// A row whose outcome was not handled yet.
 struct Slot<E> {
-    /// What the producer reports it by.
+    /// The index in the producer's report.
     index: u32,
     due: Due,
     row: E,
@@ -50,22 +50,20 @@ impl<E: Event> Slot<E> {
 }
 
 impl<P: Producer, E: Event> Flight<P, E> {
-    /// Nothing was sent yet.
     pub(crate) fn new(producer: P) -> Flight<P, E> {
         Flight { producer, begun: Instant::now(), kept_at: Instant::now(), sent: 0, slots: Vec::new() }
     }
 
-    /// Every row's outcome was acted on.
+    /// Whether every outcome was handled.
     pub(crate) fn is_done(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The producer takes no further rows.
+    /// Whether the producer accepts no further rows.
     pub(crate) fn has_failed(&self) -> bool {
         self.producer.has_failed()
     }
 
-    /// For how long it has been waited for.
     pub(crate) fn age(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -79,29 +77,28 @@ impl<P: Producer, E: Event> Flight<P, E> {
         is_due
     }
 
-    /// The topics whose outcomes are missing.
+    /// The topics without an outcome.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
         self.slots.iter().map(|slot| slot.due.topic.as_str())
     }
 
-    /// The producer, which has acknowledged every row.
     pub(crate) fn into_producer(self) -> P {
         self.producer
     }
 
-    /// Its rows wait for late answers: claims that read them have to wait as well.
+    /// Records that its acks are late, so that claims that read its rows wait for them.
     pub(crate) fn is_late<Q>(&self, relay: &Relay<Q>) {
         self.slots.iter().for_each(|slot| relay.rows.begin_probing(&slot.row));
     }
 
-    /// Nothing more is expected of it. What is on its way may still be stored.
+    /// Stops waiting. Rows in flight may still be stored.
     pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
         self.slots.iter().for_each(|slot| relay.rows.end_probing(&slot.row));
         self.producer.abandon();
     }
 
-    /// Locks the lanes of these candidates as they become free, sends a row of each, and settles those that are
-    /// acknowledged within a moment.
+    /// Locks the lanes of these candidates as they become free, sends a row of each, and settles those that are acknowledged
+    /// within [`LOCKED_FOR`].
     pub(crate) async fn publish<Q, O: Outbox<Event = E>>(
         &mut self,
         relay: &Relay<Q>,
@@ -148,14 +145,14 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 continue;
             };
             if relay.rows.acknowledged.borrow().contains(&row) {
-                // Of an earlier probe: it does not tell whether the topic works now.
+                // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
                 found.unknown.push(due.topic);
             } else {
                 self.send(due, row, partitions, found);
             }
         }
-        self.hear(first).await;
+        self.wait_for_reports(first).await;
         for slot in self.slots.iter().filter(|slot| slot.index >= first && slot.outcome.is_none()) {
             lane_rests[slot.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
@@ -187,23 +184,23 @@ impl<P: Producer, E: Event> Flight<P, E> {
         }
     }
 
-    /// Waits a moment for the outcomes of the rows from this one on.
-    async fn hear(&mut self, first: u32) {
+    /// Waits up to [`LOCKED_FOR`] for the outcomes of the rows from this one on.
+    async fn wait_for_reports(&mut self, first: u32) {
         let until = Instant::now() + LOCKED_FOR;
         loop {
             self.absorb();
             if self.slots.iter().all(|slot| slot.index < first || slot.outcome.is_some()) {
                 return;
             }
-            let heard = async {
+            let reported = async {
                 if self.producer.has_failed() {
-                    // It would not wait for single reports any more.
+                    // `quiet` returns at once after a failure.
                     self.producer.drained().await;
                 } else {
                     self.producer.quiet(true).await;
                 }
             };
-            if timeout_at(until, heard).await.is_err() {
+            if timeout_at(until, reported).await.is_err() {
                 return self.absorb();
             }
         }
@@ -212,14 +209,14 @@ impl<P: Producer, E: Event> Flight<P, E> {
     fn absorb(&mut self) {
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
-        for Report { index, outcome } in reports {
+        for DeliveryReport { index, outcome } in reports {
             if let Some(slot) = self.slots.iter_mut().find(|slot| slot.index == index) {
                 slot.outcome = Some(outcome);
             }
         }
     }
 
-    /// Acts on the failures that have come in.
+    /// Handles the failures that have been reported.
     pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut Found) {
         self.absorb();
         for slot in self.slots.extract_if(.., |slot| matches!(slot.outcome, Some(Err(_)))) {
@@ -230,7 +227,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         }
     }
 
-    /// Rows whose acknowledgements came late, each with its topic. From here on the acknowledged set knows them.
+    /// Removes the rows whose acks arrived late and adds them to the acknowledged set. Returns them with their topics.
     pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
         self.absorb();
         let mut acknowledged = Vec::new();
@@ -243,7 +240,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 }
 
-/// A topic that refuses a single row answers, so it works; whether that row is guilty is found out in its turn.
+/// A topic that refuses a single row answers, so it works. A later claim judges that row.
 fn judge(due: Due, failure: Failure, found: &mut Found) {
     if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
         found.works.push(due.topic);
@@ -296,10 +293,11 @@ async fn read<Q, C: Claim>(
 ) -> Result<HashMap<String, C::Event>, Fault> {
     let count = rows.named().len();
     // Without marks: it begins at the smallest id, and raises none.
-    let read = Read { lows: vec![LOWEST; count], basis: -1, rows_max: count, shares: vec![1; count], rows };
+    let read =
+        ReadRequest { lows: vec![LOWEST; count], basis: -1, rows_max: count, shares: vec![1; count], rows };
     claim.read(&read).await?;
     let mut rows = Vec::new();
-    // What lies beyond the budget is probed another time.
+    // Rows beyond the byte limit are probed later.
     claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
     let topic = |row: &C::Event| relay.template.topic(&String::from_utf8_lossy(row.aggregate_type()));
     Ok(rows.into_iter().map(|row| (topic(&row), row)).collect())

@@ -1,20 +1,19 @@
-//! What probes found out.
+//! The results of probes.
 
 use crate::relay::failure::Failure;
 
-/// What probes found out, topic by topic.
+/// The results of probes by topic.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// Their rows may be published.
+    /// Topics that accept records.
     pub(crate) works: Vec<String>,
-    /// They may not.
+    /// Topics that do not.
     pub(crate) fails: Vec<(String, Failure)>,
-    /// Another claim has the row, or it was not sent.
+    /// Topics whose row was not sent, for example because another claim has it.
     pub(crate) unknown: Vec<String>,
 }
 
 impl Found {
-    /// Something was found out about this topic.
     pub(crate) fn knows(&self, topic: &String) -> bool {
         self.works.contains(topic)
             || self.unknown.contains(topic)

@@ -1,4 +1,4 @@
-//! What this relay knows of the holds that it records.
+//! This relay's knowledge of the holds that it records.
 
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
@@ -6,26 +6,26 @@ use crate::relay::health::LOCKS_PATIENCE;
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::elsewhere::Elsewhere;
 use crate::relay::holds::holding::Holding;
-use crate::relay::outbox::{Held, Settlement};
+use crate::relay::outbox::{Settlement, TopicHold};
 use crate::relay::reason;
 use std::cell::Cell;
 use tokio::time::Instant;
 
-/// What one relay knows of holds.
+/// One relay's knowledge of holds.
 #[derive(Default)]
 pub(crate) struct KnownHolds {
     /// Topics that were reported as held.
     pub(crate) reported: Holding,
-    /// What other relays can reach and this one cannot.
+    /// Topics that other relays can reach and this one cannot.
     pub(crate) elsewhere: Elsewhere,
-    /// Until when settlements leave out holds and blocked keys, if they have anything else to record.
+    /// Until when settlements that record something else leave out holds and blocked keys.
     left_out_until: Cell<Option<Instant>>,
 }
 
 impl KnownHolds {
-    /// Holds and blocked keys change one row, the version of their set, which an operator's open transaction may keep locked.
-    /// What Kafka has acknowledged must not wait for that. The rows that they are about stay unsent, and a later batch decides
-    /// about them again.
+    /// Removes holds and blocked keys from the settlement if they recently failed to be recorded. They update the row with the
+    /// version of their set, which an operator's open transaction may keep locked, and acknowledged rows must not wait for
+    /// that. The rows concerned stay unsent, and a later batch decides about them again.
     pub(crate) fn leave_out<E>(&self, settlement: &mut Settlement<'_, E>) {
         let leaves_out = self.left_out_until.get().is_some_and(|until| until > Instant::now());
         if leaves_out && !(settlement.sent.is_empty() && settlement.rejected.is_empty()) {
@@ -34,7 +34,7 @@ impl KnownHolds {
         }
     }
 
-    /// A settlement failed, perhaps because another session's lock kept its holds from being recorded.
+    /// Records that a settlement failed, perhaps because of another session's lock on the version of the set of holds.
     pub(crate) fn not_settled<E>(&self, settlement: &Settlement<'_, E>, fault: &Fault) {
         let holds = !settlement.held.is_empty() || !settlement.blocked.is_empty();
         if holds && fault.kind == FaultKind::Contended {
@@ -42,8 +42,12 @@ impl KnownHolds {
         }
     }
 
-    /// A hold was recorded. Only the first one of its topic is reported.
-    pub(crate) fn recorded<E: Event>(&self, Held { topic, why, witness }: &Held<'_, E>, stats: &Stats) {
+    /// Reports a recorded hold, if it is the first of its topic.
+    pub(crate) fn recorded<E: Event>(
+        &self,
+        TopicHold { topic, why, witness }: &TopicHold<'_, E>,
+        stats: &Stats,
+    ) {
         if why.reason == reason::STUCK.word {
             self.elsewhere.held(topic, witness.id());
         }

@@ -1,4 +1,4 @@
-//! What can be asked about held topics without a write, before any lane is locked: do they exist, and do their leaders answer?
+//! Checks of held topics before any lane is locked and without a write: do they exist, and do their leaders answer?
 
 use crate::relay::failure::{Failure, FailureKind};
 use crate::relay::holds::found::Found;
@@ -9,13 +9,13 @@ use crate::relay::reason::LEADER_MOVING;
 use futures_util::stream::{FuturesUnordered, StreamExt, iter};
 use std::collections::BTreeMap;
 
-/// At most this many questions to the brokers at once; each has a thread.
-const QUESTIONS_MAX: usize = 16;
-/// A topic with the row that it is probed with.
+/// The most concurrent requests to the brokers; each has a thread.
+const REQUESTS_MAX: usize = 16;
+
+/// A topic with the row to probe it with.
 pub(crate) struct Candidate {
     pub(crate) due: Due,
     pub(crate) witness: Witness,
-    /// How many partitions the topic has.
     pub(crate) partitions: u32,
     partition: u32,
     leader: Option<i32>,
@@ -30,7 +30,7 @@ impl Candidate {
     }
 }
 
-/// What the brokers say of these topics now. Those that are missing, or that nobody answers for, fail.
+/// Fetches the leaders of these topics. Topics that are missing or without an answer fail.
 pub(crate) async fn leaders<P: Producer>(
     producer: &P,
     due: Vec<Due>,
@@ -42,7 +42,7 @@ pub(crate) async fn leaders<P: Producer>(
         (due, leaders)
     };
     let mut due = due.into_iter();
-    // The first one alone: if no broker answers, the others need not ask.
+    // Ask for the first topic alone: if no broker answers, the other requests are not needed.
     if let Some(first) = due.next() {
         match ask(first).await {
             (first, Ok(leaders)) => known.push((first, leaders)),
@@ -56,7 +56,7 @@ pub(crate) async fn leaders<P: Producer>(
             }
         }
     }
-    let mut answers = iter(due.map(ask)).buffer_unordered(QUESTIONS_MAX);
+    let mut answers = iter(due.map(ask)).buffer_unordered(REQUESTS_MAX);
     while let Some((due, answer)) = answers.next().await {
         match answer {
             Ok(leaders) => known.push((due, leaders)),
@@ -66,8 +66,7 @@ pub(crate) async fn leaders<P: Producer>(
     known
 }
 
-/// Those whose leader answers this relay: no lane is locked for the others. One question for each broker, to all of them at
-/// once.
+/// The candidates whose leader answers this relay. Sends one request to each broker, concurrently.
 pub(crate) async fn reachable<P: Producer>(
     producer: &P,
     candidates: Vec<Candidate>,
@@ -83,17 +82,17 @@ pub(crate) async fn reachable<P: Producer>(
             }
         }
     }
-    let mut asked: FuturesUnordered<_> =
+    let mut requests: FuturesUnordered<_> =
         of_broker.into_values().map(|candidates| reachable_through(producer, candidates)).collect();
     let mut reached = Vec::new();
-    while let Some((answer, fails)) = asked.next().await {
+    while let Some((answer, fails)) = requests.next().await {
         reached.extend(answer);
         found.fails.extend(fails);
     }
     reached
 }
 
-/// The same for partitions that one broker leads.
+/// As [`reachable`], for partitions with the same leader.
 async fn reachable_through<P: Producer>(
     producer: &P,
     mut candidates: Vec<Candidate>,
@@ -104,7 +103,7 @@ async fn reachable_through<P: Producer>(
             break;
         };
         if failure.kind == FailureKind::Topic {
-            // That is about this topic, and the broker has answered.
+            // The broker has answered; the failure is about this topic only.
             fails.push((candidates.swap_remove(0).due.topic, failure));
             continue;
         }

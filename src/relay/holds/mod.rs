@@ -1,4 +1,4 @@
-//! Holds: topics whose rows wait, the probes that find out when they work again, and what operators have paused.
+//! Holds: topics whose rows wait, the probes that end holds, and pauses.
 
 pub(crate) mod elsewhere;
 pub(crate) mod flight;

@@ -1,24 +1,21 @@
-//! What operators have paused, as the log and the metrics tell it. What a claim reads does not depend on this: its own
-//! statement asks.
+//! Pauses for the log and the metrics. Claims do not use this; their own statement checks for pauses.
 
 use crate::relay::health::episodes::Episodes;
 
-/// No more pauses than this are named in the log.
 pub(crate) const PAUSES_NAMED_MAX: usize = 100;
 
-/// How many pauses there are.
+/// The number of pauses by scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Of everything.
+    /// Pauses of everything.
     pub everything: i64,
-    /// Of a topic.
+    /// Pauses of a topic.
     pub topics: i64,
-    /// Of a key.
+    /// Pauses of a key.
     pub keys: i64,
 }
 
 impl Counts {
-    /// All of them.
     pub(crate) fn total(self) -> i64 {
         self.everything + self.topics + self.keys
     }
@@ -27,31 +24,31 @@ impl Counts {
 /// One pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Its number.
+    /// The id.
     pub id: i64,
-    /// Whose events wait.
-    pub paused: Paused,
-    /// In the words of the operator.
+    /// The scope.
+    pub scope: PauseScope,
+    /// The operator's reason.
     pub reason: Option<String>,
 }
 
-/// Whose events wait.
+/// The scope of a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Paused {
-    /// Those of all.
+pub enum PauseScope {
+    /// All events.
     Everything,
-    /// Those of this topic.
+    /// The events of this topic.
     Topic(String),
-    /// Those of one key of this aggregate type. Which one, the log does not tell: keys can name people.
+    /// The events of one key of this aggregate type. The log does not show the key, which may be personal data.
     KeyOf(String),
 }
 
 /// The pauses that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPauses {
-    /// The set of holds that they belong to; nothing has changed while it is the same.
+    /// The set of holds that they belong to. As long as it is the same, the pauses are too.
     hold_version: Option<i64>,
-    /// By number and name.
+    /// By id and scope.
     pauses: Episodes<(i64, String)>,
 }
 
@@ -61,16 +58,16 @@ impl ReportedPauses {
         self.hold_version != Some(hold_version)
     }
 
-    /// These are the pauses now: reports which began and which ended.
+    /// Reports which pauses have begun and ended, given the current ones.
     pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
         self.hold_version = Some(hold_version);
         for (pause, of) in self.ended(pauses) {
             tracing::info!(pause, of, "resumed {of}");
         }
         for begun in self.begun(pauses) {
-            let (pause, of) = (begun.id, begun.paused.name());
+            let (pause, of) = (begun.id, begun.scope.name());
             let reason = begun.reason.as_deref().unwrap_or("no reason given");
-            let others = if begun.paused == Paused::Everything { "" } else { ", other events continue" };
+            let others = if begun.scope == PauseScope::Everything { "" } else { ", other events continue" };
             tracing::warn!(
                 pause,
                 of,
@@ -87,17 +84,16 @@ impl ReportedPauses {
     }
 
     fn begun<'a>(&mut self, pauses: &'a [Pause]) -> Vec<&'a Pause> {
-        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.paused.name()))).collect()
+        pauses.iter().filter(|pause| self.pauses.begins((pause.id, pause.scope.name()))).collect()
     }
 }
 
-impl Paused {
-    /// In a few words.
+impl PauseScope {
     pub(crate) fn name(&self) -> String {
         match self {
-            Paused::Everything => "everything".to_owned(),
-            Paused::Topic(topic) => format!("topic {topic}"),
-            Paused::KeyOf(aggregate_type) => format!("a key of {aggregate_type}"),
+            PauseScope::Everything => "everything".to_owned(),
+            PauseScope::Topic(topic) => format!("topic {topic}"),
+            PauseScope::KeyOf(aggregate_type) => format!("a key of {aggregate_type}"),
         }
     }
 }
@@ -108,7 +104,7 @@ mod tests {
 
     #[test]
     fn only_pauses_that_began_or_ended_are_reported() {
-        let pause = |id| Pause { id, paused: Paused::Everything, reason: None };
+        let pause = |id| Pause { id, scope: PauseScope::Everything, reason: None };
         let mut reported = ReportedPauses::default();
         reported.update(1, &[pause(1), pause(2)]);
         let after = [pause(2), pause(3)];

@@ -1,19 +1,20 @@
-//! Probes of held topics, many at once. A probe publishes one row of its topic alone: metadata cannot tell whether a topic
-//! can be written to.
+//! Probes of held topics, many at once. A probe publishes one row of its topic alone, because metadata does not show
+//! whether the topic accepts writes.
 //!
 //! ```text
 //!   due topics ─▶ metadata ─▶ a row of each ─▶ does its leader answer? ─▶ lock the lanes, read, send, wait a moment
 //!                    │                                  │                      │                     │
-//!                    └ missing: postponed               └ no: postponed        │ acked: settle, lift │ no answer yet:
-//!                                                                              ▼                     ▼ release the lanes
-//!                                                                           released           acked later: lock, settle, lift
+//!                    └ missing: postponed               └ no: postponed        │ acked: settle,      │ no ack yet:
+//!                                                                              │ release the topic   │ release the lanes
+//!                                                                              ▼                     ▼
+//!                                                                            done      acked later: lock, settle, release
 //! ```
 //!
-//! No lane is locked before the leader has answered, and none for longer than 250 ms while Kafka is waited for. A
-//! row whose answer is late stays in flight without the lock. That is safe: its topic is held, so no claim reads the row or
-//! one behind it, and the lease keeps other relays from probing with it. Until an acknowledgement arrives it is unknown, and
-//! the row stays unsent. When it arrives, the row is in the acknowledged set, and the hold ends only after a claim of its lane
-//! has settled it. If the hold disappears before (an operator deletes it), a claim that reads the row waits for the probe.
+//! No lane is locked before the leader has answered, or for more than 250 ms while waiting for Kafka. A row whose ack is
+//! late stays in flight without the lock. That is safe: its topic is held, so no claim reads the row or a later one, and
+//! the lease stops other relays from probing with it. The row stays unsent until its ack arrives. It then enters the
+//! acknowledged set, and the hold ends only after a claim of its lane has settled it. If an operator deletes the hold
+//! first, a claim that reads the row waits for the probe.
 
 use crate::relay::Relay;
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
@@ -29,15 +30,15 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// At most this many topics a round: one claim locks the lanes of all of them.
+/// Topics per round. One claim locks the lanes of all of them.
 const TOPICS_MAX: usize = 64;
-/// At most this many producers wait for late answers. No further topics are probed until one of them is done.
+/// Producers that may wait for late acks. At the limit, no further topics are probed.
 const LATE_MAX: usize = 4;
-/// If so many are late, a row is given up after this; otherwise after `publish_timeout`.
+/// How long to wait for late acks once `LATE_MAX` producers wait. Otherwise `publish_timeout` applies.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
-/// The lease of a topic whose answer is late is renewed this often.
+/// How often the lease of a topic with a late ack is renewed.
 const KEEP_EVERY: Duration = Duration::from_secs(2);
-/// At most this often a topic that works makes the others due.
+/// Minimum time between two released topics that make the other topics due.
 const HURRY_EVERY: Duration = Duration::from_secs(2);
 
 /// The probes of one relay.
@@ -45,23 +46,22 @@ pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     relay: &'a Relay<P>,
     holds: H,
     outbox: O,
-    /// Asks and sends. Kept as long as every row that it was handed was acknowledged.
+    /// Kept while every row sent on it was acknowledged.
     producer: Option<P::Producer>,
-    /// The version of the settings that it was made with.
+    /// The version of the settings that `producer` was opened with.
     renewals: u64,
-    /// Rows whose answers are late.
+    /// Rows whose acks are late.
     late: Vec<Flight<P::Producer, O::Event>>,
-    /// Topics whose probes came to nothing: the others relays need not wait for the end of the lease.
+    /// Topics whose probes had no result. Their leases are given back, so that other relays can probe them at once.
     unfinished: Vec<String>,
     lane_rests: [Option<Instant>; LANES],
     hurried_at: Option<Instant>,
     hurries: bool,
-    /// So many further topics are probed one at a time: Postgres could not read the rows of several together.
+    /// How many more topics to probe one at a time, because Postgres could not read the rows of several together.
     alone: usize,
 }
 
 impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
-    /// Nothing is in flight.
     pub(crate) fn new(relay: &'a Relay<P>, holds: H, outbox: O) -> Probes<'a, P, H, O> {
         Probes {
             relay,
@@ -78,12 +78,12 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
-    /// Kafka works again: what was postponed is due.
+    /// Makes every postponed topic due, because Kafka is available again.
     pub(crate) fn hurry(&mut self) {
         self.hurries = true;
     }
 
-    /// Kafka is away: nothing is waited for.
+    /// Stops waiting for acks, because Kafka is unavailable.
     pub(crate) fn give_up(&mut self) {
         for flight in self.late.drain(..) {
             self.unfinished.extend(flight.topics().map(str::to_owned));
@@ -94,7 +94,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
-    /// Takes in late answers, then probes every topic that is due, once.
+    /// Processes late acks, then probes every topic that is due once.
     pub(crate) async fn round(&mut self) -> Result<(), Fault> {
         let relay = self.relay;
         if !self.unfinished.is_empty() {
@@ -130,7 +130,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
-    /// Records what a round found out.
+    /// Records the results of a round in the database.
     async fn conclude(&mut self, found: Found) -> Result<(), Fault> {
         let relay = self.relay;
         if !found.works.is_empty() {
@@ -140,7 +140,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 relay.holds.elsewhere.forget(topic);
                 say_lifted(topic, relay.holds.reported.ends(topic));
             }
-            // What made it work may have made others work.
+            // The fix may have helped other topics too.
             if self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY) {
                 self.hurried_at = Some(Instant::now());
                 self.hurries = true;
@@ -172,7 +172,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     async fn probe(&mut self, mut due: Vec<Due>, found: &mut Found) -> Result<(), Fault> {
-        // The lease may have run out while an answer was late.
+        // The lease may have expired while an ack was late.
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
         self.unfinished.retain(|topic| !in_flight.contains(topic.as_str()));
@@ -214,8 +214,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         done.and(kept)
     }
 
-    /// Postgres cannot read a row of these topics. A single one cannot be tried: a worker's claim has to decide about its
-    /// row, and reads it only if the topic is not held. Several are tried one at a time.
+    /// Handles rows that Postgres cannot read. Several topics are probed one at a time. A single topic is released, because
+    /// only a worker's claim can decide about an unreadable row.
     fn cannot_read(
         &mut self,
         topics: Vec<String>,
@@ -235,7 +235,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
-    /// The producer of the last round, if nothing failed on it.
+    /// The producer of the last round, or a new one if that one failed or the settings changed.
     async fn producer(&mut self) -> Result<P::Producer, Failure> {
         let relay = self.relay;
         let renewals = relay.settings.renewals();
@@ -250,7 +250,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         }
     }
 
-    /// After the lanes were released: keeps the producer, or waits on for answers that are late.
+    /// Runs after the lanes were released. Keeps the producer, or keeps waiting for late acks.
     async fn keep_late(
         &mut self,
         mut flight: Flight<P::Producer, O::Event>,
@@ -273,7 +273,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.holds.keep(&named(&topics)).await
     }
 
-    /// Answers that have come since the lanes were released, or that do not come any more.
+    /// Processes acks that arrived since the lanes were released, and gives up on those that took too long.
     async fn take_in_late(&mut self) -> Result<(), Fault> {
         let relay = self.relay;
         let mut flights = std::mem::take(&mut self.late);
@@ -285,7 +285,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             let acknowledged = flight.take_acknowledged(relay);
             self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
             if !acknowledged.is_empty() {
-                // The brokers are slow and work: no lane has to rest because of them.
+                // The brokers are slow but available, so no lane has to rest.
                 self.lane_rests = [None; LANES];
             }
             if !acknowledged.is_empty() && settled.is_ok() {

@@ -1,4 +1,4 @@
-//! The prober: finds out when Kafka, or a held topic, works again.
+//! The prober: detects when Kafka or a held topic is available again.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -22,42 +22,41 @@ use tokio::time::{Instant, sleep, sleep_until};
 const CLUSTER_FIRST: Duration = Duration::from_millis(200);
 const CLUSTER_MOST: Duration = Duration::from_secs(2);
 const CLUSTER_PROBES_MOST: usize = 6;
-/// An outage that no probe sees is over after this time without another failure, if no row waits to prove it.
+/// If no row is left to prove that Kafka works, an outage that no probe detects ends after this time without a failure.
 const QUIET: Duration = Duration::from_secs(15);
 const QUIET_LOOK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
 
-/// The holds, which are rows in the database: all relays agree on them.
+/// The holds. They are rows in the database, so all relays agree on them.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Holds {
-    /// How many topics are held, how many keys blocked, and how much is paused.
+    /// Counts held topics, blocked keys and pauses.
     async fn count(&mut self) -> Result<Waiting, Fault>;
-    /// Some of the pauses, for people.
+    /// A sample of the pauses, for the log.
     async fn pauses(&mut self) -> Result<Vec<Pause>, Fault>;
-    /// Some of the held topics, with the reasons, for people.
+    /// A sample of the held topics with their reasons, for the log and the metrics.
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault>;
-    /// Up to `most` topics whose time for a probe has come, and that are not paused. No other relay gets them for the next
-    /// [`LEASE`].
+    /// Leases up to `most` topics that are due for a probe and not paused. No other relay gets them during [`LEASE`].
     async fn due(&mut self, most: usize) -> Result<Vec<Due>, Fault>;
-    /// A row to probe each of these topics with, in their order; `None` if no row waits for it.
+    /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
     async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
-    /// These topics work: their rows are published again.
+    /// Releases these topics.
     async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// These topics do not work yet: each is probed again later.
+    /// Schedules the next probe of these topics with backoff.
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
-    /// Their probes found out nothing: they are probed again soon.
+    /// Schedules the next probe of these topics soon, because the last one had no result.
     async fn again(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// Their probes take longer: no other relay gets them for another [`LEASE`].
+    /// Renews the lease on these topics.
     async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault>;
-    /// What this relay has postponed is due now. Leaves topics alone that another relay has taken over since.
+    /// Makes every topic due that this relay has postponed and that no other relay has leased since.
     async fn hurry(&mut self) -> Result<(), Fault>;
-    /// Those of these topics that are held no longer, and whose row is settled.
+    /// Those of these topics that are no longer held and whose row is settled.
     async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault>;
-    /// The first row that waits and that a claim would read.
+    /// The first waiting row that a claim would read.
     async fn first_waiting(&mut self) -> Result<Option<i64>, Fault>;
 }
 
-/// For how long a topic that is due belongs to the relay that probes it. If that relay dies, another one takes over then.
+/// How long a due topic belongs to the relay that probes it. If that relay dies, another one probes it afterwards.
 pub const LEASE: Duration = Duration::from_secs(10);
 
 /// A topic whose probe has failed.
@@ -65,33 +64,32 @@ pub const LEASE: Duration = Duration::from_secs(10);
 pub struct Failed<'a> {
     /// The topic.
     pub topic: &'a str,
-    /// Replaces the reason that it was held for, if there is one.
+    /// Replaces the recorded reason, if set.
     pub reason: Option<&'static str>,
-    /// Replaces the error.
+    /// Replaces the recorded error.
     pub error: &'a str,
 }
 
-/// What waits.
+/// Counts of what keeps events waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Held topics.
     pub topics: i64,
     /// Blocked keys.
     pub keys: i64,
-    /// What operators have paused.
+    /// Pauses.
     pub paused: Counts,
-    /// The version of this set.
+    /// The version of the set of holds, blocked keys and pauses.
     pub hold_version: i64,
 }
 
 impl Waiting {
-    /// No row has to wait.
     pub(crate) fn is_empty(&self) -> bool {
         self.topics + self.keys + self.paused.total() == 0
     }
 }
 
-/// A held topic that is to be probed.
+/// A held topic that is due for a probe.
 #[derive(Clone, Debug)]
 pub struct Due {
     /// The topic.
@@ -100,19 +98,19 @@ pub struct Due {
     pub reason: String,
 }
 
-/// A row of a held topic.
+/// A row to probe a held topic with.
 #[derive(Clone, Debug)]
 pub struct Witness {
     /// The lane of its key.
     pub lane: Lane,
-    /// The row; the probe takes the first unsent one of its key.
+    /// The row. The probe sends the first unsent row of its key.
     pub id: i64,
-    /// Its key, if it is not too long.
+    /// The key, if it is not too long.
     pub key: Option<Vec<u8>>,
 }
 
-/// Opens the gate whenever Kafka answers. If a session's failure has closed it, the outage lasts until a row is
-/// acknowledged, since a probe may not see the cause.
+/// Opens the gate whenever Kafka answers. After a session failure, the outage lasts until a row is acknowledged, because a
+/// probe may not detect the cause.
 pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng) {
     let mut backoff = Backoff::new(CLUSTER_FIRST, CLUSTER_MOST, random);
     loop {
@@ -142,7 +140,7 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
     }
 }
 
-/// Waits until a failure is so long ago, while nothing was in hand, that there is nothing to prove it with.
+/// Waits until the last failure is [`QUIET`] ago while all workers are idle: no row is left to prove that Kafka works.
 async fn quiet<P>(relay: &Relay<P>) {
     while relay.gate.doubted_for().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
         sleep(QUIET_LOOK_EVERY).await;
@@ -154,8 +152,7 @@ async fn answers<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
     elsewhere::is_still_cut_off(relay).await
 }
 
-/// A connection that swallows what is sent keeps its probe waiting, even after Kafka is back: so the next probe does
-/// not wait for it.
+/// Probes Kafka until a probe succeeds. Probes overlap: on a dead connection, a probe may hang even after Kafka is back.
 async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Backoff) {
     let mut probes = FuturesUnordered::new();
     let mut next = Instant::now();
@@ -171,7 +168,7 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
             },
             () = sleep_until(next), if probes.len() < CLUSTER_PROBES_MOST => {
                 probes.push(answers(relay));
-                // A probe takes some round trips: the next one gives it time.
+                // A probe takes several round trips; give it time before the next one.
                 next = Instant::now() + CLUSTER_FIRST + backoff.next_wait();
             }
         }
@@ -183,7 +180,7 @@ fn advice(failure: &Failure) -> String {
     format!("Claims are suspended, and publishing resumes by itself. Fix: {remedy}")
 }
 
-/// Looks what waits, for metrics and the log: while Kafka is away, or a probe takes long, too.
+/// Keeps the metrics and the log of waiting events up to date, even while Kafka is unavailable or a probe is slow.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
     let outage = Outage::new("metrics of waiting events");
     let mut reported = ReportedPauses::default();
@@ -204,7 +201,7 @@ async fn look<P, H: Holds>(
     relay.stats.blocked_keys.set(waiting.keys);
     let Counts { everything, topics, keys } = waiting.paused;
     relay.stats.count_pauses(everything, topics, keys);
-    relay.rows.saw_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
+    relay.rows.note_empty_holds(waiting.is_empty().then_some(waiting.hold_version));
     let held = if waiting.topics == 0 { Vec::new() } else { holds.held().await? };
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
@@ -231,13 +228,13 @@ async fn look<P, H: Holds>(
 fn note(outage: &Outage, done: Result<(), Fault>) {
     match done {
         Ok(()) => outage.worked(0),
-        // The scout meets that too, and says it.
+        // The scout fails the same way and logs it.
         Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
         Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
     }
 }
 
-/// Probes held topics when their time has come. [`watch_holds`] says whether there are any.
+/// Probes held topics when they are due. [`watch_holds`] finds out whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
     let outage = Outage::new("probes of held topics");
     let mut probes = Probes::new(&relay, holds, outbox);

@@ -1,4 +1,4 @@
-//! Whose turn it is: the prober gets lanes one by one, as this relay's workers and other relays are done with them.
+//! Gives lanes to the prober as this relay's workers and other relays finish with them.
 
 use crate::relay::Relay;
 use crate::relay::lane::Lane;
@@ -10,24 +10,22 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long lanes are waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often a lane is tried that another relay has locked.
+/// How often to retry lanes that other relays have locked.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// Lanes that the prober wants. Dropping it gives them back to the workers.
+/// Lanes that the prober needs. Dropping it returns them to the workers.
 pub(crate) struct Turns<'a> {
     board: &'a Board,
-    /// A worker has these.
+    /// Lanes that a worker may still have.
     in_hand: BTreeSet<Lane>,
     reserving: FuturesUnordered<LocalBoxFuture<'a, Lane>>,
-    /// No worker gets these.
+    /// Lanes that no worker gets.
     reserved: Vec<Lane>,
     deadline: Instant,
 }
 
 impl<'a> Turns<'a> {
-    /// Wants these lanes.
     pub(crate) fn new<Q>(relay: &'a Relay<Q>, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
         let board = &relay.board;
         let in_hand: BTreeSet<Lane> = lanes.collect();
@@ -36,7 +34,7 @@ impl<'a> Turns<'a> {
         Turns { board, in_hand, reserving, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
     }
 
-    /// The lanes that no worker of this relay has now; `None` if there are none left, or it takes too long.
+    /// Waits for lanes that no worker of this relay has. `None` if no lanes are left or it takes too long.
     pub(crate) async fn next(&mut self) -> Option<Vec<Lane>> {
         if self.reserved.is_empty() {
             let lane = timeout_at(self.deadline, self.reserving.next()).await.ok()??;
@@ -53,21 +51,20 @@ impl<'a> Turns<'a> {
         self.reserved.push(lane);
     }
 
-    /// Other relays have all of them.
+    /// Waits before the next attempt, because other relays have locked all of the lanes.
     pub(crate) async fn pause(&self) {
         sleep(TRY_EVERY).await;
     }
 
-    /// These are no longer needed.
     pub(crate) fn done(&mut self, lanes: &[Lane]) {
         self.reserved.retain(|lane| !lanes.contains(lane));
-        lanes.iter().for_each(|lane| self.board.give_up(*lane));
+        lanes.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
 }
 
 impl Drop for Turns<'_> {
     fn drop(&mut self) {
-        self.in_hand.iter().for_each(|lane| self.board.forgo(*lane));
-        self.reserved.iter().for_each(|lane| self.board.give_up(*lane));
+        self.in_hand.iter().for_each(|lane| self.board.cancel_reservation(*lane));
+        self.reserved.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
 }

@@ -1,7 +1,7 @@
-//! The board: which lanes have work, and who has them in hand.
+//! The board: which lanes have work, and which are with a worker.
 //!
-//! The scout puts lanes up, workers take them down. A lane is with one worker of this process at most; between
-//! processes the lane lock decides, and a lane that somebody else holds is tried again after a backoff.
+//! The scout puts lanes on the board and workers take them off. At most one worker of this process has a lane. Between
+//! processes the lane lock decides. A lane that another relay has locked is tried again after a backoff.
 
 use crate::relay::lane::{LANES, Lane};
 use std::cell::RefCell;
@@ -10,24 +10,24 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// At most this many lanes a claim, so that the others of the 64 stay free for other workers and relays.
+/// The most lanes per claim, so that other workers and relays get some of the 64.
 const CLAIM_LANES_MAX: usize = 16;
-/// The first wait for a lane that somebody else holds; it doubles up to [`ELSEWHERE_MOST`].
+/// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
 const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
 const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
 
 /// Shared by the scout and the workers of one relay.
 pub struct Board {
-    state: RefCell<State>,
-    /// Wakes workers: a lane was put up, or the relay stops.
+    state: RefCell<BoardState>,
+    /// Wakes workers when a lane has work or the relay stops.
     up: Notify,
-    /// Wakes the scout: a worker has nothing to do.
+    /// Wakes the scout when a worker is idle.
     free: Notify,
-    /// Wakes the prober: a worker is done with lanes.
+    /// Wakes the prober when a worker returns lanes.
     returned: Notify,
 }
 
-struct State {
+struct BoardState {
     ready: VecDeque<Lane>,
     lanes: [LaneState; LANES],
     waiting_workers: usize,
@@ -39,32 +39,31 @@ struct State {
 struct LaneState {
     ready: bool,
     in_hand: bool,
-    /// The prober wants it: no worker gets it next.
+    /// The prober waits for it, so no worker gets it next.
     reserved: bool,
-    /// Somebody else holds it: not before this.
+    /// When to try it again, after another relay had locked it.
     not_before: Option<Instant>,
+    /// How often in a row another relay had locked it.
     elsewhere: u32,
     /// It had more work when its last batch ended.
     more: bool,
-    /// It had more work than its share of the last batch, which was not full.
+    /// It used its whole share of the last batch, which was not full.
     hungry: bool,
 }
 
-/// A lane that a worker had and that has more work at once.
+/// A lane that a worker returns and that has more work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Again {
-    /// The lane.
+pub(crate) struct MoreWork {
     pub lane: Lane,
-    /// Its turn has not come yet: before the others. Else it comes behind them.
+    /// It was not read yet, so it goes before the other lanes instead of after them.
     pub front: bool,
-    /// It may have the room that the others leave in a batch.
+    /// It may use the room that the others leave in a batch.
     pub hungry: bool,
 }
 
 impl Board {
-    /// Nothing is known to have work.
     pub(crate) fn new() -> Board {
-        let state = State {
+        let state = BoardState {
             ready: VecDeque::new(),
             lanes: [LaneState::default(); LANES],
             waiting_workers: 0,
@@ -74,7 +73,7 @@ impl Board {
         Board { state: RefCell::new(state), up: Notify::new(), free: Notify::new(), returned: Notify::new() }
     }
 
-    /// Lanes for a free worker: its share of those that are up. `None` once the relay stops.
+    /// Waits for lanes with work and returns an idle worker's share of them, or `None` once the relay stops.
     pub(crate) async fn take(&self) -> Option<Vec<Lane>> {
         loop {
             let changed = self.up.notified();
@@ -94,7 +93,7 @@ impl Board {
         }
     }
 
-    /// Puts up lanes that have work, behind those that are up already.
+    /// Puts lanes with work on the board, after those that are there already.
     pub(crate) fn put_up(&self, lanes: impl IntoIterator<Item = Lane>) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
@@ -105,32 +104,31 @@ impl Board {
         }
     }
 
-    /// A worker is done with these lanes. Of those in `again` there is more work at once.
-    pub(crate) fn give_back(&self, lanes: &[Lane], again: &[Again]) {
+    /// Takes back these lanes from a worker. Those in `more_work` have more work.
+    pub(crate) fn give_back(&self, lanes: &[Lane], more_work: &[MoreWork]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let entry = &mut state.lanes[lane.index()];
             *entry = LaneState { reserved: entry.reserved, ..LaneState::default() };
         }
         self.returned.notify_waiters();
-        for again in again.iter().rev().filter(|again| again.front) {
-            state.put(again.lane, true);
+        for work in more_work.iter().rev().filter(|work| work.front) {
+            state.put(work.lane, true);
         }
-        for again in again.iter().filter(|again| !again.front) {
-            state.put(again.lane, false);
-            state.lanes[again.lane.index()].hungry = again.hungry;
+        for work in more_work.iter().filter(|work| !work.front) {
+            state.put(work.lane, false);
+            state.lanes[work.lane.index()].hungry = work.hungry;
         }
-        for again in again {
-            state.lanes[again.lane.index()].more = true;
+        for work in more_work {
+            state.lanes[work.lane.index()].more = true;
         }
         if !state.ready.is_empty() {
             self.up.notify_waiters();
         }
     }
 
-    /// How many rows to read of each of these lanes, that a batch holds: the same of each, so that the rows of a batch
-    /// lie close together in the table, where reading and marking them costs less. A hungry lane gets what the
-    /// others leave, since those come first.
+    /// How many rows to read of each of these lanes. All get the same share, so that the rows of a batch are close together
+    /// in the table, which makes reading and marking them cheaper. Hungry lanes come last and get what the others leave.
     pub(crate) fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
         let state = self.state.borrow();
         let equal = batch_rows.div_ceil(lanes.len().max(1));
@@ -144,14 +142,14 @@ impl Board {
         lanes.iter().any(|lane| state.lanes[lane.index()].more)
     }
 
-    /// Whether one of these lanes was somebody else's when it was last tried.
+    /// Whether another relay had locked one of these lanes when it was last tried.
     pub(crate) fn was_elsewhere(&self, lanes: &[Lane]) -> bool {
         let state = self.state.borrow();
         lanes.iter().any(|lane| state.lanes[lane.index()].elsewhere > 0)
     }
 
-    /// Somebody else holds these lanes.
-    pub(crate) fn elsewhere(&self, lanes: &[Lane]) {
+    /// Records that another relay has locked these lanes.
+    pub(crate) fn locked_elsewhere(&self, lanes: &[Lane]) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             let lane = &mut state.lanes[lane.index()];
@@ -166,7 +164,7 @@ impl Board {
         self.returned.notify_waiters();
     }
 
-    /// Nothing can be done with this lane before then: nobody asks about it or takes it until it is put up again.
+    /// Takes this lane off the board, and out of the scout's scans, until this time.
     pub(crate) fn set_aside(&self, lane: Lane, until: Instant) {
         let mut state = self.state.borrow_mut();
         state.ready.retain(|ready| *ready != lane);
@@ -174,7 +172,7 @@ impl Board {
         *entry = LaneState { not_before: Some(until), reserved: entry.reserved, ..LaneState::default() };
     }
 
-    /// Keeps a lane from the workers until [`Board::give_up`], and waits until none of them has it.
+    /// Reserves a lane for the prober until [`Board::end_reservation`], and waits until no worker has it.
     pub(crate) async fn reserve(&self, lane: Lane) {
         loop {
             let changed = self.returned.notified();
@@ -192,40 +190,37 @@ impl Board {
         }
     }
 
-    /// The prober waits for this lane no longer; a worker has it.
-    pub(crate) fn forgo(&self, lane: Lane) {
+    /// Cancels a reservation while a worker still has the lane.
+    pub(crate) fn cancel_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()].reserved = false;
     }
 
-    /// The prober is done with this lane.
-    pub(crate) fn give_up(&self, lane: Lane) {
+    /// Returns a lane that was reserved.
+    pub(crate) fn end_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
     }
 
-    /// Lanes that the scout should ask about: not up, not in hand, not known to be held elsewhere just now.
-    pub(crate) fn unknown(&self) -> Vec<Lane> {
+    /// Lanes that the scout should scan: not on the board, not with a worker, and not set aside.
+    pub(crate) fn lanes_to_scan(&self) -> Vec<Lane> {
         let state = self.state.borrow();
         let now = Instant::now();
-        let unknown = |lane: &Lane| {
+        let is_unknown = |lane: &Lane| {
             let lane = &state.lanes[lane.index()];
             !lane.ready && !lane.in_hand && lane.not_before.is_none_or(|at| at <= now)
         };
-        Lane::all().filter(unknown).collect()
+        Lane::all().filter(is_unknown).collect()
     }
 
-    /// A worker has nothing to do.
     pub(crate) fn has_free_worker(&self) -> bool {
         self.state.borrow().waiting_workers > 0
     }
 
-    /// Waits until a worker has nothing to do.
     pub(crate) async fn worker_free(&self) {
         while self.state.borrow().waiting_workers == 0 && !self.state.borrow().stopped {
             self.free.notified().await;
         }
     }
 
-    /// Rows were settled.
     pub(crate) fn progressed(&self) {
         self.state.borrow_mut().progress = true;
     }
@@ -235,12 +230,11 @@ impl Board {
         std::mem::take(&mut self.state.borrow_mut().progress)
     }
 
-    /// The relay stops.
+    /// Whether the relay stops.
     pub fn is_stopped(&self) -> bool {
         self.state.borrow().stopped
     }
 
-    /// Waits until the relay stops.
     pub(crate) async fn stopped(&self) {
         loop {
             let changed = self.up.notified();
@@ -251,7 +245,7 @@ impl Board {
         }
     }
 
-    /// Hands out nothing more.
+    /// Stops the relay: no more lanes are given to workers.
     pub fn stop(&self) {
         self.state.borrow_mut().stopped = true;
         self.up.notify_waiters();
@@ -259,7 +253,7 @@ impl Board {
     }
 }
 
-impl State {
+impl BoardState {
     fn put(&mut self, lane: Lane, front: bool) {
         let entry = &mut self.lanes[lane.index()];
         if entry.ready || entry.in_hand || entry.reserved {
@@ -305,23 +299,23 @@ mod tests {
         board.put_up([hot, cold]);
         assert_eq!(board.take().await, Some(vec![hot, cold]));
         assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
-        let again = |lane, hungry| Again { lane, front: false, hungry };
-        board.give_back(&[hot, cold], &[again(hot, true), again(cold, false)]);
+        let more = |lane, hungry| MoreWork { lane, front: false, hungry };
+        board.give_back(&[hot, cold], &[more(hot, true), more(cold, false)]);
         assert_eq!(board.take().await, Some(vec![cold, hot]), "the others come first");
         assert_eq!(board.shares(&[cold, hot], 11), [6, 11]);
-        board.give_back(&[hot, cold], &[again(hot, false)]);
+        board.give_back(&[hot, cold], &[more(hot, false)]);
         assert_eq!(board.shares(&[hot], 11), [11]);
-        assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it is hungry no longer");
+        assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it is no longer hungry");
     }
 
     #[tokio::test]
-    async fn a_lane_is_somebody_elses_until_a_worker_had_it() {
+    async fn a_lane_counts_as_locked_elsewhere_until_a_worker_had_it() {
         let board = Board::new();
         let lane = Lane::all().next().unwrap();
         board.put_up([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         assert!(!board.was_elsewhere(&[lane]));
-        board.elsewhere(&[lane]);
+        board.locked_elsewhere(&[lane]);
         board.put_up([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         assert!(board.was_elsewhere(&[lane]));
@@ -330,17 +324,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lane_that_is_waited_for_in_vain_stays_with_its_worker() {
+    async fn a_lane_whose_reservation_is_cancelled_stays_with_its_worker() {
         let board = Board::new();
         let lane = Lane::all().next().unwrap();
         board.put_up([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         let waited = tokio::time::timeout(Duration::from_millis(1), board.reserve(lane)).await;
-        assert!(waited.is_err(), "it is in hand");
-        board.forgo(lane);
+        assert!(waited.is_err(), "a worker has it");
+        board.cancel_reservation(lane);
         board.put_up([lane]);
-        assert!(!board.unknown().contains(&lane) && board.state.borrow().ready.is_empty(), "it still is");
-        board.give_back(&[lane], &[Again { lane, front: true, hungry: false }]);
-        assert_eq!(board.take().await, Some(vec![lane]), "nobody waits for it any more");
+        assert!(
+            !board.lanes_to_scan().contains(&lane) && board.state.borrow().ready.is_empty(),
+            "it still has it"
+        );
+        board.give_back(&[lane], &[MoreWork { lane, front: true, hungry: false }]);
+        assert_eq!(board.take().await, Some(vec![lane]), "it is no longer reserved");
     }
 }

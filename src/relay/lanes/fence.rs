@@ -1,11 +1,11 @@
-//! The fence behind which no id can still be committed.
+//! The fence: an id up to which no transaction can commit new rows.
 //!
-//! A writer takes RowExclusiveLock on the outbox before it draws an id, and keeps it until its transaction ends. So
-//! once every transaction that held the lock *after* H was noted has ended, no id <= H can appear any more.
+//! A writer takes RowExclusiveLock on the outbox before it draws an id, and keeps it until its transaction ends. Once every
+//! transaction that held the lock *after* H was noted has ended, no new row with an id <= H can appear.
 
 use std::collections::HashSet;
 
-/// One fence at a time: it begins with a list of the lock's holders and passes when they are all gone.
+/// One fence at a time. It begins with a list of the lock's holders and passes when all of them have ended.
 pub struct Fence {
     passed: i64,
     high: i64,
@@ -13,33 +13,32 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Nothing is fenced.
     pub(crate) fn new() -> Fence {
         Fence { passed: i64::MIN, high: i64::MIN, pending: HashSet::new() }
     }
 
-    /// No id up to this one can still be committed.
+    /// No transaction can commit new rows up to this id.
     pub(crate) fn passed(&self) -> i64 {
         self.passed
     }
 
-    /// Some transaction of the list has not ended.
+    /// Whether a transaction of the list has not ended.
     pub(crate) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Begins with the holders of the lock, listed after `high` was noted.
+    /// Begins a fence with the holders of the lock. They must be listed after `high` was noted.
     pub fn begin(&mut self, high: i64, holders: impl IntoIterator<Item = String>) {
         self.high = high;
         self.pending = holders.into_iter().collect();
         self.pass_if_clear();
     }
 
-    /// The holders as of now.
+    /// Updates the list with the current holders.
     ///
-    /// PREPARE TRANSACTION gives a transaction another `virtualtransaction`, "-1/xid". So while a session of the list
-    /// may have been prepared, every prepared holder counts as one of the list.
-    pub(crate) fn look(&mut self, holders: impl IntoIterator<Item = String>) {
+    /// PREPARE TRANSACTION gives a transaction another `virtualtransaction`, "-1/xid". While a session of the list may have
+    /// been prepared, every prepared holder counts as one of the list.
+    pub(crate) fn update(&mut self, holders: impl IntoIterator<Item = String>) {
         let sessions_left = self.pending.iter().any(|holder| !is_prepared(holder));
         let now: HashSet<String> = holders.into_iter().collect();
         self.pending.retain(|holder| now.contains(holder));
@@ -75,18 +74,18 @@ mod tests {
     }
 
     #[test]
-    fn it_passes_when_every_holder_of_the_list_has_ended_whoever_came_later() {
+    fn it_passes_when_every_holder_of_the_list_has_ended_despite_later_ones() {
         let mut fence = Fence::new();
         fence.begin(10, holders(["3/7", "4/9"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["4/9", "5/1"]));
+        fence.update(holders(["4/9", "5/1"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["5/1", "4/10"]));
+        fence.update(holders(["5/1", "4/10"]));
         assert_eq!(fence.passed(), 10);
     }
 
     #[test]
-    fn it_passes_at_once_when_nobody_holds_the_lock() {
+    fn it_passes_at_once_without_holders() {
         let mut fence = Fence::new();
         fence.begin(10, holders([]));
         assert_eq!(fence.passed(), 10);
@@ -96,11 +95,11 @@ mod tests {
     fn a_holder_that_was_prepared_in_between_has_not_ended() {
         let mut fence = Fence::new();
         fence.begin(10, holders(["3/7"]));
-        fence.look(holders(["-1/800"]));
+        fence.update(holders(["-1/800"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["-1/800", "-1/801"]));
+        fence.update(holders(["-1/800", "-1/801"]));
         assert_eq!(fence.passed(), i64::MIN);
-        fence.look(holders(["-1/801"]));
+        fence.update(holders(["-1/801"]));
         assert_eq!(fence.passed(), 10, "801 was prepared when no session of the list was left");
     }
 }

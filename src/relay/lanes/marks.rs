@@ -1,31 +1,30 @@
-//! The low-water marks: below them a lane has no unsent row, so the claim does not walk the index entries of rows that
-//! were sent and that vacuum cannot remove yet.
+//! The low-water marks. Below its mark a lane has no unsent row, so the claim does not walk index entries of sent rows that
+//! vacuum cannot remove yet.
 //!
-//! A mark is raised only in this order, of which no step can be left out (ARCHITECTURE.md, "Low-water mark"):
+//! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
 //!
-//! 1. note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox;
-//! 2. all of them have ended ([`crate::relay::lanes::fence`]): a writer takes the lock before it draws an id, so nobody can commit
-//!    an id <= H any more;
-//! 3. only then a read is sent ([`Marks::start`]);
-//! 4. its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
+//! 1. Note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox.
+//! 2. All of them have ended ([`crate::relay::lanes::fence`]), so no new row with an id <= H can appear.
+//! 3. Only then is a read sent ([`Marks::snapshot`]).
+//! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
 
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Fence;
 use crate::relay::outbox::ServerId;
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::collections::HashSet;
 
 /// Where a lane without a mark is read from.
 pub(crate) const LOWEST: i64 = i64::MIN;
 
-/// How many backends behind a pooler are remembered before all are forgotten, and with them the marks.
+/// How many backends behind a pooler are remembered. If there are more, they and the marks are forgotten.
 const SERVERS_MAX: usize = 1_000;
 
-/// The marks of all lanes, in memory only: a restart begins without any.
+/// The marks of all lanes. They are in memory only.
 pub struct Marks {
     epoch: u64,
     servers: HashSet<ServerId>,
-    /// What the marks are valid for; -1 for nothing.
+    /// The basis for which the marks are valid; -1 for none.
     basis: i64,
     low: [i64; LANES],
     resets: [u32; LANES],
@@ -35,37 +34,37 @@ pub struct Marks {
     fence: Fence,
 }
 
-/// What a sweep led to.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swept {
-    /// No row below a mark.
+    /// No row is below a mark.
     Clean,
     /// One lane is read from the smallest id again.
     Reset,
-    /// All lanes are, and H and the fence are forgotten.
+    /// All lanes are read from the smallest id again, and H and the fence are forgotten.
     Forgotten,
 }
 
-/// What a read started with: what it says later counts only for that.
+/// The marks and the fence when a read was sent. The result of the read is valid only for them.
 #[derive(Clone, Debug)]
-pub struct Start {
+pub struct MarksSnapshot {
     epoch: u64,
     fenced: i64,
     resets: Vec<u32>,
-    /// One for each lane, in the order asked for.
+    /// One per lane, in the order of the request.
     pub lows: Vec<i64>,
-    /// What `lows` is valid for.
+    /// The basis for which `lows` is valid.
     pub basis: i64,
 }
 
-impl Start {
-    /// Which life of the marks this read belongs to.
+impl MarksSnapshot {
+    /// The epoch of the marks that the read belongs to.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The part of it that is about `some` of the `lanes` it was asked for, which come in the same order.
-    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> Start {
+    /// The part about `some` of the `lanes` of the read, in the same order.
+    pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> MarksSnapshot {
         let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
         let mut at = kept.iter();
         self.resets.retain(|_| at.next() == Some(&true));
@@ -90,20 +89,20 @@ impl Marks {
         }
     }
 
-    /// Forgets everything: the server may have lost commits, and then issues their ids again.
+    /// Forgets everything, because the server may have lost commits and issue their ids again.
     pub(crate) fn forget(&mut self) {
         *self = Marks { epoch: self.epoch + 1, ..Marks::new() };
     }
 
-    /// Forgets all marks, H and the fence, of a server that is known: ids that were passed may be drawn again.
+    /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.
     fn forget_ids(&mut self) {
         let servers = std::mem::take(&mut self.servers);
         self.forget();
         self.servers = servers;
     }
 
-    /// Forgets everything if this server, or this backend behind a pooler, has not been seen before.
-    pub fn meet(&mut self, server: ServerId) {
+    /// Forgets everything if this server, or this backend behind a pooler, is new.
+    pub fn note_server(&mut self, server: ServerId) {
         if self.servers.contains(&server) {
             return;
         }
@@ -117,14 +116,14 @@ impl Marks {
         self.servers = servers;
     }
 
-    /// Changes with every [`Marks::forget`]. An answer to a question of an older epoch says nothing.
+    /// Changes with every [`Marks::forget`]. Results of reads from an older epoch are ignored.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// What a read that is about to be sent starts with.
-    pub fn start(&self, lanes: &[Lane]) -> Start {
-        Start {
+    /// The marks and the fence for a read that is about to be sent.
+    pub fn snapshot(&self, lanes: &[Lane]) -> MarksSnapshot {
+        MarksSnapshot {
             epoch: self.epoch,
             fenced: self.fence.passed(),
             resets: lanes.iter().map(|lane| self.resets[lane.index()]).collect(),
@@ -133,10 +132,10 @@ impl Marks {
         }
     }
 
-    /// The basis that a read of `epoch` saw. Another one than before makes every mark invalid: a mark passes the rows of
-    /// held topics, which are readable again when a hold has ended. A new hold hides more rows, and changes nothing. In
-    /// another file of the table ids may begin again, so H and the fence are forgotten as well.
-    pub fn saw_basis(&mut self, epoch: u64, basis: i64) {
+    /// Notes the basis in the snapshot of a read of `epoch`. A change invalidates every mark, because marks may be above rows
+    /// of held topics, which can be read again when a hold has ended. (A new hold does not change the basis.) If the table
+    /// has another file, ids may start again, so H and the fence are forgotten as well.
+    pub fn note_basis(&mut self, epoch: u64, basis: i64) {
         if epoch != self.epoch || basis == self.basis {
             return;
         }
@@ -147,27 +146,27 @@ impl Marks {
         self.low = [LOWEST; LANES];
     }
 
-    /// A read of `epoch` saw this id.
-    pub fn saw_id(&mut self, epoch: u64, id: i64) {
+    /// Notes an id that a read of `epoch` returned.
+    pub fn note_id(&mut self, epoch: u64, id: i64) {
         if epoch == self.epoch {
             self.highest_seen = self.highest_seen.max(id);
         }
     }
 
-    /// The highest id seen: the H of the next fence.
+    /// The highest id seen, which is the H of the next fence.
     pub(crate) fn highest_seen(&self) -> i64 {
         self.highest_seen
     }
 
-    /// The fence, for the one who asks the server about transactions.
+    /// The fence.
     pub fn fence(&mut self) -> &mut Fence {
         &mut self.fence
     }
 
-    /// A sweep of these lanes found these rows, the first unsent one of each lane that has any. A row below the mark of
-    /// its lane has been put back, and the lane is read from the smallest id again. Several such lanes, or the same one
-    /// twice in a row, mean that ids went backwards: a restarted sequence, or one very large id. H is far above the ids that
-    /// are drawn now, so all marks would rise above them again: everything is forgotten.
+    /// Compares the first unsent row of each of these lanes, as found by a sweep, with the marks. A row below the mark of its
+    /// lane was reset to unsent, so the lane is read from the smallest id again. Several such lanes, or the same one twice in
+    /// a row, mean that ids went backwards: the sequence was restarted, or one id was very large. H is then far above the ids
+    /// that are drawn now, and the marks would rise above them again, so everything is forgotten.
     pub(crate) fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
         let below = |lane: &Lane| first_unsent.iter().any(|(its, id)| its == lane && *id <= self.low(*lane));
         let below: Vec<Lane> = lanes.iter().copied().filter(below).collect();
@@ -186,30 +185,29 @@ impl Marks {
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
     }
 
-    /// The lane's mark.
     pub(crate) fn low(&self, lane: Lane) -> i64 {
         self.low[lane.index()]
     }
 
-    /// The COMMIT of a batch is confirmed, and it recorded every row but those that `reach` names as open.
-    /// `basis` is what the read saw.
-    pub fn raise(&mut self, start: &Start, basis: i64, reach: &[Reach]) {
-        if start.epoch != self.epoch || basis != self.basis {
+    /// Raises the marks after a confirmed COMMIT that recorded every row except those that `coverage` names as open. `basis` is
+    /// that of the read's snapshot.
+    pub fn raise(&mut self, snapshot: &MarksSnapshot, basis: i64, coverage: &[Coverage]) {
+        if snapshot.epoch != self.epoch || basis != self.basis {
             return;
         }
-        for (reach, resets) in reach.iter().zip(&start.resets) {
-            let lane = reach.lane.index();
-            let Some(covers_to) = reach.covers_to() else { continue };
+        for (coverage, resets) in coverage.iter().zip(&snapshot.resets) {
+            let lane = coverage.lane.index();
+            let Some(covers_to) = coverage.covers_to() else { continue };
             if self.resets[lane] == *resets {
-                let before_first_open = reach.first_open.map_or(i64::MAX, |id| id - 1);
-                let raised = start.fenced.min(covers_to).min(before_first_open);
+                let before_first_open = coverage.first_open.map_or(i64::MAX, |id| id - 1);
+                let raised = snapshot.fenced.min(covers_to).min(before_first_open);
                 self.low[lane] = self.low[lane].max(raised);
             }
         }
     }
 }
 
-/// The file of the table, as a basis has it.
+/// The file of the table, which is part of the basis.
 fn file(basis: i64) -> u32 {
     basis as u32
 }
@@ -235,31 +233,31 @@ mod tests {
 
     fn fenced(high: i64) -> Marks {
         let mut marks = Marks::new();
-        marks.meet(SERVER);
-        marks.saw_basis(marks.epoch(), BASIS);
+        marks.note_server(SERVER);
+        marks.note_basis(marks.epoch(), BASIS);
         marks.fence().begin(high, []);
         marks
     }
 
-    fn read_to_the_end() -> Reach {
-        Reach { lane: lane(), last_read: Some(90), first_open: None, cut: false, hungry: false }
+    fn read_to_the_end() -> Coverage {
+        Coverage { lane: lane(), last_read: Some(90), first_open: None, cut: false, hungry: false }
     }
 
     #[test]
     fn a_mark_rises_to_the_fence_and_no_further() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), 50);
     }
 
     #[test]
     fn a_mark_stays_below_the_first_open_row_and_at_the_cut() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[Reach { first_open: Some(31), ..read_to_the_end() }]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(31), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 30);
-        marks.raise(&start, BASIS, &[Reach { cut: true, last_read: Some(40), ..read_to_the_end() }]);
+        marks.raise(&snapshot, BASIS, &[Coverage { cut: true, last_read: Some(40), ..read_to_the_end() }]);
         assert_eq!(marks.low(lane()), 40);
     }
 
@@ -267,87 +265,95 @@ mod tests {
     fn a_read_that_was_sent_before_the_fence_passed_raises_nothing() {
         let mut marks = fenced(50);
         marks.fence().begin(80, ["3/1".to_owned()]);
-        let start = marks.start(&[lane()]);
-        marks.fence().look([]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.fence().update([]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), 50, "the read began under the older fence");
     }
 
     #[test]
-    fn a_hold_that_ends_makes_every_mark_invalid() {
+    fn the_end_of_a_hold_invalidates_every_mark() {
         let mut marks = fenced(50);
-        marks.saw_id(marks.epoch(), 7);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
-        marks.saw_basis(marks.epoch(), NEXT_BASIS);
+        marks.note_id(marks.epoch(), 7);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+        marks.note_basis(marks.epoch(), NEXT_BASIS);
         assert_eq!(marks.highest_seen(), 7, "H stays");
         assert_eq!(marks.low(lane()), LOWEST);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
-        assert_eq!(marks.low(lane()), LOWEST, "a read from before it ended says nothing");
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+        assert_eq!(marks.low(lane()), LOWEST, "a read from before the end raises nothing");
     }
 
     #[test]
-    fn another_server_makes_everything_invalid() {
+    fn another_server_invalidates_everything() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.meet(ServerId { connection: 1, started_us: 2, backend: 1 });
-        marks.saw_basis(marks.epoch(), BASIS);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.note_server(ServerId { connection: 1, started_us: 2, backend: 1 });
+        marks.note_basis(marks.epoch(), BASIS);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST, "a late answer of the old server raised a mark");
-        assert_eq!(marks.start(&[lane()]).fenced, LOWEST);
+        assert_eq!(marks.snapshot(&[lane()]).fenced, LOWEST);
     }
 
     #[test]
-    fn a_row_put_back_while_its_lane_is_claimed_is_not_hidden_again() {
+    fn a_row_reset_to_unsent_while_its_lane_is_claimed_is_not_hidden_again() {
         let mut marks = fenced(50);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[Reach { first_open: Some(4), ..read_to_the_end() }]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row that was put back");
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(4), ..read_to_the_end() }]);
+        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
     }
 
     #[test]
-    fn another_file_of_the_table_makes_h_and_the_fence_invalid_too() {
+    fn another_file_of_the_table_invalidates_h_and_the_fence_too() {
         let mut marks = fenced(50);
-        marks.saw_id(marks.epoch(), 90);
-        let start = marks.start(&[lane()]);
+        marks.note_id(marks.epoch(), 90);
+        let snapshot = marks.snapshot(&[lane()]);
         let old = marks.epoch();
-        marks.saw_basis(old, BASIS + 1);
-        assert_ne!(marks.epoch(), old, "what an older read says is not taken in");
-        assert_eq!((marks.highest_seen(), marks.start(&[lane()]).fenced), (LOWEST, LOWEST));
-        marks.raise(&start, BASIS + 1, &[read_to_the_end()]);
+        marks.note_basis(old, BASIS + 1);
+        assert_ne!(marks.epoch(), old, "results of older reads are ignored");
+        assert_eq!((marks.highest_seen(), marks.snapshot(&[lane()]).fenced), (LOWEST, LOWEST));
+        marks.raise(&snapshot, BASIS + 1, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
         let epoch = marks.epoch();
-        marks.meet(SERVER);
+        marks.note_server(SERVER);
         assert_eq!(marks.epoch(), epoch, "the server is known");
     }
 
     #[test]
-    fn rows_below_the_marks_of_two_lanes_or_twice_below_the_same_one_make_everything_invalid() {
+    fn rows_below_the_marks_of_two_lanes_or_twice_of_the_same_lane_invalidate_everything() {
         let other = Lane::new(6).unwrap();
         let raised = || {
             let mut marks = fenced(50);
-            let start = marks.start(&[lane(), other]);
-            marks.raise(&start, BASIS, &[read_to_the_end(), Reach { lane: other, ..read_to_the_end() }]);
+            let snapshot = marks.snapshot(&[lane(), other]);
+            marks.raise(
+                &snapshot,
+                BASIS,
+                &[read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }],
+            );
             marks
         };
         let mut marks = raised();
         assert_eq!(marks.swept(&[lane(), other], &[(lane(), 3), (other, 50)]), Swept::Forgotten);
-        assert_eq!((marks.low(lane()), marks.start(&[]).fenced), (LOWEST, LOWEST));
+        assert_eq!((marks.low(lane()), marks.snapshot(&[]).fenced), (LOWEST, LOWEST));
 
         let mut marks = raised();
         let found = [(lane(), 3), (other, 51)];
         assert_eq!(marks.swept(&[lane(), other], &found), Swept::Reset, "one is above its mark");
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Forgotten);
 
         let mut marks = raised();
         assert_eq!(marks.swept(&[lane()], &[(lane(), 3)]), Swept::Reset);
         assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
-        let start = marks.start(&[lane()]);
-        marks.raise(&start, BASIS, &[read_to_the_end()]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Reset, "a clean sweep lies between");
+        let snapshot = marks.snapshot(&[lane()]);
+        marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+        assert_eq!(
+            marks.swept(&[lane()], &[(lane(), 4)]),
+            Swept::Reset,
+            "there was a clean sweep in between"
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! Lanes: which of them have unsent rows, who works on them, and below which ids nothing is unsent.
+//! Lanes: which have unsent rows, which worker has them, and their low-water marks.
 //!
-//! The scout finds lanes with work and puts them up on the board. The marks keep reads short, and the fence makes the
-//! marks safe.
+//! The scout finds lanes with work and puts them on the board. The marks keep reads short, and the fence makes the marks
+//! safe.
 
 pub(crate) mod board;
 pub(crate) mod fence;
-pub(crate) mod looking;
 pub mod marks;
+pub(crate) mod scan_order;
 pub mod scout;
 pub(crate) mod width;

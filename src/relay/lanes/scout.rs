@@ -1,7 +1,7 @@
-//! The scout: asks which lanes have work, keeps the fence going, and sweeps.
+//! The scout: finds lanes with work, moves the fence, and sweeps.
 //!
-//! It polls adaptively: a millisecond apart while rows are being settled, up to `poll_interval` apart when nothing
-//! comes. Work that no worker here could claim counts as nothing.
+//! It polls adaptively: every millisecond while this relay settles rows, and up to every `poll_interval` while it does not,
+//! even if other relays do.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -9,8 +9,8 @@ use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::lanes::looking::Looking;
 use crate::relay::lanes::marks::{LOWEST, Swept};
+use crate::relay::lanes::scan_order::ScanOrder;
 use crate::relay::lanes::width::Width;
 use crate::relay::outbox::ServerId;
 use crate::relay::publisher::Publisher;
@@ -18,36 +18,34 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Who says that Postgres fails, or works again; workers count from 1.
+/// The scout's number where workers report failures; workers count from 1.
 const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
-/// However long the wait between two looks is: that the scout waits is no reason to take it for dead.
+/// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 /// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
 const SWEEP_SHARE: u32 = 50;
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
-/// However long one took: the relay may have been frozen meanwhile, and rows that somebody has put back wait.
+/// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.
 const SWEEP_AFTER_AT_MOST: Duration = Duration::from_secs(300);
-/// A few lanes at a time, so that it holds nothing else up; all of them about every 16 s.
+/// A few lanes at a time, so that a sweep delays nothing else. All lanes take about 16 s.
 const SWEEP_LANES: usize = 8;
 
-/// What to do about a server that refuses to be measured.
 const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics are outdated and rows that were \
      reset to unsent may wait. If this is a timeout, check with `outbox-relay status` whether vacuum keeps up";
 
-/// The scout's way to the outbox.
+/// The scout's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
     /// The first unsent row above its low in each of these lanes that has one.
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault>;
+    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
-    /// How many rows are unsent above these lows, one for each lane: exact up to 10,000, above that an estimate from
-    /// their ids.
+    /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
-    /// How old the oldest unsent row is: of all of them, those of held topics included.
+    /// The age of the oldest unsent row, including rows of held topics.
     async fn oldest(&mut self) -> Result<Oldest, Fault>;
 }
 
@@ -56,14 +54,14 @@ pub trait Lookout {
 pub struct Oldest {
     /// `None` if every row is sent.
     pub age: Option<Duration>,
-    /// What the clock said when it answered, in microseconds since 1970.
+    /// The database's clock, in microseconds since 1970.
     pub clock_us: i64,
 }
 
-/// What the scout saw.
+/// The result of a scan.
 #[derive(Clone, Debug)]
-pub struct Sighting {
-    /// Who answered.
+pub struct Scan {
+    /// The server that answered.
     pub server: ServerId,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
@@ -79,15 +77,15 @@ pub struct Scout<P, L> {
     sweep_at: Instant,
     swept: usize,
     sweeping: Width,
-    looking: Looking,
+    scan_order: ScanOrder,
     backlog_at: Instant,
     oldest_at: Instant,
-    /// Whether the server lets it measure.
+    /// Failures of measurements.
     measuring: Outage,
 }
 
 impl<P: Publisher, L: Lookout> Scout<P, L> {
-    /// A scout that begins at once.
+    /// A scout that has not started.
     pub fn new(relay: Rc<Relay<P>>, lookout: L, random: fastrand::Rng) -> Scout<P, L> {
         let now = Instant::now();
         Scout {
@@ -99,7 +97,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             sweep_at: now + SWEEP_EVERY,
             swept: 0,
             sweeping: Width::new(SWEEP_LANES),
-            looking: Looking::new(),
+            scan_order: ScanOrder::new(),
             backlog_at: now,
             oldest_at: now,
             measuring: Outage::new("backlog measurements"),
@@ -123,8 +121,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Err(fault) => Err(fault),
             };
             match done {
-                Ok(seen) => {
-                    if seen == Seen::NothingAnywhere {
+                Ok(work) => {
+                    if work == Work::NoneAnywhere {
                         self.relay.health.postgres.needed_only_by(SCOUT);
                         self.relay.health.locks.needed_only_by(SCOUT);
                     }
@@ -140,7 +138,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
     }
 
-    /// Scouts until there is nothing left that is not held, or Kafka stays away, then stops the relay.
+    /// Scouts until only held rows are left or Kafka stays unavailable, then stops the relay.
     pub async fn drain(mut self) -> Result<(), Fault> {
         while !self.relay.board.is_stopped() {
             self.relay.stats.beat();
@@ -154,7 +152,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             if self.relay.health.postgres.lasts().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
             }
-            if self.round().await? == Seen::NothingAnywhere {
+            if self.round().await? == Work::NoneAnywhere {
                 self.relay.board.stop();
             }
             self.wait().await;
@@ -162,14 +160,14 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(())
     }
 
-    /// What metrics and health show, while Kafka is away too. A measurement that the server refuses, for instance by
-    /// its statement timeout, keeps nothing from being relayed.
+    /// Measures for metrics and health, even while Kafka is unavailable. A failed measurement, for example because of the
+    /// statement timeout, does not stop publishing.
     async fn measure(&mut self) -> Result<(), Fault> {
         let begun = Instant::now();
         if begun >= self.backlog_at {
             self.backlog_at = begun + MEASURE_EVERY;
             let lanes: Vec<Lane> = Lane::all().collect();
-            let lows = self.relay.marks.borrow().start(&lanes).lows;
+            let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
             let backlog = self.lookout.backlog(&lows).await;
             self.backlog_at = later(begun, MEASURE_EVERY);
             if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
@@ -180,11 +178,11 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         if begun >= self.oldest_at {
             self.oldest_at = begun + MEASURE_EVERY;
             let oldest = self.lookout.oldest().await;
-            // It walks what vacuum has not removed, as a sweep does.
+            // Like a sweep, this walks index entries that vacuum has not removed.
             self.oldest_at = later(begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
-                self.relay.health.saw_clock(clock_us);
+                self.relay.health.note_clock(clock_us);
                 if self.measuring.lasts().is_none() {
                     self.relay.stats.measured();
                 }
@@ -218,7 +216,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
     }
 
-    async fn round(&mut self) -> Result<Seen, Fault> {
+    async fn round(&mut self) -> Result<Work, Fault> {
         let now = Instant::now();
         if now >= self.fence_at {
             self.fence_at = now + FENCE_EVERY;
@@ -229,61 +227,61 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             let swept = self.sweep().await;
             self.measured(Measured::Sweep, swept)?;
         }
-        self.look().await
+        self.scan().await
     }
 
-    /// Asks about the lanes that nothing is known of.
-    async fn look(&mut self) -> Result<Seen, Fault> {
-        let unknown = self.relay.board.unknown();
+    /// Scans the lanes that are not on the board or with a worker.
+    async fn scan(&mut self) -> Result<Work, Fault> {
+        let unknown = self.relay.board.lanes_to_scan();
         let all_free = unknown.len() == LANES;
-        let lanes = self.looking.part_of(unknown);
+        let lanes = self.scan_order.next_lanes(unknown);
         if lanes.is_empty() {
-            return Ok(Seen::Unknown);
+            return Ok(Work::Possible);
         }
-        let start = self.relay.marks.borrow().start(&lanes);
+        let snapshot = self.relay.marks.borrow().snapshot(&lanes);
         let begun = Instant::now();
-        let sighting = match self.lookout.look(&lanes, &start.lows, start.basis).await {
-            Err(fault) if fault.kind == FaultKind::TimedOut && self.looking.timed_out(&lanes) => {
+        let scan = match self.lookout.scan(&lanes, &snapshot.lows, snapshot.basis).await {
+            Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
                 tracing::debug!("scanning fewer lanes next time: {fault}");
-                return Ok(Seen::Unknown);
+                return Ok(Work::Possible);
             }
-            sighting => sighting?,
+            scan => scan?,
         };
-        self.looking.took(&lanes, begun.elapsed());
-        self.relay.stats.looks.inc();
-        self.relay.stats.looks_empty.inc_by(sighting.first_unsent.is_empty().into());
-        self.relay.marks.borrow_mut().meet(sighting.server);
-        self.relay.board.put_up(sighting.first_unsent.iter().map(|(lane, _)| *lane));
-        // A claim finds out whether their settlement was recorded after all; until then an operator's replay of these
-        // rows would be taken for a repetition.
+        self.scan_order.note_duration(&lanes, begun.elapsed());
+        self.relay.stats.scans.inc();
+        self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
+        self.relay.marks.borrow_mut().note_server(scan.server);
+        self.relay.board.put_up(scan.first_unsent.iter().map(|(lane, _)| *lane));
+        // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
+        // would be mistaken for rows that are already acknowledged.
         self.relay.board.put_up(self.relay.rows.acknowledged.borrow().lanes());
-        let same_server = start.epoch() == self.relay.marks.borrow().epoch();
-        if !(all_free && same_server && sighting.first_unsent.is_empty()) {
-            self.looking.saw_something();
-            return Ok(Seen::Unknown);
+        let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
+        if !(all_free && same_server && scan.first_unsent.is_empty()) {
+            self.scan_order.forget_empty();
+            return Ok(Work::Possible);
         }
-        Ok(if self.looking.saw_nothing(&lanes) { Seen::NothingAnywhere } else { Seen::Unknown })
+        Ok(if self.scan_order.note_empty(&lanes) { Work::NoneAnywhere } else { Work::Possible })
     }
 
-    /// Looks below the marks of a few lanes, for rows that were put back (`sent_at = NULL`, a restored table) or inserted
-    /// there, because the sequence was restarted or one very large id was inserted.
+    /// Scans a few lanes below their marks, for rows that were reset to unsent (`sent_at = NULL`, a restored table) or
+    /// inserted there after the sequence was restarted or one very large id was inserted.
     async fn sweep(&mut self) -> Result<(), Fault> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
-        let basis = self.relay.marks.borrow().start(&[]).basis;
-        let sighting = self.lookout.look(&lanes, &vec![LOWEST; lanes.len()], basis).await;
+        let basis = self.relay.marks.borrow().snapshot(&[]).basis;
+        let scan = self.lookout.scan(&lanes, &vec![LOWEST; lanes.len()], basis).await;
         self.sweep_at = later(begun, SWEEP_EVERY);
-        let timed_out = matches!(&sighting, Err(fault) if fault.kind == FaultKind::TimedOut);
+        let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
             return Ok(()); // the same lanes again, in smaller parts
         }
         self.swept = (self.swept + lanes.len()) % LANES;
-        let sighting = sighting?;
+        let scan = scan?;
         self.sweeping.worked(lanes.len(), begun.elapsed());
         let mut marks = self.relay.marks.borrow_mut();
-        marks.meet(sighting.server);
-        match marks.swept(&lanes, &sighting.first_unsent) {
+        marks.note_server(scan.server);
+        match marks.swept(&lanes, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
             Swept::Forgotten => tracing::info!(
@@ -294,7 +292,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         Ok(())
     }
 
-    /// Begins a fence, or looks whether the one under way has passed.
+    /// Begins a fence, or checks whether the current one has passed.
     async fn step_fence(&mut self) -> Result<(), Fault> {
         let (epoch, high, pending) = {
             let mut marks = self.relay.marks.borrow_mut();
@@ -307,10 +305,10 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         };
         let (server, writers) = self.lookout.writers().await?;
         let mut marks = self.relay.marks.borrow_mut();
-        marks.meet(server);
+        marks.note_server(server);
         if marks.epoch() == epoch {
             if pending {
-                marks.fence().look(writers);
+                marks.fence().update(writers);
             } else {
                 marks.fence().begin(high, writers);
             }
@@ -325,7 +323,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             (self.interval * 2).min(self.relay.settings.limits().poll_interval)
         };
         let begun = Instant::now();
-        // While every worker is busy there is nothing to ask, but the fence goes on.
+        // While every worker is busy there is no need to scan, but the fence continues.
         tokio::select! {
             biased;
             () = async {
@@ -346,12 +344,11 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     }
 }
 
-/// When something that began then comes again: not before `every`, and so that it gets no more than its share of the time.
+/// When a measurement that began then is repeated: after `every` at the earliest, so that it gets only its share of the time.
 fn later(begun: Instant, every: Duration) -> Instant {
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }
 
-/// What the scout looks after beside the rows that it hands out.
 #[derive(Clone, Copy)]
 enum Measured {
     Backlog,
@@ -360,7 +357,7 @@ enum Measured {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Unknown,
-    NothingAnywhere,
+enum Work {
+    Possible,
+    NoneAnywhere,
 }

@@ -1,15 +1,14 @@
-//! How many lanes a statement covers: fewer after one that took too long, so that each statement comes to its end.
+//! How many lanes a statement covers. After a timeout the next one covers fewer.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Statements that took less than this may cover twice as many lanes. It is less than half of the statement timeout, so
-/// that the next one does not run into it again.
+/// Statements that take less than this may cover twice as many lanes. It is less than half of the statement timeout, so
+/// that the next one does not time out again.
 const QUICK: Duration = Duration::from_secs(10);
-/// So many of them in a row: one lane may be slower than the others.
+/// The number of quick statements in a row that it takes, because one lane may be slower than the others.
 const QUICK_ONES: u32 = 4;
 
-/// How many lanes the next statement covers.
 pub(crate) struct Width {
     most: usize,
     now: Cell<usize>,
@@ -17,24 +16,22 @@ pub(crate) struct Width {
 }
 
 impl Width {
-    /// All of them.
     pub(crate) fn new(most: usize) -> Width {
         Width { most, now: Cell::new(most), quick_ones: Cell::new(0) }
     }
 
-    /// At most this many lanes.
     pub(crate) fn get(&self) -> usize {
         self.now.get()
     }
 
-    /// A statement over so many lanes ran into the statement timeout. Returns whether the next one covers fewer.
+    /// Records that a statement over this many lanes timed out. Returns whether the next one covers fewer.
     pub(crate) fn timed_out(&self, lanes: usize) -> bool {
         self.now.set(self.now.get().min((lanes / 2).max(1)));
         self.quick_ones.set(0);
         lanes > 1
     }
 
-    /// A statement over so many lanes took this long.
+    /// Records how long a statement over this many lanes took.
     pub(crate) fn worked(&self, lanes: usize, took: Duration) {
         if lanes < self.now.get() || self.now.get() == self.most {
             return;
@@ -60,7 +57,7 @@ mod tests {
             assert!(width.timed_out(width.get()));
             assert_eq!(width.get(), expected);
         }
-        assert!(!width.timed_out(1), "one lane is the least");
+        assert!(!width.timed_out(1), "one lane is the minimum");
         assert_eq!(width.get(), 1);
     }
 
@@ -90,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_over_fewer_lanes_than_allowed_says_nothing_about_more() {
+    fn a_quick_statement_over_fewer_lanes_than_allowed_changes_nothing() {
         let width = Width::new(16);
         width.timed_out(16);
         for _ in 0..10 {

@@ -1,17 +1,17 @@
-//! The acknowledged set: what Kafka has acknowledged and no confirmed COMMIT has recorded yet.
+//! The acknowledged set: rows that Kafka has acknowledged and that no confirmed COMMIT has recorded yet.
 //!
-//! It is the whole recovery path. Whatever made a settlement fail, a claim that reads such a row again settles it
-//! without publishing it. The row is recognised by id *and* event_id: after a failover ids are issued again.
+//! It is the whole recovery path: a claim that reads such a row again settles it without publishing it. Rows are identified
+//! by id *and* event_id, because ids are issued again after a failover.
 //!
-//! A row that is held, blocked or paused by now is not read, though it is unsent: an entry outlives a claim that does not
-//! read its row, unless that claim saw the same set of holds as the one that published it, or none at all.
+//! A row that is held, blocked or paused by now is not read although it is unsent. An entry is therefore kept after a claim
+//! that does not read its row, unless that claim saw the same set of holds as the one that published it, or no holds.
 //!
-//! Bounded: a lane's rows are claimed again before anything behind them, so each lane holds at most one batch here, and one
-//! more for each change of the set of holds that a failed settlement fell together with, until nothing is held any more.
+//! The set is bounded: the rows of a lane are claimed again before later ones, so each lane has at most one batch here, plus
+//! one for each failed settlement during which the set of holds changed, until nothing is held any more.
 
 use crate::relay::event::Event;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::rows::reach::Reach;
+use crate::relay::rows::coverage::Coverage;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
@@ -26,26 +26,26 @@ struct Entry {
     event_id: Uuid,
     /// The set of holds under which its row was read.
     hold_version: i64,
-    /// A claim did not read it, and its topic may be held. It comes up by itself when the hold ends.
+    /// A claim did not read the row, so its topic may be held. The row is read again when the hold ends.
     hidden: bool,
 }
 
-/// What a claim saw that looked for rows.
+/// The set of holds under which a claim read rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// The set of holds.
+pub struct HoldsSeen {
+    /// The version of the set.
     pub hold_version: i64,
-    /// Nothing is held or blocked in it, as far as is known.
+    /// Whether the set is known to be empty.
     pub nothing_held: bool,
 }
 
 impl Acknowledged {
-    /// None.
+    /// An empty set.
     pub fn new() -> Acknowledged {
         Acknowledged { lanes: vec![HashMap::new(); LANES], len: 0 }
     }
 
-    /// Keeps rows that were acknowledged while their settlement failed, or may have.
+    /// Adds acknowledged rows whose settlement failed or may have failed.
     pub fn keep<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>, hold_version: i64) {
         for row in rows {
             let entry = Entry { event_id: row.event_id(), hold_version, hidden: false };
@@ -55,7 +55,7 @@ impl Acknowledged {
         }
     }
 
-    /// A confirmed COMMIT has recorded these rows as sent. To keep an entry would swallow an operator's `sent_at = NULL`.
+    /// Removes rows that a confirmed COMMIT has recorded as sent. Otherwise an operator's `sent_at = NULL` would be ignored.
     pub(crate) fn settled<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>) {
         for row in rows {
             if self.contains(row) {
@@ -65,22 +65,22 @@ impl Acknowledged {
         }
     }
 
-    /// Kafka has acknowledged this very row.
+    /// Whether Kafka has acknowledged this row.
     pub fn contains<E: Event>(&self, row: &E) -> bool {
         let entry = || self.lanes[row.lane().index()].get(&row.id());
         self.len > 0 && entry().is_some_and(|entry| entry.event_id == row.event_id())
     }
 
-    /// A confirmed claim covered these parts of its lanes: what it read there, `rows`, is settled, and what it did not
-    /// read is settled already, unless it may be held. To keep an entry would swallow an operator's `sent_at = NULL`.
-    pub fn forget<E: Event>(&mut self, reach: &[Reach], rows: &[E], seen: Seen) {
+    /// Removes the rows in these parts of a confirmed claim's lanes. The rows that it read, `rows`, are settled. Others were
+    /// settled before, unless they may be held. Otherwise an operator's `sent_at = NULL` would be ignored.
+    pub fn forget<E: Event>(&mut self, coverage: &[Coverage], rows: &[E], seen: HoldsSeen) {
         if self.len == 0 {
             return;
         }
         let read: HashSet<i64> = rows.iter().map(Event::id).collect();
-        for reach in reach {
-            if let Some(covers_to) = reach.covers_to() {
-                let lane = &mut self.lanes[reach.lane.index()];
+        for coverage in coverage {
+            if let Some(covers_to) = coverage.covers_to() {
+                let lane = &mut self.lanes[coverage.lane.index()];
                 let before = lane.len();
                 lane.retain(|id, entry| {
                     let shows = seen.nothing_held || entry.hold_version == seen.hold_version;
@@ -92,22 +92,22 @@ impl Acknowledged {
         }
     }
 
-    /// How many.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// None.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether any of these lanes has any.
+    /// Whether any of these lanes has rows that are not hidden.
     pub(crate) fn has_any_of(&self, lanes: &[Lane]) -> bool {
         self.len > 0 && lanes.iter().any(|lane| self.shows(*lane))
     }
 
-    /// The lanes that have any: they need a claim even if nothing in them is new.
+    /// The lanes that have rows that are not hidden. They need a claim even if they have no new rows.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = Lane> {
         Lane::all().filter(|lane| self.shows(*lane))
     }
@@ -128,24 +128,24 @@ mod tests {
     use super::*;
     use crate::relay::event::fixture::Row;
 
-    fn after_claim(read: &[Row], seen: Seen) -> Acknowledged {
+    fn after_claim(read: &[Row], seen: HoldsSeen) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep([Row(1), Row(2)].iter(), 3);
         let whole =
-            Reach { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, hungry: false };
+            Coverage { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, hungry: false };
         acknowledged.forget(&[whole], read, seen);
         acknowledged
     }
 
     #[test]
-    fn a_row_that_a_claim_did_not_read_is_settled_if_nothing_new_is_held() {
-        assert!(after_claim(&[Row(1)], Seen { hold_version: 3, nothing_held: false }).is_empty());
-        assert!(after_claim(&[Row(1)], Seen { hold_version: 4, nothing_held: true }).is_empty());
+    fn a_row_that_a_claim_did_not_read_is_removed_if_nothing_new_is_held() {
+        assert!(after_claim(&[Row(1)], HoldsSeen { hold_version: 3, nothing_held: false }).is_empty());
+        assert!(after_claim(&[Row(1)], HoldsSeen { hold_version: 4, nothing_held: true }).is_empty());
     }
 
     #[test]
-    fn a_row_that_may_be_held_is_remembered_and_asks_for_no_claim() {
-        let acknowledged = after_claim(&[Row(1)], Seen { hold_version: 4, nothing_held: false });
+    fn a_row_that_may_be_held_is_kept_and_needs_no_claim() {
+        let acknowledged = after_claim(&[Row(1)], HoldsSeen { hold_version: 4, nothing_held: false });
         assert!(!acknowledged.contains(&Row(1)), "it was read, so it is settled now");
         assert!(acknowledged.contains(&Row(2)));
         assert_eq!(acknowledged.lanes().count(), 0);

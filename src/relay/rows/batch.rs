@@ -1,15 +1,15 @@
-//! One batch: the rows of a claim, and what became of each of them.
+//! One batch: the rows of a claim and the fate of each.
 
 use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::lane::{LANES, Lane};
-use crate::relay::outbox::{End, Verdict};
+use crate::relay::outbox::{ReadEnd, RejectedRow};
+use crate::relay::rows::coverage::Coverage;
 use crate::relay::rows::fate::Fate;
-use crate::relay::rows::reach::Reach;
 use std::collections::{HashMap, HashSet};
 
-/// The rows of one claim, lane by lane, by id inside a lane.
+/// The rows of one claim, lane by lane, by id within a lane.
 pub struct Batch<E> {
     rows: Vec<E>,
     fates: Vec<Fate>,
@@ -21,13 +21,12 @@ pub struct Batch<E> {
     recovered: usize,
     hold_version: i64,
     basis: i64,
-    /// How many rows of each lane of the claim were asked for; of others, all.
+    /// The most rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
-    end: End,
+    end: ReadEnd,
 }
 
 impl<E: Event> Batch<E> {
-    /// A batch without rows.
     pub(crate) fn new(on_rejected: OnRejected) -> Batch<E> {
         Batch {
             rows: Vec::new(),
@@ -40,22 +39,22 @@ impl<E: Event> Batch<E> {
             hold_version: -1,
             basis: -1,
             shares: Vec::new(),
-            end: End::More,
+            end: ReadEnd::More,
         }
     }
 
-    /// The read asks for at most so many rows of each lane of the claim.
-    pub fn ask(&mut self, shares: &[usize]) {
+    /// Sets the most rows that the read returns from each lane of the claim.
+    pub fn set_shares(&mut self, shares: &[usize]) {
         self.shares = shares.to_vec();
     }
 
-    /// Where the next slice of the read is appended. [`Batch::grown`] takes it in.
+    /// Append the next slice of the read here, then call [`Batch::appended`].
     pub fn rows_mut(&mut self) -> &mut Vec<E> {
         &mut self.rows
     }
 
-    /// Takes in the rows that were appended, and returns the index of the first of them.
-    pub fn grown(&mut self, end: End) -> usize {
+    /// Accounts for the appended rows, and returns the index of the first of them.
+    pub fn appended(&mut self, end: ReadEnd) -> usize {
         let from = self.fates.len();
         self.bytes += self.rows[from..].iter().map(Event::size).sum::<usize>();
         self.fates.resize(self.rows.len(), Fate::Open);
@@ -63,25 +62,25 @@ impl<E: Event> Batch<E> {
         from
     }
 
-    /// The read saw this set of holds, and marks that are valid for this basis.
+    /// Records the set of holds and the basis of the read's snapshot.
     pub(crate) fn read_under(&mut self, hold_version: i64, basis: i64) {
         self.hold_version = hold_version;
         self.basis = basis;
     }
 
-    /// The set of holds that the read saw; -1 if nothing was read.
+    /// The set of holds in the read's snapshot; -1 if nothing was read.
     pub(crate) fn hold_version(&self) -> i64 {
         self.hold_version
     }
 
-    /// What marks are valid for, as the read saw it; -1 if nothing was read.
+    /// The basis in the read's snapshot; -1 if nothing was read.
     pub(crate) fn basis(&self) -> i64 {
         self.basis
     }
 
-    /// Nothing more is read: what may lie behind is another batch's.
+    /// Ends the read early. Later rows belong to another batch.
     pub(crate) fn cut(&mut self) {
-        self.end = End::Cut;
+        self.end = ReadEnd::Cut;
     }
 
     /// The rows.
@@ -89,32 +88,27 @@ impl<E: Event> Batch<E> {
         &self.rows
     }
 
-    /// How many rows.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Their size.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The result for a row.
     pub(crate) fn fate(&self, index: usize) -> Fate {
         self.fates[index]
     }
 
-    /// Records that a row was sent.
     pub(crate) fn in_flight(&mut self, index: usize) {
         self.fates[index] = Fate::InFlight;
     }
 
-    /// Records that a row was not acknowledged, and that nothing more is known.
+    /// Records that a row was not acknowledged and may or may not be stored.
     pub(crate) fn unknown(&mut self, index: usize) {
         self.fates[index] = Fate::Open;
     }
 
-    /// Records that a row was acknowledged.
     pub(crate) fn acknowledged(&mut self, index: usize) {
         self.fates[index] = Fate::Acknowledged;
     }
@@ -125,17 +119,15 @@ impl<E: Event> Batch<E> {
         self.recovered += 1;
     }
 
-    /// How many rows need no publishing, since they were acknowledged before.
+    /// The number of rows that were acknowledged in an earlier batch.
     pub(crate) fn recovered_rows(&self) -> usize {
         self.recovered
     }
 
-    /// Records that a row has to be judged alone.
     pub(crate) fn suspect(&mut self, index: usize) {
         self.fates[index] = Fate::Suspect;
     }
 
-    /// Records that a row can never become a record.
     pub(crate) fn rejected(&mut self, index: usize, topic: &str, rejection: Rejection) {
         let reason = self.rejections.len() as u32;
         self.rejections.push((topic.to_owned(), rejection));
@@ -155,7 +147,6 @@ impl<E: Event> Batch<E> {
         !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
-    /// Whether a row has to be judged alone.
     pub(crate) fn has_suspects(&self) -> bool {
         self.fates.contains(&Fate::Suspect)
     }
@@ -165,37 +156,36 @@ impl<E: Event> Batch<E> {
         self.rows.iter().zip(&self.fates).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
     }
 
-    /// The rows for the dead letters.
-    pub(crate) fn dead(&self) -> impl Iterator<Item = Verdict<'_, E>> {
+    pub(crate) fn dead_letters(&self) -> impl Iterator<Item = RejectedRow<'_, E>> {
         self.rows.iter().zip(&self.fates).filter_map(move |(row, fate)| match fate {
-            Fate::Rejected(reason) => Some(self.verdict(row, *reason)),
+            Fate::Rejected(reason) => Some(self.rejected_row(row, *reason)),
             _ => None,
         })
     }
 
-    /// The rows whose blocks are to be recorded. A block hides every unsent row of its key, also the earlier ones. So a row
-    /// blocks its key only if the settlement leaves no earlier row of the key unsent; otherwise it stays open and is claimed
-    /// again. A settlement that skips locked rows may leave acknowledged rows unsent.
-    pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = Verdict<'_, E>> {
+    /// The rows whose blocks are recorded. A block hides every unsent row of its key, including earlier ones. So a row blocks
+    /// its key only if the settlement leaves no earlier row of the key unsent. Otherwise it is claimed again. A settlement
+    /// that skips locked rows may leave acknowledged rows unsent.
+    pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = RejectedRow<'_, E>> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };
         self.rows[..rows].iter().zip(&self.fates).filter_map(move |(row, fate)| {
             let stays_unsent = fate.stays_unsent() || (*fate == Fate::Acknowledged && skips_locked);
             let is_first = stays_unsent && unsent.insert(row.key());
             match fate {
-                Fate::Blocked(reason) if is_first => Some(self.verdict(row, *reason)),
+                Fate::Blocked(reason) if is_first => Some(self.rejected_row(row, *reason)),
                 _ => None,
             }
         })
     }
 
-    fn verdict<'a>(&'a self, row: &'a E, reason: u32) -> Verdict<'a, E> {
+    fn rejected_row<'a>(&'a self, row: &'a E, reason: u32) -> RejectedRow<'a, E> {
         let (topic, why) = &self.rejections[reason as usize];
-        Verdict { row, topic, why }
+        RejectedRow { row, topic, why }
     }
 
-    /// How far it went in each lane of the claim, which lists them in the order of the read.
-    pub fn reach(&self, lanes: &[Lane]) -> Vec<Reach> {
+    /// How far the batch went in each lane of the claim. `lanes` is in the order of the read.
+    pub fn coverage(&self, lanes: &[Lane]) -> Vec<Coverage> {
         let mut last_read = [None; LANES];
         let mut rows = [0; LANES];
         let mut first_open = [None; LANES];
@@ -207,23 +197,23 @@ impl<E: Event> Batch<E> {
                 first_open[lane] = Some(row.id());
             }
         }
-        // A read that was cut off has finished all lanes before the one of its last row.
+        // A read that was cut has finished all lanes before the one of its last row.
         let finished = match (self.end, self.rows.last()) {
-            (End::Complete, _) => lanes.len(),
+            (ReadEnd::Complete, _) => lanes.len(),
             (_, None) => 0,
             (_, Some(row)) => lanes.iter().position(|&lane| lane == row.lane()).unwrap_or(0),
         };
-        let at_share = |place: usize, lane: Lane| {
-            self.shares.get(place).is_some_and(|share| rows[lane.index()] >= *share)
+        let at_share = |position: usize, lane: Lane| {
+            self.shares.get(position).is_some_and(|share| rows[lane.index()] >= *share)
         };
-        let reach = |(place, &lane): (usize, &Lane)| Reach {
+        let coverage = |(position, &lane): (usize, &Lane)| Coverage {
             lane,
             last_read: last_read[lane.index()],
             first_open: first_open[lane.index()],
-            cut: place >= finished || at_share(place, lane),
-            hungry: self.end == End::Complete && at_share(place, lane),
+            cut: position >= finished || at_share(position, lane),
+            hungry: self.end == ReadEnd::Complete && at_share(position, lane),
         };
-        lanes.iter().enumerate().map(reach).collect()
+        lanes.iter().enumerate().map(coverage).collect()
     }
 }
 
@@ -238,33 +228,33 @@ mod tests {
     use super::*;
     use crate::relay::event::fixture::Row;
 
-    fn reach_of(rows: [Row; 2], share: usize) -> Reach {
+    fn coverage_of(rows: [Row; 2], share: usize) -> Coverage {
         let mut batch = Batch::new(OnRejected::DeadLetter);
-        batch.ask(&[share]);
+        batch.set_shares(&[share]);
         batch.rows_mut().extend(rows);
-        batch.grown(End::Complete);
-        batch.reach(&[Row(1).lane()])[0]
+        batch.appended(ReadEnd::Complete);
+        batch.coverage(&[Row(1).lane()])[0]
     }
 
     #[test]
-    fn a_lane_that_gave_its_whole_share_may_have_more() {
-        let reach = reach_of([Row(1), Row(2)], 2);
-        assert!(reach.cut && reach.hungry, "{reach:?}");
-        assert_eq!(reach.covers_to(), Some(2), "nothing is known of what lies behind");
+    fn a_lane_that_returned_its_whole_share_may_have_more() {
+        let coverage = coverage_of([Row(1), Row(2)], 2);
+        assert!(coverage.cut && coverage.hungry, "{coverage:?}");
+        assert_eq!(coverage.covers_to(), Some(2), "later rows are unknown");
     }
 
     #[test]
-    fn a_lane_that_gave_less_than_its_share_has_no_more() {
-        let reach = reach_of([Row(1), Row(2)], 3);
-        assert!(!reach.cut && !reach.hungry, "{reach:?}");
-        assert_eq!(reach.covers_to(), Some(i64::MAX));
+    fn a_lane_that_returned_less_than_its_share_has_no_more() {
+        let coverage = coverage_of([Row(1), Row(2)], 3);
+        assert!(!coverage.cut && !coverage.hungry, "{coverage:?}");
+        assert_eq!(coverage.covers_to(), Some(i64::MAX));
     }
 
-    /// Three rows of one key, of which these were refused.
+    /// Three rows of one key, with these refused.
     fn refused(indices: &[usize]) -> Batch<Row> {
         let mut batch = Batch::new(OnRejected::BlockKey);
         batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
-        batch.grown(End::Complete);
+        batch.appended(ReadEnd::Complete);
         for index in indices {
             let rejection = Rejection { reason: "invalid-headers", error: String::new() };
             batch.rejected(*index, "events.order", rejection);
@@ -273,7 +263,7 @@ mod tests {
     }
 
     fn blocked(batch: &Batch<Row>, skips_locked: bool) -> Vec<i64> {
-        batch.blocked(skips_locked).map(|verdict| verdict.row.0).collect()
+        batch.blocked(skips_locked).map(|rejected| rejected.row.0).collect()
     }
 
     #[test]
@@ -295,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rows_behind_a_refused_row_wait_for_it() {
+    fn only_rows_after_a_refused_row_wait_for_it() {
         let batch = refused(&[1]);
         assert_eq!([0, 1, 2].map(|index| batch.is_blocked(index)), [false, false, true]);
     }

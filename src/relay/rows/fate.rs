@@ -1,4 +1,4 @@
-//! The fate of a row; the module above has the table of fates and transitions.
+//! The fate of a row. The table of fates and transitions is in the parent module.
 
 /// The result for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,23 +7,23 @@ pub(crate) enum Fate {
     Open,
     /// Sent, without a report.
     InFlight,
-    /// Acknowledged, in this batch or, if an earlier settlement was lost, in an earlier one.
+    /// Acknowledged in this batch, or in an earlier one whose settlement was lost.
     Acknowledged,
-    /// It can never become a record and goes to the dead letters; the index is that of the reason.
+    /// It becomes a dead letter. The number is the index of the reason.
     Rejected(u32),
-    /// It can never become a record, stays, and blocks its key; the index is that of the reason.
+    /// It blocks its key. The number is the index of the reason.
     Blocked(u32),
-    /// Kafka refused it or another row of the same request: to be judged alone.
+    /// Kafka refused it or another row of the same request, so it has to be judged alone.
     Suspect,
 }
 
 impl Fate {
-    /// Nothing is decided: unless that changes, the row is claimed again.
+    /// Whether the row is claimed again unless its fate changes.
     pub(crate) fn is_undecided(self) -> bool {
         matches!(self, Fate::Open | Fate::InFlight)
     }
 
-    /// After a settlement that records every row, the row is still in the outbox, and unsent.
+    /// Whether the row is still unsent after a settlement that records every row.
     pub(crate) fn stays_unsent(self) -> bool {
         match self {
             Fate::Open | Fate::InFlight | Fate::Suspect | Fate::Blocked(_) => true,

@@ -1,31 +1,29 @@
-//! What topics have refused lately: how many rows since they last accepted one, and how large the rows were.
+//! What topics have refused: how many rows since they last accepted one, and the sizes of the rows.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// This many rows of a topic are counted at most.
 const ROWS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty.
 #[derive(Default)]
 pub struct Refusals {
-    /// The rows of each topic that were refused alone since one was accepted. A row that is judged again, since its
-    /// verdict could not be recorded, counts once.
+    /// The rows of each topic that were refused alone since one was accepted. A row that is judged again because its
+    /// rejection could not be recorded counts once.
     rows: RefCell<HashMap<String, HashSet<Uuid>>>,
-    /// Which sizes were refused.
     pub(crate) sizes: RefusedSizes,
 }
 
 impl Refusals {
-    /// Nothing was refused.
+    /// No refusals.
     pub fn new() -> Refusals {
         Refusals::default()
     }
 
-    /// A row was refused alone; if for its size, `too_large` is that size. Returns how many rows were refused since one
-    /// was accepted.
+    /// Records a row that was refused alone. `too_large` is its size if that was the reason. Returns how many rows were
+    /// refused since one was accepted.
     pub(crate) fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
         if let Some(size) = too_large {
             self.sizes.refused(topic, size);
@@ -38,32 +36,30 @@ impl Refusals {
         rows.len()
     }
 
-    /// Rows were accepted, the largest of them of this size.
+    /// Records that rows were accepted. `size` is that of the largest.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
         self.rows.borrow_mut().remove(topic);
         self.sizes.accepted(topic, size);
     }
 
-    /// Nothing is remembered.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.borrow().is_empty() && self.sizes.is_empty()
     }
 }
 
-/// For each topic, the size of the smallest row that it has refused for its size. A handle: clones share their content.
-/// Usually empty.
+/// For each topic, the size of the smallest row that was refused because of its size. Clones share their content.
 #[derive(Clone, Default)]
 pub(crate) struct RefusedSizes(Rc<RefCell<HashMap<String, usize>>>);
 
 impl RefusedSizes {
-    /// A row of this size was refused alone, for its size.
+    /// Records that a row was refused alone because of this size.
     pub(crate) fn refused(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         let smallest = sizes.entry(topic.to_owned()).or_insert(size);
         *smallest = size.min(*smallest);
     }
 
-    /// A row of this size was accepted. If a smaller one was refused before, the topic's limit was raised.
+    /// Records that a row of this size was accepted. If a smaller one was refused before, the topic's limit was raised.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         if sizes.get(topic).is_some_and(|smallest| size >= *smallest) {
@@ -77,7 +73,6 @@ impl RefusedSizes {
         !sizes.is_empty() && sizes.get(topic).is_some_and(|smallest| size >= *smallest)
     }
 
-    /// No topic has refused a row for its size.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -102,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_verdict_could_not_be_recorded_is_counted_once() {
+    fn a_row_that_is_judged_twice_is_counted_once() {
         let refusals = Refusals::new();
         assert_eq!(refusals.refused("a", row(1), None), 1);
         assert_eq!(refusals.refused("a", row(1), None), 1);
     }
 
     #[test]
-    fn a_size_is_remembered_when_a_smaller_row_is_accepted() {
+    fn a_refused_size_is_kept_when_a_smaller_row_is_accepted() {
         let refusals = Refusals::new();
         refusals.refused("a", row(1), Some(500));
         refusals.accepted("a", 499);

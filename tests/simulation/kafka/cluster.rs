@@ -7,7 +7,7 @@ use crate::plan::Sabotage;
 use crate::process::Process;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind, Rejection};
-use outbox_relay::relay::publisher::{Judged, Producer, Publisher, Refusal, Report};
+use outbox_relay::relay::publisher::{DeliveryReport, Judged, Producer, Publisher, Refusal};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -125,7 +125,7 @@ async fn publish<E: Event>(producer: &mut SimProducer, topic: &str, partition: u
     let _ = timeout(JUDGE_TIMEOUT, producer.drained()).await;
     let mut reports = Vec::new();
     producer.drain(&mut reports);
-    for Report { index, outcome } in reports {
+    for DeliveryReport { index, outcome } in reports {
         outcomes[index as usize] = outcome;
     }
     let acknowledged = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();

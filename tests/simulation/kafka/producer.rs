@@ -8,7 +8,7 @@ use crate::plan::Sabotage;
 use crate::world::{World, add};
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Failure, FailureKind, Rejection};
-use outbox_relay::relay::publisher::{Producer, Refusal, Report};
+use outbox_relay::relay::publisher::{DeliveryReport, Producer, Refusal};
 use std::cell::RefCell;
 use std::rc::Rc;
 use tokio::sync::Notify;
@@ -28,10 +28,10 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Sending {
     pub queues: [[Queue; PARTITIONS]; TOPICS.len()],
-    pub reports: Vec<Report>,
+    pub reports: Vec<DeliveryReport>,
     pub in_flight: usize,
     /// Failures that a sabotaged world withholds until the end.
-    withheld: Vec<Report>,
+    withheld: Vec<DeliveryReport>,
     pub failed: bool,
     /// It is unknown whether some row was stored.
     pub unknown: bool,
@@ -87,7 +87,7 @@ impl Shared {
             Err(failure)
                 if failure.kind == FailureKind::Topic && world.breaks(Sabotage::TopicCreatedMidBatch) =>
             {
-                state.withheld.push(Report { index, outcome });
+                state.withheld.push(DeliveryReport { index, outcome });
                 return state.release_withheld(&self.wake);
             }
             Err(failure) => {
@@ -96,7 +96,7 @@ impl Shared {
             }
         }
         state.in_flight -= 1;
-        state.reports.push(Report { index, outcome });
+        state.reports.push(DeliveryReport { index, outcome });
         state.release_withheld(&self.wake);
     }
 
@@ -188,7 +188,7 @@ impl Producer for SimProducer {
         }
         let early = world.breaks(Sabotage::SettledBeforeAcknowledged);
         if early {
-            state.reports.push(Report { index, outcome: Ok(()) });
+            state.reports.push(DeliveryReport { index, outcome: Ok(()) });
         } else {
             state.in_flight += 1;
         }
@@ -222,7 +222,7 @@ impl Producer for SimProducer {
         None
     }
 
-    fn drain(&mut self, reports: &mut Vec<Report>) {
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.shared.state.borrow_mut().reports);
     }
 

@@ -11,7 +11,7 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{
-    Claim, End, Head, Outbox, Read, Rows, ServerId, Settled, Settlement, Slice,
+    Claim, Head, Outbox, ReadEnd, ReadRequest, Rows, ServerId, Settled, Settlement, Slice,
 };
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ impl Outbox for SimConnection {
     type Event = SimEvent;
     type Claim<'a> = SimClaim<'a>;
 
-    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&Read>) -> Result<SimClaim<'_>, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], promptly: Option<&ReadRequest>) -> Result<SimClaim<'_>, Fault> {
         let early = self
             .server
             .world
@@ -105,7 +105,7 @@ impl SimClaim<'_> {
     }
 
     /// What a read of these lanes sees now.
-    fn take_snapshot(&mut self, lanes: &[Lane], read: &Read) {
+    fn take_snapshot(&mut self, lanes: &[Lane], read: &ReadRequest) {
         let server = Rc::clone(&self.connection.server);
         let wrong_marks = &self.connection.wrong_marks;
         server.reads(self.transaction);
@@ -178,7 +178,7 @@ impl Claim for SimClaim<'_> {
         self.server
     }
 
-    async fn read(&mut self, read: &Read) -> Result<(), Fault> {
+    async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
         self.asked = lanes.len();
@@ -212,18 +212,18 @@ impl Claim for SimClaim<'_> {
         let (hold_version, basis) = (snapshot.hold_version, snapshot.basis);
         let exhausted = snapshot.rows.is_empty();
         let end = match (cut || (exhausted && snapshot.limited), exhausted) {
-            (true, _) => End::Cut,
-            (false, true) => End::Complete,
-            (false, false) => End::More,
+            (true, _) => ReadEnd::Cut,
+            (false, true) => ReadEnd::Complete,
+            (false, false) => ReadEnd::More,
         };
         self.connection.receive_answer().await?;
         Ok(Slice { hold_version, basis, end })
     }
 
-    async fn head(&mut self, read: &Read) -> Result<Head<SimEvent>, Fault> {
+    async fn head(&mut self, read: &ReadRequest) -> Result<Head<SimEvent>, Fault> {
         self.statement().await?;
         let lanes = self.lanes.clone();
-        let first = Read { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
+        let first = ReadRequest { rows_max: 1, shares: vec![1; lanes.len()], ..read.clone() };
         self.take_snapshot(&lanes, &first);
         let Snapshot { rows, hold_version, basis, .. } = self.snapshot.take().unwrap();
         let server = Rc::clone(&self.connection.server);

@@ -9,13 +9,13 @@ use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::holds::pauses::{Counts, Pause};
 use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Sighting};
+use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
 
 impl Lookout for SimConnection {
-    async fn look(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Sighting, Fault> {
+    async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
@@ -33,7 +33,7 @@ impl Lookout for SimConnection {
         }
         let server = self.server_id();
         self.receive_answer().await?;
-        Ok(Sighting { server, first_unsent })
+        Ok(Scan { server, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {

@@ -1,10 +1,10 @@
-//! From what the database said to the report.
+//! Fills the report from the results of the database.
 
 use super::{
     AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Paused, Rates,
     Reaper, Reason, Relays, Report, Size,
 };
-use crate::cli::status::here::Here;
+use crate::cli::status::local_relay::LocalRelay;
 use crate::cli::status::verdict::Verdict;
 use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
@@ -19,7 +19,7 @@ use humantime::format_rfc3339_seconds;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-/// Sent rows may stay for the retention, and for a patrol of the reaper or so many intervals, before it counts as behind.
+/// The reaper counts as behind if the oldest sent row exceeds the retention by a patrol or this many intervals.
 const REAPER_INTERVALS: u32 = 3;
 
 impl Report {
@@ -81,7 +81,7 @@ impl Backlog {
 }
 
 impl Rates {
-    /// What happened between two readings; nothing if the statistics were reset meanwhile.
+    /// The rates between two readings, or `None` if the statistics were reset in between.
     pub(in crate::cli::status) fn between(
         earlier: &Counters,
         later: &Counters,
@@ -169,7 +169,7 @@ impl Relays {
         application_name: &str,
         pooled: bool,
         connections: &[RelayConnection],
-        here: Option<Here>,
+        here: Option<LocalRelay>,
     ) -> Relays {
         let addresses: BTreeSet<Option<&str>> =
             connections.iter().map(|connection| connection.address.as_deref()).collect();
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_what_happened_between_two_readings() {
+    fn rates_are_computed_from_two_readings() {
         let earlier = Counters { inserted: 100, updated: 50, deleted: 10, at: 1_000.0 };
         let later = Counters { inserted: 300, updated: 150, deleted: 60, at: 1_002.0 };
         let mark = Rates::between(&earlier, &later, false).unwrap();

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One relay that has nothing to do.
+/// One idle relay.
 fn at_rest() -> OutboxStatus {
     let relay = RelayConnection {
         pid: 1,
@@ -34,7 +34,7 @@ fn at_rest() -> OutboxStatus {
     }
 }
 
-/// So many rows wait for nothing but a relay.
+/// This many rows are ready to be sent.
 fn waiting(rows: i64, age: Duration) -> OutboxStatus {
     let first = First { rows: rows.min(100), id: Some(7), age: Some(age), ..First::default() };
     OutboxStatus { backlog_rows: rows, oldest: Some(age), first, ..at_rest() }
@@ -44,16 +44,20 @@ fn rates(inserted: f64, sent: f64) -> Rates {
     Rates { over_seconds: 1.0, inserted_per_second: inserted, sent_per_second: sent, deleted_per_second: 0.0 }
 }
 
-fn judged(status: &OutboxStatus, rates: Option<&Rates>, pooled: bool) -> (State, String, Option<String>) {
-    judged_beside(None, status, rates, pooled)
-}
-
-fn judged_beside(
-    here: Option<&Here>,
+fn judged(
     status: &OutboxStatus,
     rates: Option<&Rates>,
     pooled: bool,
-) -> (State, String, Option<String>) {
+) -> (OutboxState, String, Option<String>) {
+    judged_with(None, status, rates, pooled)
+}
+
+fn judged_with(
+    here: Option<&LocalRelay>,
+    status: &OutboxStatus,
+    rates: Option<&Rates>,
+    pooled: bool,
+) -> (OutboxState, String, Option<String>) {
     let config = " --config relay.toml";
     let circumstances = Circumstances { relay_name: "outbox-relay", pooled, rates, here, config };
     let Verdict { state, why, command } = verdict(status, &circumstances);
@@ -61,66 +65,75 @@ fn judged_beside(
 }
 
 #[test]
-fn a_relay_of_this_machine_that_is_not_ready_says_why_unless_another_one_sends() {
-    let here =
-        |ready, says: &str| Here { address: "127.0.0.1:10187".to_owned(), ready, says: says.to_owned() };
-    let away = here(false, "Kafka: no broker answers");
-    let (state, why, command) = judged_beside(Some(&away), &waiting(3, SECOND), None, false);
+fn a_local_relay_that_is_not_ready_gives_the_reason_unless_another_one_sends() {
+    let here = |ready, text: &str| LocalRelay {
+        address: "127.0.0.1:10187".to_owned(),
+        ready,
+        says: text.to_owned(),
+    };
+    let not_ready = here(false, "Kafka: no broker answers");
+    let (state, why, command) = judged_with(Some(&not_ready), &waiting(3, SECOND), None, false);
     let expected = "the relay at 127.0.0.1:10187 is not ready: Kafka: no broker answers, and 3 rows wait";
-    assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
+    assert_eq!((state, why.as_str()), (OutboxState::NotRelaying, expected));
     assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
     let sending = rates(10.0, 10.0);
     assert_eq!(
-        judged_beside(Some(&away), &waiting(3, SECOND), Some(&sending), false).0,
-        State::Healthy,
+        judged_with(Some(&not_ready), &waiting(3, SECOND), Some(&sending), false).0,
+        OutboxState::Healthy,
         "by another relay"
     );
-    assert_eq!(judged_beside(Some(&here(true, "ready")), &at_rest(), None, false).0, State::Healthy);
+    assert_eq!(judged_with(Some(&here(true, "ready")), &at_rest(), None, false).0, OutboxState::Healthy);
 }
 
 #[test]
-fn what_is_sent_at_once_is_healthy() {
+fn events_sent_at_once_are_healthy() {
     let (state, why, command) = judged(&at_rest(), None, false);
-    assert_eq!((state, why.as_str(), command), (State::Healthy, "no events are waiting", None));
+    assert_eq!((state, why.as_str(), command), (OutboxState::Healthy, "no events are waiting", None));
     let (state, why, _) = judged(&waiting(3, SECOND), None, false);
-    assert_eq!((state, why.as_str()), (State::Healthy, "the oldest waiting event is 1s old"));
+    assert_eq!((state, why.as_str()), (OutboxState::Healthy, "the oldest waiting event is 1s old"));
     let dead = OutboxStatus { dead_letters: vec![("x".to_owned(), 2)], ..at_rest() };
     let (state, why, command) = judged(&dead, None, false);
-    assert_eq!((state, why.as_str()), (State::Healthy, "no events are waiting; 2 dead letters to review"));
+    assert_eq!(
+        (state, why.as_str()),
+        (OutboxState::Healthy, "no events are waiting; 2 dead letters to review")
+    );
     assert_eq!(command.unwrap(), "outbox-relay dead-letters list --config relay.toml");
 }
 
 #[test]
-fn without_a_relay_nothing_is_relayed_even_if_nothing_waits() {
+fn without_a_relay_the_state_is_not_relaying_even_if_nothing_waits() {
     let alone = OutboxStatus { relays: Vec::new(), ..at_rest() };
     let (state, why, command) = judged(&alone, None, false);
-    assert_eq!((state, why.as_str()), (State::NotRelaying, "no relay is connected as \"outbox-relay\""));
+    assert_eq!(
+        (state, why.as_str()),
+        (OutboxState::NotRelaying, "no relay is connected as \"outbox-relay\"")
+    );
     assert_eq!(command.unwrap(), "systemctl status outbox-relay");
     let alone = OutboxStatus { relays: Vec::new(), ..waiting(1_234, SECOND) };
     assert!(judged(&alone, None, false).1.ends_with(", and 1,234 rows wait"));
     // Behind a pooler, connections prove nothing.
-    assert_eq!(judged(&alone, None, true).0, State::Healthy);
+    assert_eq!(judged(&alone, None, true).0, OutboxState::Healthy);
 }
 
 #[test]
-fn late_events_are_a_backlog_while_some_are_sent_and_a_standstill_while_none_are() {
+fn late_events_are_behind_while_some_are_sent_and_otherwise_not_relaying() {
     let late = waiting(40_000, 90 * SECOND);
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 5_000.0)), false);
-    assert_eq!(state, State::Behind);
+    assert_eq!(state, OutboxState::Behind);
     assert!(why.contains("1m 30s old, of about 40,000 rows; at this rate it clears in about 10s"), "{why}");
     assert_eq!(command.unwrap(), "outbox-relay status --watch --config relay.toml");
     assert!(judged(&late, Some(&rates(5_000.0, 1_000.0)), false).1.ends_with("; the backlog is growing"));
 
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 0.0)), false);
-    assert_eq!(state, State::NotRelaying);
+    assert_eq!(state, OutboxState::NotRelaying);
     assert!(why.starts_with("nothing was sent for 10m, and the oldest event"), "{why}");
     assert_eq!(command.unwrap(), "outbox-relay doctor --config relay.toml");
-    let lately = Sent { rows: 10, latency: None, latest_age: Some(SECOND) };
-    assert_eq!(judged(&OutboxStatus { sent: Some(lately), ..late }, None, false).0, State::Behind);
+    let recently = Sent { rows: 10, latency: None, latest_age: Some(SECOND) };
+    assert_eq!(judged(&OutboxStatus { sent: Some(recently), ..late }, None, false).0, OutboxState::Behind);
 }
 
 #[test]
-fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
+fn held_topics_and_blocked_keys_are_behind_although_others_continue() {
     let now = SystemTime::now();
     let topic = HeldTopic {
         topic: "events.order".to_owned(),
@@ -134,15 +147,15 @@ fn held_topics_and_blocked_keys_are_behind_though_all_others_flow() {
     let (state, why, _) = judged(&held, None, false);
     let expected =
         "1 topic held (events.order: unknown-topic) and 2 keys blocked, others continue; see below";
-    assert_eq!((state, why.as_str()), (State::Behind, expected));
+    assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
     let blocked = OutboxStatus { held: Vec::new(), ..held };
     let (state, why, command) = judged(&blocked, None, false);
-    assert_eq!((state, why.as_str()), (State::Behind, "2 keys blocked, others continue"));
+    assert_eq!((state, why.as_str()), (OutboxState::Behind, "2 keys blocked, others continue"));
     assert_eq!(command.unwrap(), "outbox-relay blocked-keys list --config relay.toml");
 }
 
 #[test]
-fn what_is_paused_is_said_with_who_did_it_and_what_ends_it() {
+fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     let pause = |scope| PausedScope {
         id: 1,
         scope,
@@ -154,10 +167,10 @@ fn what_is_paused_is_said_with_who_did_it_and_what_ends_it() {
     let all = OutboxStatus { paused: vec![pause(Scope::Everything)], ..late.clone() };
     let (state, why, command) = judged(&all, None, false);
     let expected = "everything is paused, by alice: a migration, and 1,234 rows wait";
-    assert_eq!((state, why.as_str()), (State::NotRelaying, expected));
+    assert_eq!((state, why.as_str()), (OutboxState::NotRelaying, expected));
     assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
     let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };
     let (state, why, _) = judged(&topic, None, false);
     let expected = "operators have paused events (1), others continue; see below";
-    assert_eq!((state, why.as_str()), (State::Behind, expected));
+    assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
 }

@@ -1,13 +1,12 @@
-//! Judging with a cluster that always gives the same verdict.
+//! Judging with a cluster that refuses every row for the same reason.
 
 use super::*;
 use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::cycle::tests::relay_with;
 use crate::relay::event::fixture::Row;
-use crate::relay::outbox::End;
+use crate::relay::outbox::ReadEnd;
 use crate::relay::reason::{INVALID_RECORD, Reason};
 
-/// Refuses every row, for this reason.
 struct Refusing(&'static Reason);
 
 impl Publisher for Refusing {
@@ -24,13 +23,13 @@ impl Publisher for Refusing {
     }
 }
 
-/// What becomes of the first of two suspects.
+/// The fate of the first of two suspects.
 async fn judged(reason: &'static Reason) -> Fate {
     let relay = relay_with(Refusing(reason));
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2)]);
-    batch.grown(End::Complete);
+    batch.appended(ReadEnd::Complete);
     session.begin(&relay.rows.refusals);
     session.send(&relay.template, &mut batch, 0).await;
     batch.suspect(0);
@@ -40,11 +39,7 @@ async fn judged(reason: &'static Reason) -> Fate {
 }
 
 #[tokio::test]
-async fn a_row_is_found_guilty_for_its_own_sake_only() {
+async fn a_row_is_not_rejected_because_of_another_row() {
     assert_eq!(judged(&INVALID_RECORD).await, Fate::Rejected(0));
-    assert_eq!(
-        judged(&OTHER_RECORD_REFUSED).await,
-        Fate::Suspect,
-        "that another one was refused is no verdict"
-    );
+    assert_eq!(judged(&OTHER_RECORD_REFUSED).await, Fate::Suspect, "the reason is about another row");
 }

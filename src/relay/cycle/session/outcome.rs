@@ -1,8 +1,8 @@
-//! What came of a batch, topic by topic.
+//! The outcome of a batch by topic.
 
-use super::{Place, Session, State};
+use super::{Destination, Session, TopicState};
 use crate::relay::event::Event;
-use crate::relay::outbox::Held;
+use crate::relay::outbox::TopicHold;
 use crate::relay::publisher::Producer;
 use crate::relay::reason::STUCK;
 use crate::relay::rows::Fate;
@@ -10,52 +10,50 @@ use crate::relay::rows::batch::Batch;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Rows of one topic.
+/// Acknowledged rows of one topic.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// How many.
     pub rows: u64,
-    /// Their size.
     pub bytes: u64,
 }
 
 impl<P: Producer> Session<P> {
-    /// Topics of the current batch whose rows have to wait, with the reason, and the first row of each that is open.
-    pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<Held<'a, E>> {
+    /// The topics of the current batch to hold, with the reason and the first unsent row of each.
+    pub(crate) fn held<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> Vec<TopicHold<'a, E>> {
         let mut seen = vec![false; self.topics.len()];
         let mut held = Vec::new();
-        if self.topics.iter().all(|topic| !matches!(topic.state, State::Held(_))) {
+        if self.topics.iter().all(|topic| !matches!(topic.state, TopicState::Held(_))) {
             return held;
         }
-        for (index, place) in self.places.iter().enumerate() {
-            let Some(place) = place else { continue };
-            let topic = &self.topics[place.topic as usize];
-            let State::Held(why) = &topic.state else { continue };
+        for (index, destination) in self.destinations.iter().enumerate() {
+            let Some(destination) = destination else { continue };
+            let topic = &self.topics[destination.topic as usize];
+            let TopicState::Held(why) = &topic.state else { continue };
             let waits = batch.fate(index).is_undecided() || batch.fate(index) == Fate::Suspect;
-            if waits && !std::mem::replace(&mut seen[place.topic as usize], true) {
-                held.push(Held { topic: &topic.name, why, witness: &batch.rows()[index] });
+            if waits && !std::mem::replace(&mut seen[destination.topic as usize], true) {
+                held.push(TopicHold { topic: &topic.name, why, witness: &batch.rows()[index] });
             }
         }
         held
     }
 
-    /// No report has arrived for `patience`, although the cluster answers. Closes the session and holds the topics of the
-    /// partitions with rows in flight, if rows of other partitions were acknowledged: in this batch or, `elsewhere`, in
-    /// another one. Returns whether it did. A row that was never sent says nothing about its partition.
+    /// Called when no report has arrived for `patience` although the cluster answers. If rows of other partitions were
+    /// acknowledged, in this batch or `elsewhere`, closes the session, holds the topics of the partitions with rows in flight,
+    /// and returns true. Rows that were not sent are ignored.
     pub(crate) fn hold_stuck<E: Event>(
         &mut self,
         batch: &Batch<E>,
         elsewhere: bool,
         patience: Duration,
     ) -> bool {
-        let mut silent: HashSet<Place> = HashSet::new();
-        let mut acknowledged: HashSet<Place> = HashSet::new();
-        for (index, place) in self.places.iter().enumerate() {
-            let Some(place) = *place else { continue };
-            let open = matches!(self.topics[place.topic as usize].state, State::Open(_));
+        let mut silent: HashSet<Destination> = HashSet::new();
+        let mut acknowledged: HashSet<Destination> = HashSet::new();
+        for (index, destination) in self.destinations.iter().enumerate() {
+            let Some(destination) = *destination else { continue };
+            let open = matches!(self.topics[destination.topic as usize].state, TopicState::Open(_));
             match batch.fate(index) {
-                Fate::InFlight if open => _ = silent.insert(place),
-                Fate::Acknowledged => _ = acknowledged.insert(place),
+                Fate::InFlight if open => _ = silent.insert(destination),
+                Fate::Acknowledged => _ = acknowledged.insert(destination),
                 _ => {}
             }
         }
@@ -63,42 +61,46 @@ impl<P: Producer> Session<P> {
             return false;
         }
         let waited = humantime::format_duration(patience);
-        for place in silent {
+        for destination in silent {
             let error = format!(
                 "partition {} has not acknowledged a record for {waited}, while others have",
-                place.partition
+                destination.partition
             );
-            self.hold(place, STUCK.rejection(error));
+            self.hold(destination, STUCK.rejection(error));
         }
         let error = format!("some partitions have not acknowledged a record for {waited}, while others have");
         self.close(STUCK.failure(error));
         true
     }
 
-    /// The partitions whose rows wait for their reports, by topic.
+    /// The topics and partitions with rows that have no report yet.
     pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();
-        let places = self.places.iter().enumerate().filter(|(index, _)| waits(index));
-        let places: HashSet<Place> = places.filter_map(|(_, place)| *place).collect();
-        places.into_iter().map(|place| (self.topic(place).to_owned(), place.partition)).collect()
+        let destinations = self.destinations.iter().enumerate().filter(|(index, _)| waits(index));
+        let destinations: HashSet<Destination> =
+            destinations.filter_map(|(_, destination)| *destination).collect();
+        destinations
+            .into_iter()
+            .map(|destination| (self.topic(destination).to_owned(), destination.partition))
+            .collect()
     }
 
-    /// Topics of the current batch of which Kafka has acknowledged rows.
+    /// The topics of the current batch with acknowledged rows.
     pub(crate) fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
         let mut seen = vec![false; self.topics.len()];
-        self.places.iter().enumerate().filter_map(move |(index, place)| {
-            let topic = (*place)?.topic as usize;
+        self.destinations.iter().enumerate().filter_map(move |(index, destination)| {
+            let topic = (*destination)?.topic as usize;
             let first = batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
             first.then(|| self.topics[topic].name.as_str())
         })
     }
 
-    /// What of the current batch Kafka has acknowledged, topic by topic.
+    /// The acknowledged rows of the current batch by topic.
     pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];
-        for (index, place) in self.places.iter().enumerate() {
-            if let (Some(place), Fate::Acknowledged) = (place, batch.fate(index)) {
-                let tally = &mut tallies[place.topic as usize];
+        for (index, destination) in self.destinations.iter().enumerate() {
+            if let (Some(destination), Fate::Acknowledged) = (destination, batch.fate(index)) {
+                let tally = &mut tallies[destination.topic as usize];
                 tally.rows += 1;
                 tally.bytes += batch.rows()[index].size() as u64;
             }

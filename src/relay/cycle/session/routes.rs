@@ -1,6 +1,6 @@
-//! From a row's aggregate type to its topic.
+//! Maps a row's aggregate type to its topic.
 
-use super::{Priming, Session, State, TOPICS_KEPT, Topic};
+use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
@@ -18,12 +18,12 @@ pub(super) enum Route {
     Invalid(String, Rejection),
 }
 
-/// So many topics are looked up at once: one after the other, a thousand of them would take seconds.
+/// How many topics are looked up at once. One by one, a thousand of them would take seconds.
 const LOOKUPS_MAX: usize = 16;
 
 impl<P: Producer> Session<P> {
-    /// Finds the routes of all aggregate types that this row and those behind it have and that are not known yet.
-    pub(super) async fn look_up<E: Event>(
+    /// Finds the unknown routes of this row and all later rows.
+    pub(super) async fn find_routes<E: Event>(
         &mut self,
         template: &TopicTemplate,
         batch: &Batch<E>,
@@ -34,7 +34,8 @@ impl<P: Producer> Session<P> {
             if !self.routes.contains_key(row.aggregate_type()) {
                 let route = self.route(template, row.aggregate_type());
                 if let Route::Topic(topic) = &route {
-                    unknown.extend(matches!(self.topics[*topic].state, State::Unknown).then_some(*topic));
+                    unknown
+                        .extend(matches!(self.topics[*topic].state, TopicState::Unknown).then_some(*topic));
                 }
                 self.routes.insert(row.aggregate_type().to_vec(), route);
             }
@@ -48,9 +49,9 @@ impl<P: Producer> Session<P> {
         };
         for (topic, partitions) in found {
             self.topics[topic].state = match partitions {
-                Ok(partitions) => State::Open(vec![Priming::Fresh; partitions as usize]),
+                Ok(partitions) => TopicState::Open(vec![Priming::Fresh; partitions as usize]),
                 Err(failure) if matches!(failure.kind, FailureKind::Topic | FailureKind::Row) => {
-                    State::Held(failure.into())
+                    TopicState::Held(failure.into())
                 }
                 Err(failure) => return Err(failure),
             };
@@ -58,11 +59,10 @@ impl<P: Producer> Session<P> {
         Ok(())
     }
 
-    /// Between two batches, when no [`super::Place`] refers to a topic by its index: forgets the topics that are not open,
-    /// and those that were used longest ago if there are too many. A topic that is forgotten is looked up and its
-    /// partitions are primed again.
+    /// Forgets the topics that are not open and, if there are too many, the least recently used ones. A forgotten topic is
+    /// looked up and primed again. Only between two batches, when no [`super::Destination`] refers to a topic by its index.
     pub(super) fn forget_topics(&mut self) {
-        let is_open = |at: &usize| matches!(self.topics[*at].state, State::Open(_));
+        let is_open = |at: &usize| matches!(self.topics[*at].state, TopicState::Open(_));
         let mut kept: Vec<usize> = (0..self.topics.len()).filter(is_open).collect();
         if kept.len() > TOPICS_KEPT {
             kept.sort_by_key(|at| Reverse(self.topics[*at].used_at));
@@ -78,7 +78,7 @@ impl<P: Producer> Session<P> {
             Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
             Route::Invalid(..) => false,
         });
-        // Many aggregate types of one topic: their routes are found again without asking Kafka.
+        // Many aggregate types may share a topic. Their routes are found again without asking Kafka.
         if self.routes.len() > TOPICS_KEPT {
             self.routes.clear();
         }
@@ -91,7 +91,7 @@ impl<P: Producer> Session<P> {
         }
         let known = self.topics.iter().position(|topic| topic.name == name);
         Route::Topic(known.unwrap_or_else(|| {
-            self.topics.push(Topic { name, state: State::Unknown, used_at: self.now });
+            self.topics.push(Topic { name, state: TopicState::Unknown, used_at: self.now });
             self.topics.len() - 1
         }))
     }

@@ -1,23 +1,23 @@
-//! A session on a producer that reports when a test says so.
+//! A session on a producer that reports when a test allows it.
 
 use super::*;
 use crate::config::OnRejected;
 use crate::relay::event::fixture::{LARGE, Row};
-use crate::relay::outbox::End;
-use crate::relay::publisher::Report;
+use crate::relay::outbox::ReadEnd;
+use crate::relay::publisher::DeliveryReport;
 use crate::relay::reason::{INVALID_HEADERS, STUCK};
 use std::cell::{Cell, RefCell};
 use uuid::Uuid;
 
 mod many_types;
 
-/// Once it answers, it reports what is on its way just after the session has taken the reports.
+/// Once `answers` is set, it reports the rows in flight just after the session has drained the reports.
 #[derive(Default)]
 pub(in crate::relay) struct LateReporter {
-    on_their_way: RefCell<Vec<u32>>,
-    reported: RefCell<Vec<Report>>,
+    in_flight: RefCell<Vec<u32>>,
+    reported: RefCell<Vec<DeliveryReport>>,
     answers: Cell<bool>,
-    /// Of this row it reports nothing.
+    /// It never reports this row.
     keeps: Option<u32>,
     /// It refuses the row with this index before it is sent.
     refuses: Option<u32>,
@@ -38,11 +38,11 @@ impl Producer for LateReporter {
         if self.refuses == Some(index) {
             return Err(Refusal::Row(INVALID_HEADERS.rejection("not a string")));
         }
-        self.on_their_way.borrow_mut().push(index);
+        self.in_flight.borrow_mut().push(index);
         Ok(())
     }
     fn in_flight(&self) -> usize {
-        self.on_their_way.borrow().len()
+        self.in_flight.borrow().len()
     }
     fn has_failed(&self) -> bool {
         false
@@ -50,14 +50,14 @@ impl Producer for LateReporter {
     fn refusal(&self) -> Option<Failure> {
         None
     }
-    fn drain(&mut self, reports: &mut Vec<Report>) {
+    fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         reports.append(&mut self.reported.borrow_mut());
         if self.answers.get() {
-            let (kept, told): (Vec<u32>, Vec<u32>) =
-                self.on_their_way.take().into_iter().partition(|index| Some(*index) == self.keeps);
-            let reports = told.into_iter().map(|index| Report { index, outcome: Ok(()) });
+            let (kept, acknowledged): (Vec<u32>, Vec<u32>) =
+                self.in_flight.take().into_iter().partition(|index| Some(*index) == self.keeps);
+            let reports = acknowledged.into_iter().map(|index| DeliveryReport { index, outcome: Ok(()) });
             self.reported.borrow_mut().extend(reports);
-            self.on_their_way.replace(kept);
+            self.in_flight.replace(kept);
         }
     }
     async fn quiet(&mut self, _: bool) {}
@@ -67,31 +67,30 @@ impl Producer for LateReporter {
 }
 
 #[tokio::test]
-async fn a_report_that_comes_at_the_last_moment_counts_for_its_own_batch() {
+async fn a_report_that_arrives_at_the_last_moment_counts_for_its_own_batch() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().push(Row(1));
-    batch.grown(End::Complete);
+    batch.appended(ReadEnd::Complete);
     session.begin(&refusals);
     session.send(&template, &mut batch, 0).await;
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
-    session.begin(&refusals); // Which asserts that nothing is left of the last batch.
+    session.begin(&refusals); // asserts that nothing is left of the last batch
 }
 
-/// The same, for rows that waited for the first one of their partition and are handed over when its report comes.
 #[tokio::test]
-async fn rows_that_waited_for_the_first_of_their_partition_count_for_their_own_batch() {
+async fn reports_of_deferred_rows_count_for_their_own_batch() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
     let mut session = Session::new(LateReporter::default());
     let mut batch = Batch::default();
     batch.rows_mut().extend([Row(1), Row(2), Row(3)]);
-    batch.grown(End::Complete);
+    batch.appended(ReadEnd::Complete);
     session.begin(&refusals);
     session.send(&template, &mut batch, 0).await;
-    assert_eq!(session.producer.in_flight(), 1, "the first row of a partition goes alone");
+    assert_eq!(session.producer.in_flight(), 1, "the first row of a partition is sent alone");
     session.producer.answers.set(true);
     session.finish(&mut batch).await;
     assert_eq!(batch.sent().count(), 3);
@@ -99,7 +98,7 @@ async fn rows_that_waited_for_the_first_of_their_partition_count_for_their_own_b
 }
 
 #[tokio::test]
-async fn a_topic_that_is_silent_while_others_are_acknowledged_is_stuck_and_only_that_one() {
+async fn only_a_topic_that_is_silent_while_others_are_acknowledged_is_stuck() {
     let (template, refusals) = ("events.{aggregate_type}".parse().unwrap(), Refusals::new());
     let patience = Duration::from_secs(15);
     for (rows, elsewhere, stuck) in [
@@ -111,7 +110,7 @@ async fn a_topic_that_is_silent_while_others_are_acknowledged_is_stuck_and_only_
         let mut session = Session::new(LateReporter { keeps, ..LateReporter::default() });
         let mut batch = Batch::default();
         batch.rows_mut().extend(rows);
-        batch.grown(End::Complete);
+        batch.appended(ReadEnd::Complete);
         session.begin(&refusals);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
@@ -125,7 +124,7 @@ async fn a_topic_that_is_silent_while_others_are_acknowledged_is_stuck_and_only_
         let expected =
             if stuck { &[(STUCK.word, 101), ("unknown-topic", 201)][..] } else { &[("unknown-topic", 201)] };
         assert_eq!(reasons, expected);
-        assert_eq!(session.failure().is_some(), stuck, "nothing goes out after it");
+        assert_eq!(session.failure().is_some(), stuck, "a stuck topic closes the session");
     }
 }
 
@@ -139,7 +138,7 @@ async fn primed() -> Session<LateReporter> {
 fn batch_of(rows: Vec<Row>) -> Batch<Row> {
     let mut batch = Batch::new(OnRejected::BlockKey);
     batch.rows_mut().extend(rows);
-    batch.grown(End::Complete);
+    batch.appended(ReadEnd::Complete);
     batch
 }
 
@@ -158,7 +157,7 @@ async fn send(session: &mut Session<LateReporter>, refusals: &Refusals, batch: &
 }
 
 fn blocked(batch: &Batch<Row>) -> Vec<i64> {
-    batch.blocked(false).map(|verdict| verdict.row.0).collect()
+    batch.blocked(false).map(|rejected| rejected.row.0).collect()
 }
 
 #[tokio::test]
@@ -169,11 +168,11 @@ async fn a_refused_row_blocks_its_key_once_the_rows_before_it_are_acknowledged()
     publish(&mut session, &Refusals::new(), &mut batch).await;
     assert_eq!(batch.fate(0), Fate::Acknowledged);
     assert_eq!(blocked(&batch), [3]);
-    assert_eq!(batch.fate(2), Fate::Open, "it waits behind the refused row");
+    assert_eq!(batch.fate(2), Fate::Open, "it waits for the refused row");
 }
 
 #[tokio::test]
-async fn a_refused_row_behind_one_in_flight_blocks_nothing_when_the_session_fails() {
+async fn a_refused_row_after_one_in_flight_blocks_nothing_when_the_session_fails() {
     let mut session = primed().await;
     session.producer.refuses = Some(1);
     let mut batch = batch_of(vec![Row(2), Row(3)]);
@@ -181,10 +180,10 @@ async fn a_refused_row_behind_one_in_flight_blocks_nothing_when_the_session_fail
     session.close(Failure::unknown("the connection broke"));
     assert_eq!(blocked(&batch), [0i64; 0], "a block would hide row 2");
     let lane = Row(2).lane();
-    assert_eq!(batch.reach(&[lane])[0].first_open, Some(2), "both are claimed again");
+    assert_eq!(batch.coverage(&[lane])[0].first_open, Some(2), "both are claimed again");
 }
 
-/// Topic `events.order` has refused a large row for its size.
+/// Topic `events.order` has refused a large row because of its size.
 fn large_rows_refused() -> Refusals {
     let refusals = Refusals::new();
     refusals.refused("events.order", Uuid::from_u128(1), Some(LARGE));
@@ -204,7 +203,7 @@ async fn rows_before_a_large_row_are_sent_when_their_partition_is_primed() {
 async fn a_row_that_was_never_sent_does_not_make_its_topic_stuck() {
     for elsewhere in [false, true] {
         let mut session = Session::new(LateReporter { keeps: Some(3), ..LateReporter::default() });
-        // Row 2 waits behind the large row. Row 101 is in flight.
+        // Row 2 waits for the large row. Row 101 is in flight.
         let mut batch = batch_of(vec![Row(1), Row(50), Row(2), Row(101)]);
         send(&mut session, &large_rows_refused(), &mut batch).await;
         session.producer.answers.set(true);

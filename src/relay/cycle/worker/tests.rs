@@ -1,12 +1,12 @@
-//! A worker with an outbox and a cluster that do as a test says.
+//! A worker with a scripted outbox and cluster.
 
 use super::*;
 use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::{Claim, End, Head, Read, ServerId, Settled, Settlement, Slice};
-use crate::relay::publisher::{Judged, Producer, Refusal, Report};
+use crate::relay::outbox::{Claim, Head, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice};
+use crate::relay::publisher::{DeliveryReport, Judged, Producer, Refusal};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-/// What a test decides, and what it counts.
+/// What a test scripts and counts.
 #[derive(Default)]
 struct World {
-    /// Why no session can be opened; without a reason that takes for ever.
+    /// The result of opening a session; with `None` it never returns.
     opens: Cell<Option<Result<(), &'static Reason>>>,
     claims: Cell<u32>,
-    /// The claim is lost when it is looked after.
+    /// Whether `keep_alive` fails.
     loses_claims: Cell<bool>,
 }
 
@@ -46,7 +46,7 @@ impl Publisher for Cluster {
     }
 }
 
-/// Takes rows and reports nothing of them until it is stopped.
+/// Accepts rows and never reports them.
 struct Silent(usize);
 
 impl Producer for Silent {
@@ -72,7 +72,7 @@ impl Producer for Silent {
     fn refusal(&self) -> Option<Failure> {
         None
     }
-    fn drain(&mut self, _: &mut Vec<Report>) {}
+    fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
     async fn quiet(&mut self, _: bool) {
         std::future::pending::<()>().await;
     }
@@ -83,7 +83,7 @@ impl Producer for Silent {
     fn abandon(self) {}
 }
 
-/// One row waits, for ever.
+/// An outbox in which one row waits forever.
 struct OneRow(Rc<World>);
 
 struct OneClaim {
@@ -95,7 +95,7 @@ impl Outbox for OneRow {
     type Event = Row;
     type Claim<'a> = OneClaim;
 
-    async fn claim(&mut self, lanes: &[Lane], _: Option<&Read>) -> Result<OneClaim, Fault> {
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<OneClaim, Fault> {
         self.0.claims.set(self.0.claims.get() + 1);
         sleep(Duration::from_millis(1)).await;
         Ok(OneClaim { world: Rc::clone(&self.0), lanes: lanes.to_vec() })
@@ -111,14 +111,14 @@ impl Claim for OneClaim {
     fn server(&self) -> ServerId {
         ServerId { connection: 1, started_us: 1, backend: 1 }
     }
-    async fn read(&mut self, _: &Read) -> Result<(), Fault> {
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
         Ok(())
     }
     async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
         rows.push(Row(1));
-        Ok(Slice { hold_version: 0, basis: 0, end: End::Complete })
+        Ok(Slice { hold_version: 0, basis: 0, end: ReadEnd::Complete })
     }
-    async fn head(&mut self, _: &Read) -> Result<Head<Row>, Fault> {
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
     async fn keep_alive(&mut self) -> Result<(), Fault> {
@@ -158,7 +158,7 @@ fn relay(world: &Rc<World>) -> Rc<Relay<Cluster>> {
     Rc::new(relay)
 }
 
-/// Runs a worker for so long.
+/// Runs a worker for this long.
 async fn work_for(time: Duration, relay: &Rc<Relay<Cluster>>, world: &Rc<World>) {
     let random = fastrand::Rng::with_seed(1);
     let working = work(Rc::clone(relay), 1, OneRow(Rc::clone(world)), random);
@@ -186,7 +186,7 @@ async fn a_session_that_cannot_be_opened_closes_the_gate_and_claims_nothing() {
     assert_eq!(relay.gate.reason().unwrap().reason, "configuration");
 }
 
-/// The row is as large as one that was refused, so it goes to the judge at once, whose producer cannot be opened.
+/// The row is as large as a refused one, so it is judged at once, and judging fails.
 #[tokio::test(start_paused = true)]
 async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
     let world = Rc::new(World::default());
@@ -196,18 +196,18 @@ async fn rows_that_cannot_be_judged_are_claimed_again_with_backoff() {
     work_for(Duration::from_secs(60), &relay, &world).await;
     let claims = world.claims.get();
     println!("{claims} claims within a minute");
-    assert!(claims > 20, "it is tried again: {claims}");
+    assert!(claims > 20, "it is retried: {claims}");
     assert!(claims < 200, "about once a second: {claims}");
 }
 
-/// Then nothing comes from Postgres any more, and nothing from Kafka before publish_timeout.
+/// Without the claim, Postgres sends nothing more, and Kafka sends nothing before publish_timeout.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_has_lost_its_claim_and_waits_for_kafka_takes_steps() {
+async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafka() {
     let world = Rc::new(World::default());
     let relay = relay(&world);
     world.opens.set(Some(Ok(())));
     world.loses_claims.set(true);
-    // Tasks of their own: the worker must wake up by itself, not because the scout does.
+    // Separate tasks, so that the worker must wake up by itself and not because the scout does.
     let tasks = LocalSet::new();
     let worker = work(Rc::clone(&relay), 1, OneRow(Rc::clone(&world)), fastrand::Rng::with_seed(1));
     tasks.spawn_local(worker);
@@ -226,5 +226,5 @@ async fn a_worker_that_has_lost_its_claim_and_waits_for_kafka_takes_steps() {
         }
     };
     tasks.run_until(feeding).await;
-    assert_eq!(world.claims.get(), 1, "it has waited for the reports of one batch all the time");
+    assert_eq!(world.claims.get(), 1, "it waited for the reports of one batch all the time");
 }

@@ -1,46 +1,45 @@
-//! What the Kafka client says of its own work, over all producers that there were.
+//! The Kafka client's own metrics, summed over all producers.
 
 use super::labels::{Named, PerLabel};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::atomic::AtomicU64;
 
-/// No more brokers than this are named in metrics.
 const BROKERS_NAMED_MAX: usize = 50;
 
-/// The counters go on when a producer is replaced; the gauges are of the producers that there are now.
+/// The counters continue when a producer is replaced. The gauges are about the current producers.
 pub struct ClientStats {
-    /// Requests that were sent, the client's own repetitions included.
+    /// Requests sent, including retries by the client.
     pub requests: Counter,
-    /// Answers whose time was taken.
+    /// Responses whose round-trip time was measured.
     pub responses: Counter,
-    /// Seconds from request to answer, over all of these.
+    /// The sum of their round-trip times in seconds.
     pub round_trip_seconds: Counter<f64, AtomicU64>,
-    /// Requests that were sent again.
+    /// Requests sent again.
     pub retries: Counter,
-    /// Requests that could not be sent, and answers that could not be read.
+    /// Requests that could not be sent, and responses that could not be read.
     pub errors: Counter,
-    /// Requests without an answer in time.
+    /// Requests that timed out.
     pub timeouts: Counter,
     /// Attempts to connect to a broker.
     pub connects: Counter,
     /// Connections that ended.
     pub disconnects: Counter,
-    /// Bytes to brokers.
+    /// Bytes sent to brokers.
     pub sent_bytes: Counter,
-    /// Bytes from brokers.
+    /// Bytes received from brokers.
     pub received_bytes: Counter,
-    /// Requests that wait for an answer.
+    /// Requests that wait for a response.
     pub in_flight: Gauge,
     /// Requests that wait to be sent.
     pub waiting: Gauge,
-    /// Records handed over and not acknowledged.
+    /// Records sent and not acknowledged.
     pub queued: Gauge,
-    /// Their bytes.
+    /// Their size in bytes.
     pub queued_bytes: Gauge,
-    /// Seconds that 99 of 100 answers of a broker took at most, of late.
+    /// The recent 99th percentile of a broker's round-trip time in seconds.
     pub broker_seconds: PerLabel<Gauge<f64, AtomicU64>>,
-    /// The label of a broker: its number.
+    /// The label of a broker is its number.
     pub brokers: Named,
 }
 

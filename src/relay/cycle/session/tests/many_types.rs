@@ -1,10 +1,10 @@
-//! A session that meets many aggregate types.
+//! A session with many aggregate types.
 
 use super::*;
 use crate::relay::event::Payload;
 use crate::relay::lane::Lane;
 
-/// A row of an aggregate type of its own.
+/// A row with its own aggregate type.
 struct OfType(i64, String);
 
 impl Event for OfType {
@@ -40,14 +40,14 @@ impl Event for OfType {
     }
 }
 
-/// Publishes a row of each of so many types, in batches of 100, and returns how many were acknowledged.
+/// Publishes one row of each of this many types, in batches of 100, and returns how many were acknowledged.
 async fn publish_types(session: &mut Session<LateReporter>, template: &str, types: i64) -> usize {
     let (template, refusals) = (TopicTemplate::parse(template).unwrap(), Refusals::new());
     let mut acknowledged = 0;
     for first in (0..types).step_by(100) {
         let mut batch = Batch::default();
         batch.rows_mut().extend((first..first + 100).map(|id| OfType(id, format!("type-{id}"))));
-        batch.grown(End::Complete);
+        batch.appended(ReadEnd::Complete);
         session.begin(&refusals);
         session.send(&template, &mut batch, 0).await;
         session.producer.answers.set(true);
@@ -55,7 +55,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
         session.producer.answers.set(false);
         acknowledged += batch.sent().count();
         for (index, row) in batch.rows().iter().enumerate() {
-            let topic = session.topic(session.place(index).unwrap());
+            let topic = session.topic(session.destination(index).unwrap());
             assert_eq!(topic, template.topic(&row.1));
         }
     }
@@ -64,17 +64,17 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
 }
 
 #[tokio::test]
-async fn a_session_that_saw_10_000_topics_remembers_a_bounded_number() {
+async fn a_session_with_10_000_topics_remembers_a_bounded_number() {
     let mut session = Session::new(LateReporter::default());
     assert_eq!(publish_types(&mut session, "events.{aggregate_type}", 10_000).await, 10_000);
     assert!(session.topics.len() <= TOPICS_KEPT, "{} topics", session.topics.len());
     assert!(session.routes.len() <= TOPICS_KEPT, "{} routes", session.routes.len());
-    // A forgotten topic is looked up again, and the topics that are kept are still found.
+    // Forgotten topics are looked up again, and kept topics are still found.
     assert_eq!(publish_types(&mut session, "events.{aggregate_type}", 10_000).await, 10_000);
 }
 
 #[tokio::test]
-async fn a_session_that_saw_10_000_types_of_one_topic_remembers_a_bounded_number() {
+async fn a_session_with_10_000_types_of_one_topic_remembers_a_bounded_number() {
     let mut session = Session::new(LateReporter::default());
     assert_eq!(publish_types(&mut session, "events", 10_000).await, 10_000);
     assert_eq!(session.topics.len(), 1);
@@ -82,7 +82,7 @@ async fn a_session_that_saw_10_000_types_of_one_topic_remembers_a_bounded_number
 }
 
 #[tokio::test]
-async fn a_topic_that_is_missing_is_forgotten_after_its_batch() {
+async fn a_missing_topic_is_forgotten_after_its_batch() {
     let mut session = primed().await;
     let mut batch = batch_of(vec![Row(2), Row(201), Row(101)]);
     publish(&mut session, &Refusals::new(), &mut batch).await;
@@ -90,6 +90,6 @@ async fn a_topic_that_is_missing_is_forgotten_after_its_batch() {
     let mut batch = batch_of(vec![Row(3), Row(102)]);
     publish(&mut session, &Refusals::new(), &mut batch).await;
     assert_eq!((batch.sent().count(), session.topics.len()), (2, 2));
-    let topics = [0, 1].map(|index| session.topic(session.place(index).unwrap()).to_owned());
+    let topics = [0, 1].map(|index| session.topic(session.destination(index).unwrap()).to_owned());
     assert_eq!(topics, ["events.order", "events.silent"]);
 }

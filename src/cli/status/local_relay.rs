@@ -1,5 +1,5 @@
-//! What the relay of this machine says of itself, where `[admin] listen` of the configuration is answered. The database
-//! cannot tell that Kafka is away.
+//! The state of a relay on this host, from its `[admin] listen` endpoint. The database does not show that Kafka is
+//! unavailable.
 
 use crate::cli::output::in_line;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -13,24 +13,22 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// It is on this machine, so it answers at once or not at all.
+/// It is on this host, so it answers at once or not at all.
 const WITHIN: Duration = Duration::from_millis(500);
 const ANSWER_BYTES_MAX: usize = 4096;
 const SHOWN: usize = 300;
 
 /// The relay that answers at `[admin] listen`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Here {
-    /// Where it was asked.
+pub(super) struct LocalRelay {
     pub(super) address: String,
-    /// It can relay rows.
     pub(super) ready: bool,
     /// The one line of `/readyz`.
     pub(super) says: String,
 }
 
-/// Asks `/readyz` at this address of this machine. Nothing if nobody listens there, or somebody else does.
-pub(super) async fn ask(listen: Option<SocketAddr>) -> Option<Here> {
+/// Requests `/readyz` at this address. `None` if nothing or another program answers.
+pub(super) async fn request(listen: Option<SocketAddr>) -> Option<LocalRelay> {
     let address = reachable(listen.filter(|address| address.port() != 0)?);
     let (status, text) = timeout(WITHIN, get(address)).await.ok().flatten()?;
     let ready = match status {
@@ -38,10 +36,10 @@ pub(super) async fn ask(listen: Option<SocketAddr>) -> Option<Here> {
         StatusCode::SERVICE_UNAVAILABLE => false,
         _ => return None,
     };
-    Some(Here { address: address.to_string(), ready, says: in_line(text.trim_end(), SHOWN) })
+    Some(LocalRelay { address: address.to_string(), ready, says: in_line(text.trim_end(), SHOWN) })
 }
 
-/// Who listens on all addresses is asked at the loopback one.
+/// Replaces the address for "all interfaces" with the loopback address.
 fn reachable(mut listen: SocketAddr) -> SocketAddr {
     match listen {
         SocketAddr::V4(address) if address.ip().is_unspecified() => listen.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -65,7 +63,7 @@ async fn get(address: SocketAddr) -> Option<(StatusCode, String)> {
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.ok()?;
         Some((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
     };
-    // The connection ends with the answer; an error of it is an answer that does not come.
+    // The connection ends with the answer. If it fails, there is no answer.
     let (answer, _) = tokio::join!(answer, connection);
     answer
 }

@@ -1,6 +1,6 @@
-//! Looks at an outbox, once or again and again.
+//! Creates reports about an outbox, once or repeatedly.
 
-use super::here;
+use super::local_relay;
 use super::report::{Rates, Relays, Report};
 use super::verdict::{Circumstances, verdict};
 use crate::cli::exit::Failed;
@@ -13,39 +13,39 @@ use crate::postgres::diagnose::status::{Counters, PostgresStatus};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Looks at one outbox, and remembers of the last look what the next one needs.
-pub(super) struct Onlooker {
+/// Reports about one outbox, with what the next report needs from the last one.
+pub(super) struct Monitor {
     config: Config,
-    /// ` --config FILE`, for the commands that it names.
+    /// ` --config FILE`, for the commands in the report.
     config_argument: String,
     relay_name: String,
     database: Database,
     status: PostgresStatus,
-    /// The schema was found to fit, and whether a pooler stands in between.
+    /// Whether there is a pooler. `None` until the schema was checked.
     checked: Option<bool>,
     counted: Option<Counters>,
 }
 
-impl Onlooker {
-    /// Connects to nothing yet.
-    pub(super) fn new(config: Config, path: Option<&Path>) -> Result<Onlooker, Failed> {
-        let (relay_name, database) = one_shot::onlooker(&config, "status")?;
+impl Monitor {
+    /// Does not connect yet.
+    pub(super) fn new(config: Config, path: Option<&Path>) -> Result<Monitor, Failed> {
+        let (relay_name, database) = one_shot::monitoring_database(&config, "status")?;
         let status = PostgresStatus::new(database.clone(), &config.outbox);
         let config_argument = path.map(|path| format!(" --config {}", path.display())).unwrap_or_default();
-        Ok(Onlooker { config, config_argument, relay_name, database, status, checked: None, counted: None })
+        Ok(Monitor { config, config_argument, relay_name, database, status, checked: None, counted: None })
     }
 
-    /// How it stands now. The rates are those since the last look, or over `sample`, if there was none.
-    pub(super) async fn look(&mut self, sample: Option<Duration>) -> Result<Report, Failed> {
-        let looked = self.try_look(sample).await;
-        if looked.is_err() {
+    /// The current report. The rates are measured since the last report or, if there is none, over `sample`.
+    pub(super) async fn report(&mut self, sample: Option<Duration>) -> Result<Report, Failed> {
+        let report = self.try_report(sample).await;
+        if report.is_err() {
             // Another server may answer the next time.
             (self.checked, self.counted) = (None, None);
         }
-        looked
+        report
     }
 
-    async fn try_look(&mut self, sample: Option<Duration>) -> Result<Report, Failed> {
+    async fn try_report(&mut self, sample: Option<Duration>) -> Result<Report, Failed> {
         let pooled = match self.checked {
             Some(pooled) => pooled,
             None => self.check().await?,
@@ -62,7 +62,7 @@ impl Onlooker {
         let deletes = self.config.outbox.on_sent == OnSent::Delete;
         let rates = self.counted.and_then(|earlier| Rates::between(&earlier, &counted, deletes));
         self.counted = Some(counted);
-        let here = here::ask(self.config.admin.listen).await;
+        let here = local_relay::request(self.config.admin.listen).await;
         let circumstances = Circumstances {
             relay_name: &self.relay_name,
             pooled,
@@ -75,11 +75,10 @@ impl Onlooker {
         Ok(Report::new(&self.config, &status, relays, rates, verdict))
     }
 
-    /// Whether the schema fits, and a pooler stands in between; asked once a server.
+    /// Checks the schema, and returns whether there is a pooler. Called once per server.
     async fn check(&mut self) -> Result<bool, Failed> {
         one_shot::allowed(&self.config, &self.database, STATUS_RIGHTS).await?;
-        // There may be no second connection to be had: that must not keep anybody from seeing how it stands. If the
-        // server is gone, the next question says so.
+        // This needs a second connection, which may not be available. That must not prevent the report.
         let pooled = pooler::stands_between(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);
         Ok(pooled)
