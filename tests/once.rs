@@ -41,7 +41,7 @@ async fn run_once_ends_with_69_when_a_server_cannot_be_reached() {
     let nobody = Proxy::closed();
     let postgres = format!("postgres://postgres@{}/app", nobody.address());
     for (relay, says) in [
-        (outbox.relay().set("postgres", "url", postgres), "error: connecting to Postgres"),
+        (outbox.relay().set("postgres", "url", postgres), "error: connecting to PostgreSQL"),
         (
             outbox.relay().set("kafka", "bootstrap_servers", nobody.address()),
             "error: Kafka cannot be reached",

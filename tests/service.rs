@@ -59,7 +59,7 @@ async fn without_postgres_there_is_no_ready_but_more_time_is_asked_for() {
         |heard: &[String]| heard.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
     wait_until("more time is asked for again and again", HEARD_WITHIN, async || times(socket.listen()) >= 3)
         .await;
-    socket.wait_for(&format!("STATUS=Postgres: connecting to Postgres: role \"{role}\"")).await;
+    socket.wait_for(&format!("STATUS=Postgres: connecting to PostgreSQL: role \"{role}\"")).await;
     assert!(!socket.heard.contains(&"READY=1".to_owned()), "{socket:?}");
     // Asked to end while it waits, it does.
     assert!(waiting.stop().await.success());

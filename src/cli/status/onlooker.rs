@@ -80,7 +80,7 @@ impl Onlooker {
         one_shot::allowed(&self.config, &self.database, STATUS_RIGHTS).await?;
         // There may be no second connection to be had: that must not keep anybody from seeing how it stands. If the
         // server is gone, the next question says so.
-        let pooled = pooler::stands_between(&self.database).await.unwrap_or(false);
+        let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);
         Ok(pooled)
     }

@@ -233,7 +233,7 @@ impl PostgresDeadLetters {
         let sql = sql
             .replace("{picked}", PICKED)
             .replace("{fits}", &fits)
-            .replace("{payload_from_bytes}", &self.payload.sql_of_bytes("payload"));
+            .replace("{payload_from_bytes}", &self.payload.from_bytes_sql("payload"));
         self.table.render(&sql)
     }
 }

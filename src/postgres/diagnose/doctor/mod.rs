@@ -136,7 +136,7 @@ impl Asked<'_> {
 async fn pooled(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     // There may be no second connection to be had. If the server is gone, the next question says so.
     let unanswered = |fault: Fault| Fault { kind: FaultKind::Refused, ..fault };
-    if !pooler::stands_between(asked.database).await.map_err(unanswered)? {
+    if !pooler::is_in_transaction_mode(asked.database).await.map_err(unanswered)? {
         return Ok(Vec::new());
     }
     let timeout = humantime::format_duration(asked.config.relay.publish_timeout);

@@ -17,7 +17,7 @@ pub use columns::PayloadType;
 pub(crate) use columns::payload_type;
 pub use fault::{CheckError, FaultKind, SchemaFault};
 
-use crate::postgres::access::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, together};
+use crate::postgres::access::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, union};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
 
@@ -54,7 +54,7 @@ pub(crate) async fn check_for(
     }
 
     let relations = relations::read(client, table).await?;
-    let missing = relations::missing_rights(client, table, &together(&[CHECK_RIGHTS, rights])).await?;
+    let missing = relations::missing_rights(client, table, &union(&[CHECK_RIGHTS, rights])).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
