@@ -108,9 +108,9 @@ impl Reap {
 async fn count(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
     loop {
-        let slice = reaper.count_slice().await.map_err(one_shot::fault)?;
-        rows += slice.rows;
-        if !slice.more {
+        let step = reaper.count_step().await.map_err(one_shot::fault)?;
+        rows += step.rows;
+        if !step.more {
             return Ok(rows);
         }
     }
@@ -120,12 +120,12 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
     let mut turn_by = Instant::now() + TURN_WITHIN;
     loop {
-        let slice = reaper.reap_slice().await.map_err(one_shot::fault)?;
-        rows += slice.rows;
-        if slice.ours && !slice.more {
+        let step = reaper.reap_step().await.map_err(one_shot::fault)?;
+        rows += step.rows;
+        if step.ours && !step.more {
             return Ok(rows);
         }
-        if slice.ours {
+        if step.ours {
             turn_by = Instant::now() + TURN_WITHIN;
         } else if Instant::now() < turn_by {
             sleep(TURN_AGAIN).await;

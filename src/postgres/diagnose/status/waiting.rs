@@ -1,7 +1,7 @@
 //! What waits: unsent rows, held topics, blocked keys, dead letters.
 
 use super::seconds;
-use crate::postgres::cycle::statements::Waits;
+use crate::postgres::cycle::statements::WaitConditions;
 use crate::postgres::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 use std::time::{Duration, SystemTime};
@@ -36,7 +36,8 @@ LIMIT 5";
 /// What the first unsent rows of each lane wait for: an operator, or, if nobody has paused them, their topic, or else their
 /// key. Behind so many of them, others may wait that nobody looks at here: that is the price of a bound.
 pub(super) fn first(table: &TableName, template: &TopicTemplate) -> String {
-    let (outbox, Waits { held, blocked, paused }) = (table.quoted(), Waits::new(table, template));
+    let (outbox, WaitConditions { held, blocked, paused }) =
+        (table.quoted(), WaitConditions::new(table, template));
     format!(
         "
 SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
