@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use super::one_shot;
-use crate::postgres::operate::acts::Acted;
+use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 
@@ -28,7 +28,7 @@ impl Total {
 pub(crate) async fn in_batches(
     most: u64,
     up_to: i64,
-    mut act: impl AsyncFnMut(Batch) -> Result<Option<Acted>, Fault>,
+    mut act: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<Total, Failed> {
     let (mut total, mut after) = (Total::default(), i64::MIN);
     while total.all() < most {
@@ -71,7 +71,7 @@ mod tests {
             asked.push(batch);
             let Batch { after, rows, .. } = batch;
             let last = after.max(0) + rows;
-            Ok(Some(Acted { done: rows as u64 - 1, lifted: 1, last }))
+            Ok(Some(BatchResult { done: rows as u64 - 1, lifted: 1, last }))
         };
         let total = in_batches(250, 1_000, batch).await.unwrap();
         assert_eq!(total, Total { done: 247, lifted: 3 });
@@ -82,7 +82,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_says_what_was_done_before() {
         let batch = async |batch: Batch| match batch.after {
-            i64::MIN => Ok(Some(Acted { done: 7, lifted: 0, last: 7 })),
+            i64::MIN => Ok(Some(BatchResult { done: 7, lifted: 0, last: 7 })),
             _ => Err(unavailable("requeueing", "gone")),
         };
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };

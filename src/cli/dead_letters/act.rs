@@ -8,8 +8,8 @@ use crate::cli::selection::Deed;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
 use crate::postgres::access::grants::Right;
-use crate::postgres::operate::acts::Acted;
-use crate::postgres::operate::dead_letters::{PostgresDeadLetters, Which};
+use crate::postgres::operate::acts::BatchResult;
+use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 use serde::Serialize;
@@ -39,16 +39,16 @@ pub(crate) struct Act {
 pub(crate) fn act(
     config: &Config,
     act: &Act,
-    which: &Which,
+    filter: &Filter,
     deed: &Deed,
-    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<Acted>, Fault>,
+    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<(), Failed> {
-    deed.check(!which.selection.is_all() || which.requeued == Some(true))?;
+    deed.check(!filter.selection.is_all() || filter.requeued == Some(true))?;
     let count = block_on(async {
         let letters = open(config, act.rights).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
         if deed.dry_run {
-            return foresee(&letters, which, up_to, deed).await;
+            return foresee(&letters, filter, up_to, deed).await;
         }
         let total = in_batches(deed.most(), up_to, async |part| batch(&letters, part).await).await?;
         Ok(total.done)
@@ -66,16 +66,16 @@ pub(crate) fn act(
 /// Prints the first of those that it would be done to, and returns how many there are.
 async fn foresee(
     letters: &PostgresDeadLetters,
-    which: &Which,
+    filter: &Filter,
     up_to: i64,
     deed: &Deed,
 ) -> Result<u64, Failed> {
     let most = i64::try_from(deed.most()).unwrap_or(i64::MAX);
     if !deed.json {
-        let first = letters.oldest(which, up_to, most.min(FORESEEN_SHOWN)).await.map_err(one_shot::fault)?;
+        let first = letters.oldest(filter, up_to, most.min(FORESEEN_SHOWN)).await.map_err(one_shot::fault)?;
         for letter in &first {
             output::line(&describe(letter))?;
         }
     }
-    letters.count(which, up_to, most).await.map_err(one_shot::fault)
+    letters.count(filter, up_to, most).await.map_err(one_shot::fault)
 }
