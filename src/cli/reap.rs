@@ -74,7 +74,7 @@ impl Reap {
         let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
         let mut lines = Vec::new();
         for (table, rows) in tables {
-            let name = config.outbox.table.beside(table);
+            let name = config.outbox.table.display_sibling(table);
             let ago = |retention| format!("more than {} ago", format_duration(retention));
             let old = match table {
                 "processed_message" => format!("processed {}", ago(config.reaper.inbox_retention)),

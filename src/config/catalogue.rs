@@ -1,7 +1,7 @@
 //! The one definition of every setting: its type, range, default, help, and when a change takes effect.
 //!
-//! To add a setting, add it here and use the field. The sections' types, how they are read, environment names,
-//! `config.example.toml`, the manual and the comparison of a reload derive from it.
+//! To add a setting, add it here and use the field. The types of the sections, their parsing, environment variables,
+//! `config.example.toml`, the manual and the comparison at a reload derive from it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -83,10 +83,10 @@ settings! {
              read from\nfiles: \"sasl.password_file\". In the environment: \
              OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
     } and {
-        /// The properties that the user chose, by librdkafka's names; each passed the
+        /// The properties that the user set, by name. Each passed the
         /// [`PropertyCheck`](super::kafka::properties::PropertyCheck).
         pub properties: BTreeMap<String, Property>,
-        /// Where tokens to log in with come from, with SASL OAUTHBEARER.
+        /// The source of tokens for SASL OAUTHBEARER.
         pub oauth: Option<OAuth>,
     }
 
@@ -142,7 +142,7 @@ settings! {
         poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("50ms"), Now,
             "Maximum interval between two polls of an empty outbox. After work, the interval starts at 1ms.";
         workers: usize, Count(1, 64), Default("2"), Restart,
-            "Number of concurrent batches, each with a Postgres connection and a Kafka producer.";
+            "Number of concurrent batches, each with a PostgreSQL connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,
             "How long Kafka may take to acknowledge a batch before the rest of it is released and sent again.\nKeep \
              it above the 30s that a cluster may take to recover by itself. Vacuum can be held back this long.";

@@ -1,15 +1,15 @@
-//! `config.example.toml`, written from the catalogue.
+//! Renders `config.example.toml` from the catalogue.
 
 use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
 
-/// A configuration file that shows every setting with its default and its meaning.
+/// A configuration file with every setting, its default and its description.
 pub fn example() -> String {
     let mut text = String::from(
-        "# outbox-relay: every setting, with its default. A setting without `#` must be given; the others show what\n\
-         # holds when they are left out, or an example where nothing holds.\n\
+        "# All settings of outbox-relay. Settings without `#` are required. The others show their default, or an example\n\
+         # if they have none.\n\
          #\n\
-         # Every setting can be given by environment instead, which comes before this file: [relay] batch_size is\n\
-         # OUTBOX_RELAY__RELAY__BATCH_SIZE. `outbox-relay check-config` reports everything that is wrong here.\n",
+         # Environment variables override this file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets [relay] batch_size.\n\
+         # `outbox-relay check-config` reports all problems of this file.\n",
     );
     for (section, help) in SECTIONS {
         text.push('\n');
@@ -51,7 +51,7 @@ const PROPERTIES: &str = "\
 #\"sasl.password_file\" = \"kafka-password\"
 ";
 
-/// A value as it is written in TOML; the catalogue has it as the environment would give it.
+/// Converts a value of the catalogue, which is written as in the environment, to TOML.
 fn toml(kind: Kind, value: &str) -> String {
     match kind {
         Kind::Flag | Kind::Count(..) => value.to_owned(),

@@ -37,7 +37,7 @@ impl PayloadType {
     }
 
     /// SQL that converts the result of [`PayloadType::bytes_sql`] back to a payload.
-    pub(crate) fn from_bytes_sql(self, bytes: &str) -> String {
+    pub(crate) fn decode_sql(self, bytes: &str) -> String {
         match self {
             PayloadType::Bytea => bytes.to_owned(),
             PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),

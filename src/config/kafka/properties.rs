@@ -1,10 +1,10 @@
-//! The properties of librdkafka: which exist, which are secret, and which cannot be set.
+//! librdkafka properties: those that exist, those that are secret, and those that cannot be set.
 
-/// Checks a property and its value: `kafka::properties::check` asks librdkafka. This folder links no client of Kafka, so
-/// [`load`](crate::config::load) takes the check as an argument.
+/// Checks a property and its value. This folder does not use librdkafka, so [`load`](crate::config::load) takes
+/// `kafka::properties::check` as an argument.
 pub type PropertyCheck = fn(&str, &str) -> Result<(), String>;
 
-/// Properties that the guarantees rest on, or that another setting decides, each with the reason.
+/// Properties that the guarantees depend on or that another setting determines, each with the reason.
 pub const PROTECTED: &[(&str, &str)] = &[
     ("acks", ACKS),
     ("request.required.acks", ACKS),
@@ -20,7 +20,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("message.timeout.ms", DEADLINE),
     ("delivery.timeout.ms", DEADLINE),
     ("queuing.strategy", "a queue that is not first in, first out reorders events"),
-    ("delivery.report.only.error", "an event is marked as sent only upon its own delivery report"),
+    ("delivery.report.only.error", "an event is marked as sent only after its own delivery report"),
     ("partitioner", "a key must stay in the partition that Java clients choose for it (murmur2_random)"),
     ("transactional.id", TRANSACTIONS),
     ("transaction.timeout.ms", TRANSACTIONS),
@@ -30,7 +30,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ),
     (
         "topic.metadata.propagation.max.ms",
-        "the relay decides how soon a missing topic is noticed, to hold its events",
+        "the relay decides when a topic counts as missing, to hold its events",
     ),
     ("queue.buffering.max.messages", QUEUE),
     ("queue.buffering.max.kbytes", QUEUE),
@@ -41,7 +41,10 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("enabled_events", "the relay reads the producer's events itself"),
     ("plugin.library.paths", "third-party code in the producer could change what is sent"),
     ("interceptors", "third-party code in the producer could change what is sent"),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "an unsigned token proves nothing; set [kafka.oauth] instead"),
+    (
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "an unsigned token provides no security; set [kafka.oauth] instead",
+    ),
     ("https.ca.location", TOKEN_AUTHORITIES),
     ("https.ca.pem", TOKEN_AUTHORITIES),
     ("sasl.oauthbearer.method", TOKENS),
@@ -78,22 +81,21 @@ pub const PROTECTED: &[(&str, &str)] = &[
 ];
 
 const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
-const IN_FLIGHT: &str = "the relay chooses how many requests may be under way without reordering";
-const RETRIES: &str = "the relay retries until publish_timeout; a lower limit would give up events";
-const DEADLINE: &str = "a deadline in the producer leaves gaps; set [relay] publish_timeout instead";
+const IN_FLIGHT: &str = "the relay limits the requests in flight, to prevent reordering";
+const RETRIES: &str =
+    "the relay retries until publish_timeout; with a lower limit, the producer would drop events";
+const DEADLINE: &str = "a deadline in the producer would leave gaps; set [relay] publish_timeout instead";
 const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
 const QUEUE: &str =
     "the queue is sized so that it is never full; set [relay] batch_size and batch_bytes instead";
 const BROKERS: &str = "set [kafka] bootstrap_servers instead";
 const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
-const TOKEN_AUTHORITIES: &str =
-    "it is for tokens, which the relay fetches itself; set [kafka.oauth] ca_location instead";
-const GRANT: &str =
-    "the relay gets its tokens by the client credentials grant alone; set [kafka.oauth] instead";
-const KERBEROS: &str = "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
+const TOKEN_AUTHORITIES: &str = "the relay fetches tokens itself; set [kafka.oauth] ca_location instead";
+const GRANT: &str = "the relay supports only the client credentials grant; set [kafka.oauth] instead";
+const KERBEROS: &str = "GSSAPI (Kerberos) is not supported; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
 const LOG: &str = "set [log] level instead";
 
-/// Properties whose values must never be shown; each can be read from a file by its twin, `<name>_file`.
+/// Properties whose values must never be printed. Each can be read from a file with its twin, `<name>_file`.
 pub const SECRETS: &[&str] = &[
     "sasl.password",
     "sasl.oauthbearer.client.secret",
@@ -106,7 +108,7 @@ pub const SECRETS: &[&str] = &[
     "ssl.keystore.password",
 ];
 
-/// Properties that name a file; relative names are looked up as those of secrets are.
+/// Properties that name a file. Relative names are looked up like those of secrets.
 pub const FILES: &[&str] = &[
     "ssl.ca.location",
     "ssl.certificate.location",
@@ -115,7 +117,7 @@ pub const FILES: &[&str] = &[
     "ssl.crl.location",
 ];
 
-/// The properties of librdkafka 2.12 that concern a producer and can be written as text.
+/// The properties of librdkafka 2.12 that apply to producers and can be written as text.
 const PRODUCER: &str = "
     acks allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
     batch.num.messages batch.size bootstrap.servers broker.address.family broker.address.ttl broker.version.fallback
@@ -149,7 +151,7 @@ const PRODUCER: &str = "
     topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
     transaction.timeout.ms transactional.id";
 
-/// The names of all properties that a producer has.
+/// The names of all properties of a producer.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRODUCER.split_whitespace()
 }
@@ -159,7 +161,7 @@ pub fn is_known(name: &str) -> bool {
     names().any(|known| known == name)
 }
 
-/// Whether the value of this property must never be shown.
+/// Whether the value of this property must never be printed.
 pub fn is_secret(name: &str) -> bool {
     SECRETS.contains(&name)
 }

@@ -1,4 +1,4 @@
-//! Writes `docs/configuration.md` from the catalogue.
+//! Renders `docs/configuration.md` from the catalogue.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn row(setting: &Setting) -> String {
     let default = match setting.fallback {
         Fallback::Default("") => "none".to_owned(),
         Fallback::Default(value) => format!("`{value}`"),
-        Fallback::Required(example) => format!("**must be given**, such as `{example}`"),
+        Fallback::Required(example) => format!("**required**, for example `{example}`"),
         Fallback::Unset(_) => "none".to_owned(),
     };
     let secret = if setting.secret { "*Secret.* " } else { "" };
@@ -64,7 +64,7 @@ fn value(kind: Kind) -> String {
     let span = |span: Duration| humantime::format_duration(span).to_string();
     match kind {
         Kind::Text => "text".to_owned(),
-        Kind::File => "name of a file".to_owned(),
+        Kind::File => "file name".to_owned(),
         Kind::Flag => "`true` or `false`".to_owned(),
         Kind::Choice(choices) => format!("one of {}", words(choices)),
         Kind::Words(choices) => format!("list of {}", words(choices)),
@@ -78,16 +78,16 @@ fn value(kind: Kind) -> String {
 fn properties() -> String {
     let mut text = String::from(
         "\n### [kafka.properties]\n\n\
-         Whatever librdkafka knows for a producer, by its own name, such as `\"compression.type\" = \"zstd\"`. Its \
-         [CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) has the list. By \
+         Any librdkafka property for producers, such as `\"compression.type\" = \"zstd\"`. For the list, see its \
+         [CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md). In the \
          environment, `security.protocol` is `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
-         These are secrets, each with its twin, such as `\"sasl.password_file\"`: ",
+         These properties are secret. Each can be read from a file, such as `\"sasl.password_file\"`: ",
     );
     let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     text += &list(SECRETS);
-    text += ".\n\nThese name files, which are looked up as above: ";
+    text += ".\n\nThese properties are file names, which are looked up as described above: ";
     text += &list(FILES);
-    text += ".\n\nThese cannot be set:\n\n| Property | Why |\n|---|---|\n";
+    text += ".\n\nThese properties cannot be set:\n\n| Property | Reason |\n|---|---|\n";
     for (name, reason) in PROTECTED {
         text += &format!("| `{name}` | {reason} |\n");
     }

@@ -225,7 +225,7 @@ impl PostgresDeadLetters {
         let sql = sql
             .replace("{picked}", PICKED)
             .replace("{fits}", &fits)
-            .replace("{payload_from_bytes}", &self.payload.from_bytes_sql("payload"));
+            .replace("{payload_from_bytes}", &self.payload.decode_sql("payload"));
         self.table.render(&sql)
     }
 }
