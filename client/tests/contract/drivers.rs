@@ -22,7 +22,7 @@ pub trait Connection: Sized {
     /// The driver's own error.
     type Error: Classify + std::error::Error + 'static;
 
-    /// When it gets a connection back, with a round trip of its own behind the caller's back.
+    /// Whether the pool pings a connection that is returned to it, which adds a round trip.
     const IS_PINGED_BY_ITS_POOL: bool = false;
 
     async fn connect(url: &str) -> Self;
@@ -31,7 +31,7 @@ pub trait Connection: Sized {
 
     fn client(&mut self) -> impl OutboxClient;
 
-    /// A phase whose work is one statement that gives a bigint.
+    /// Runs a phase whose work is one statement that returns a bigint.
     async fn phase(
         &mut self,
         guard: &mut Guard,
@@ -45,7 +45,7 @@ pub trait Tx {
 
     fn tx(&mut self) -> impl OutboxTransaction;
 
-    /// Runs a statement, and counts the rows that it changed.
+    /// Runs a statement and returns the number of changed rows.
     async fn run(&mut self, sql: &str) -> Result<u64, Self::Error>;
 
     async fn commit(self);

@@ -16,7 +16,7 @@ pub async fn an_event_is_first_once<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_rollback_forgets_the_mark<C: Connection>() {
+pub async fn a_rollback_removes_the_mark<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     for _ in 0..2 {
         let mut tx = connection.begin().await;
@@ -27,7 +27,7 @@ pub async fn a_rollback_forgets_the_mark<C: Connection>() {
     db.clean_up().await;
 }
 
-/// The first has the event and its transaction is open, the second asks.
+/// What the second transaction gets for an event that the first one has marked but not committed.
 async fn second_of_two<C: Connection>(first_commits: bool) -> Receipt {
     let db = Database::new().await;
     let (mut one, mut two) = (C::connect(&url()).await, C::connect(&url()).await);
@@ -53,12 +53,12 @@ pub async fn the_second_of_two_waits_and_is_first_if_the_first_rolls_back<C: Con
     assert_eq!(second_of_two::<C>(false).await, First);
 }
 
-pub async fn a_batch_answers_in_the_order_of_its_input<C: Connection>() {
+pub async fn a_batch_returns_receipts_in_the_order_of_its_input<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     assert_eq!(db.inbox.receive_many(tx.tx(), "a", ["m", "B"]).await.unwrap(), [First, First]);
     tx.commit().await;
-    // Known ones, new ones, and some twice, in no order that sorting could give.
+    // Marked ids, new ids and repeated ids, unsorted.
     let ids = ["z", "m", "é", "z", "B", "a", "{\"Z\",NULL}", "a", "é", "m"];
     let expected =
         [First, Duplicate, First, Duplicate, Duplicate, First, First, Duplicate, Duplicate, Duplicate];
@@ -69,7 +69,7 @@ pub async fn a_batch_answers_in_the_order_of_its_input<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was<C: Connection>() {
+pub async fn invalid_ids_are_rejected_and_the_transaction_stays_usable<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let refused = db.inbox.receive(tx.tx(), "a", "").await;
@@ -82,7 +82,7 @@ pub async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_w
     db.clean_up().await;
 }
 
-pub async fn a_missing_inbox_names_the_command_that_makes_it<C: Connection>() {
+pub async fn the_error_for_a_missing_inbox_names_the_migrate_command<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     db.run("DROP FUNCTION {s}.inbox_receive").await;
     for schema in [db.schema.as_str(), "nowhere"] {

@@ -1,7 +1,7 @@
-//! What every driver has to do, on a real server: one suite, run by each. A test that fails says with which driver in its
-//! name, `sqlx::a_rollback_leaves_nothing`.
+//! Runs one suite with every driver on a real server. The name of a test contains its driver:
+//! `sqlx::a_rollback_leaves_nothing`.
 
-#![allow(clippy::unwrap_used)] // also in what the tests share
+#![allow(clippy::unwrap_used)]
 
 mod drivers;
 mod errors;
@@ -16,53 +16,53 @@ mod transaction_only;
 mod version;
 
 #[path = "../integration/database.rs"]
-#[allow(dead_code)] // the outbox of a test
+#[allow(dead_code)] // shared with other test binaries
 mod database;
 #[path = "../modules/database.rs"]
-#[allow(dead_code)] // the modules of a test
+#[allow(dead_code)] // shared with other test binaries
 mod modules;
 
-/// Makes a test of each function of the suite, for one driver.
+/// Defines a test for each function of the suite, for one driver.
 macro_rules! contract {
     ($connection:ty) => {
         contract! { $connection,
             outbox {
                 a_commit_makes_the_events_visible
                 a_rollback_leaves_nothing
-                an_event_is_stored_as_it_was_given
+                an_event_is_stored_unchanged
                 a_batch_keeps_its_order_and_its_columns
-                ten_thousand_events_are_one_call
-                no_events_are_no_work
+                ten_thousand_events_are_inserted_by_one_call
+                enqueueing_no_events_sends_no_statement
                 json_and_bytea_keep_every_byte
-                a_jsonb_column_takes_the_same_events
-                another_column_type_is_refused_by_name
-                a_column_type_that_changes_fails_one_transaction_at_most
-                a_hostile_table_name_is_only_a_name
+                a_jsonb_column_accepts_the_same_events
+                an_unsupported_column_type_is_an_error_with_its_name
+                a_changed_column_type_fails_at_most_one_transaction
+                a_hostile_table_name_is_quoted
             }
             errors {
-                a_bad_event_is_refused_before_the_database
-                a_missing_table_names_the_command_that_creates_it
-                a_table_that_swallows_rows_is_an_error
-                an_error_shows_no_payload
-                a_violated_constraint_is_named
-                a_deadlock_may_be_tried_again
-                a_serialization_failure_may_be_tried_again
-                a_lock_that_is_not_to_be_had_may_be_tried_again
-                what_follows_an_error_is_not_worth_another_attempt
+                an_invalid_event_is_rejected_before_a_statement_is_sent
+                the_error_for_a_missing_table_names_the_migrate_command
+                a_table_that_drops_rows_is_an_error
+                errors_do_not_print_the_payload
+                the_error_names_a_violated_constraint
+                a_deadlock_can_be_retried
+                a_serialization_failure_can_be_retried
+                a_lock_timeout_can_be_retried
+                statements_after_an_error_are_not_retried
                 a_lost_connection_leaves_the_outcome_unknown
             }
             inbox {
                 an_event_is_first_once
-                a_rollback_forgets_the_mark
+                a_rollback_removes_the_mark
                 the_second_of_two_waits_and_is_a_duplicate_if_the_first_commits
                 the_second_of_two_waits_and_is_first_if_the_first_rolls_back
-                a_batch_answers_in_the_order_of_its_input
-                what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was
-                a_missing_inbox_names_the_command_that_makes_it
+                a_batch_returns_receipts_in_the_order_of_its_input
+                invalid_ids_are_rejected_and_the_transaction_stays_usable
+                the_error_for_a_missing_inbox_names_the_migrate_command
             }
             once {
-                a_key_is_claimed_once_and_a_rollback_gives_it_back
-                a_key_is_free_again_when_its_time_has_passed
+                a_key_is_claimed_once_and_a_rollback_releases_it
+                an_expired_key_can_be_claimed_again
             }
             version {
                 an_update_from_an_old_version_is_a_conflict
@@ -71,16 +71,16 @@ macro_rules! contract {
                 an_enqueued_event_is_found_and_drained_after_its_commit
             }
             idempotency {
-                a_request_is_started_in_progress_and_then_replayed
-                another_request_with_the_key_is_a_mismatch
-                a_late_finish_is_refused_with_its_business_change
-                a_release_lets_a_retry_begin_at_once
-                a_retry_goes_on_behind_the_last_phase
-                a_phase_after_a_takeover_is_refused
-                an_abandoned_request_is_handed_over
+                a_request_is_started_then_in_progress_then_replayed
+                a_different_request_with_the_same_key_is_a_mismatch
+                a_late_finish_rolls_back_the_business_change
+                a_retry_can_begin_after_a_release
+                a_retry_resumes_after_the_last_phase
+                a_phase_after_a_takeover_fails
+                an_abandoned_request_is_taken_over_once
             }
             round_trips {
-                each_call_is_one_round_trip_once_it_is_prepared
+                each_prepared_call_is_one_round_trip
             }
         }
     };

@@ -3,7 +3,7 @@ use pg_outbox::{Error, Event, EventId, Outbox};
 use crate::database::{Database, Row, url};
 use crate::drivers::{Connection, Tx};
 
-/// JSON whose bytes any parser and printer would change.
+/// JSON that changes when it is parsed and printed again.
 const ODD_JSON: &str = "  {\"b\" : 1.0e2,\n\t\"a\":\"\\u00fc ü 🦀\", \"a\": 1 } \n";
 
 fn event(key: impl std::fmt::Display) -> Event {
@@ -31,7 +31,7 @@ pub async fn a_rollback_leaves_nothing<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn an_event_is_stored_as_it_was_given<C: Connection>() {
+pub async fn an_event_is_stored_unchanged<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let event = Event::new("order", "Bestellung-ä-1", "OrderPlaced")
         .bytes(ODD_JSON)
@@ -58,7 +58,7 @@ pub async fn an_event_is_stored_as_it_was_given<C: Connection>() {
 
 pub async fn a_batch_keeps_its_order_and_its_columns<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
-    // Neither ascending keys nor ascending event ids, so that no other sort order can pass for the input's.
+    // Neither keys nor event ids ascend, so only the order of the input passes.
     let mut ids: Vec<EventId> = (0..500).map(|_| EventId::new()).collect();
     ids.reverse();
     let expected: Vec<Row> = ids
@@ -89,7 +89,7 @@ pub async fn a_batch_keeps_its_order_and_its_columns<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn ten_thousand_events_are_one_call<C: Connection>() {
+pub async fn ten_thousand_events_are_inserted_by_one_call<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let payload = format!("{{\"text\":\"{}\"}}", "x".repeat(240));
     let events =
@@ -101,17 +101,17 @@ pub async fn ten_thousand_events_are_one_call<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn no_events_are_no_work<C: Connection>() {
+pub async fn enqueueing_no_events_sends_no_statement<C: Connection>() {
     let mut connection = C::connect(&url()).await;
     let mut tx = connection.begin().await;
-    // Not even the table is looked at: this one does not exist.
+    // The table does not exist, so a statement would fail.
     let nowhere = Outbox::new("nowhere.outbox").unwrap();
     assert_eq!(nowhere.enqueue_many(tx.tx(), Vec::new()).await.unwrap(), []);
     tx.run("SELECT 1").await.unwrap();
     tx.commit().await;
 }
 
-/// One alone, and two in a batch.
+/// Enqueues one event alone and two in a batch. Returns the stored payloads.
 async fn stored<C: Connection>(db: &Database, payload: Option<&[u8]>) -> Vec<Option<Vec<u8>>> {
     let event = || match payload {
         Some(bytes) => Event::new("order", 1, "E").bytes(bytes),
@@ -142,7 +142,7 @@ pub async fn json_and_bytea_keep_every_byte<C: Connection>() {
     }
 }
 
-pub async fn a_jsonb_column_takes_the_same_events<C: Connection>() {
+pub async fn a_jsonb_column_accepts_the_same_events<C: Connection>() {
     let db = Database::with_payload("jsonb").await;
     let printed = br#"{"a": 1, "b": 100}"#.to_vec();
     assert_eq!(stored::<C>(&db, Some(br#"{"b":1e2,  "a" : 1}"#)).await, vec![Some(printed); 3]);
@@ -150,7 +150,7 @@ pub async fn a_jsonb_column_takes_the_same_events<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn another_column_type_is_refused_by_name<C: Connection>() {
+pub async fn an_unsupported_column_type_is_an_error_with_its_name<C: Connection>() {
     let (db, mut connection) = (Database::with_payload("text").await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let error = db.outbox.enqueue(tx.tx(), event(1)).await.unwrap_err();
@@ -162,7 +162,7 @@ pub async fn another_column_type_is_refused_by_name<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_column_type_that_changes_fails_one_transaction_at_most<C: Connection>() {
+pub async fn a_changed_column_type_fails_at_most_one_transaction<C: Connection>() {
     let (db, mut connection) = (Database::with_payload("bytea").await, C::connect(&url()).await);
     let events = || [Event::new("order", 1, "E").bytes("{}"), Event::new("order", 2, "E").bytes("{}")];
     for column_type in ["bytea", "json", "bytea", "jsonb"] {
@@ -182,7 +182,7 @@ pub async fn a_column_type_that_changes_fails_one_transaction_at_most<C: Connect
     db.clean_up().await;
 }
 
-pub async fn a_hostile_table_name_is_only_a_name<C: Connection>() {
+pub async fn a_hostile_table_name_is_quoted<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let hostile = r#""o""x; DROP TABLE outbox; -- '$1""#;
     let sql = format!("CREATE TABLE {}.{hostile} (LIKE {} INCLUDING ALL)", db.schema, db.table());

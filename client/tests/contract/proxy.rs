@@ -1,4 +1,4 @@
-//! Stands between a driver and Postgres, and counts the requests.
+//! A proxy between a driver and PostgreSQL that counts the requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,22 +9,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-/// Those of one driver's connections, as far as they have an answer to wait for.
+/// Counts the requests that wait for an answer.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<AtomicUsize>);
 
 impl Requests {
-    /// Since the last look.
+    /// The number of requests since the last call.
     pub fn take(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
 }
 
-/// The URL of a proxy before the server of `url`.
-pub async fn counted(url: &str) -> (String, Requests) {
+/// Starts a proxy for the server of `url` and returns the proxy's URL.
+pub async fn start(url: &str) -> (String, Requests) {
     let config: Config = url.parse().unwrap();
     let Some(Host::Tcp(host)) = config.get_hosts().first().cloned() else {
-        panic!("the test needs Postgres over TCP")
+        panic!("the test needs PostgreSQL over TCP")
     };
     let server = (host, config.get_ports().first().copied().unwrap_or(5432));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -46,8 +46,8 @@ pub async fn counted(url: &str) -> (String, Requests) {
     (proxy, requests)
 }
 
-/// A start-up message is its length and its body, each other one is led by a letter. Sync ends a request of the extended
-/// protocol, Query is one of the simple.
+/// The start-up message is its length and its body. Every other message starts with a letter. Sync ends a request of the
+/// extended protocol. Query is a request of the simple protocol.
 async fn forward(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, requests: Requests) -> Option<()> {
     let mut is_first = true;
     loop {

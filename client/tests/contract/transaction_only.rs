@@ -1,17 +1,16 @@
-//! Shown by compiling: only transactions are `OutboxTransaction`s, only clients are `OutboxClient`s, and the futures can
-//! be spawned.
+//! Compiles only if transactions are the only `OutboxTransaction`s, clients are the only `OutboxClient`s, and the futures
+//! can be spawned. diesel has one type for both, so the crate checks it at run time.
 //!
-//! The compile_fail examples of the trait's documentation show it to a reader, but stable rustdoc takes any error for the
-//! expected one; here nothing else can be what fails. diesel has one type for both, and is asked at run time.
+//! The `compile_fail` examples in the documentation of the traits do not test this: stable rustdoc accepts any error.
 
-#![allow(dead_code)] // compiling it is the test
+#![allow(dead_code)] // compiling is the test
 
 use pg_outbox::{Event, OutboxClient, OutboxTransaction, inbox};
 
 fn is_transaction<T: OutboxTransaction>() {}
 fn is_client<T: OutboxClient>() {}
 
-/// `some_item` is ambiguous, which does not compile, for a type to which both implementations apply.
+/// If both implementations apply to a type, `some_item` is ambiguous and does not compile.
 trait NotATransaction<Marker> {
     fn some_item() {}
 }

@@ -4,7 +4,7 @@ use tokio_postgres::NoTls;
 
 use crate::database::{Database, url};
 
-/// One connection, so that what it has prepared is met again.
+/// Has one connection, so the calls reuse its prepared statements.
 fn pool() -> Pool {
     let manager = Manager::new(url().parse().unwrap(), NoTls);
     Pool::builder(manager).max_size(1).build().unwrap()
@@ -42,7 +42,7 @@ async fn a_deadpool_transaction_stores_the_same_rows() {
 }
 
 #[tokio::test]
-async fn a_deadpool_connection_gets_over_a_changed_column_type() {
+async fn a_deadpool_connection_recovers_from_a_changed_column_type() {
     let (pool, db) = (pool(), Database::with_payload("bytea").await);
     enqueue_three(&db, &pool, b"{}").await.unwrap();
     db.set_payload("json").await;
@@ -53,7 +53,7 @@ async fn a_deadpool_connection_gets_over_a_changed_column_type() {
 }
 
 #[tokio::test]
-async fn deadpool_reports_a_missing_table_too() {
+async fn deadpool_reports_a_missing_table() {
     let (pool, mut db) = (pool(), Database::new().await);
     db.outbox = pg_outbox::Outbox::new("nowhere.outbox").unwrap();
     assert!(matches!(enqueue_three(&db, &pool, b"{}").await, Err(Error::NoOutbox { .. })));
@@ -61,7 +61,7 @@ async fn deadpool_reports_a_missing_table_too() {
 }
 
 #[tokio::test]
-async fn a_pooled_transaction_stripped_of_its_pool_serves_as_well() {
+async fn the_inner_transaction_of_a_pooled_one_is_accepted() {
     let (pool, db) = (pool(), Database::new().await);
     let mut client = pool.get().await.unwrap();
     let tx = client.transaction().await.unwrap();

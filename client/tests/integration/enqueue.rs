@@ -28,7 +28,7 @@ async fn nothing_is_visible_before_the_commit() {
 }
 
 #[tokio::test]
-async fn a_commit_leaves_the_event_as_it_was_given() {
+async fn a_committed_event_is_stored_unchanged() {
     let mut db = Database::new().await;
     let event = Event::new("order", "Bestellung-ä-1", "OrderPlaced")
         .json(&serde_json::json!({ "total": 12 }))
@@ -67,7 +67,7 @@ async fn an_event_without_headers_has_null_headers() {
 }
 
 #[tokio::test]
-async fn the_table_does_not_mind_a_repeated_event_id() {
+async fn the_table_accepts_a_repeated_event_id() {
     let mut db = Database::new().await;
     let id = EventId::new();
     let tx = db.client.transaction().await.unwrap();
@@ -81,7 +81,7 @@ async fn the_table_does_not_mind_a_repeated_event_id() {
 }
 
 #[tokio::test]
-async fn a_savepoint_takes_events_and_gives_them_back() {
+async fn a_rolled_back_savepoint_removes_its_events() {
     let mut db = Database::new().await;
     let mut tx = db.client.transaction().await.unwrap();
     db.outbox.enqueue(&tx, Event::new("order", "kept", "E").tombstone()).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_savepoint_takes_events_and_gives_them_back() {
 }
 
 #[tokio::test]
-async fn the_sql_function_makes_the_same_kind_of_row() {
+async fn the_sql_function_inserts_the_same_row() {
     let mut db = Database::new().await;
     let event = Event::new("order", 42, "OrderPlaced").bytes(r#"{"total": 12}"#).header("a", "b");
     let id = event.id();

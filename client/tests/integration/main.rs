@@ -1,6 +1,6 @@
-//! The promises of the crate, against a real Postgres.
+//! Tests the crate on a real PostgreSQL server.
 
-#![allow(clippy::unwrap_used)] // also in what the tests share
+#![allow(clippy::unwrap_used)]
 
 mod database;
 mod drivers;

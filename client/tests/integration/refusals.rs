@@ -5,7 +5,7 @@ use pg_outbox::{Error, Event, InvalidEvent, Outbox};
 use crate::database::Database;
 
 #[tokio::test]
-async fn a_refused_event_leaves_the_transaction_as_it_was() {
+async fn an_invalid_event_leaves_the_transaction_usable() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let good = || Event::new("order", 1, "E").tombstone();
@@ -23,7 +23,7 @@ async fn a_refused_event_leaves_the_transaction_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_missing_table_names_the_command_that_creates_it() {
+async fn the_error_for_a_missing_table_names_the_migrate_command() {
     let mut db = Database::new().await;
     for table in ["nowhere.outbox".to_owned(), format!("{}.other", db.schema)] {
         let tx = db.client.transaction().await.unwrap();
@@ -36,7 +36,7 @@ async fn a_missing_table_names_the_command_that_creates_it() {
 }
 
 #[tokio::test]
-async fn an_error_of_postgres_shows_no_payload() {
+async fn postgres_errors_do_not_print_the_payload() {
     let mut db = Database::new().await;
     let check =
         format!("ALTER TABLE {} ADD CONSTRAINT no_robots CHECK (aggregate_id <> 'robot')", db.table());
@@ -58,14 +58,14 @@ async fn an_error_of_postgres_shows_no_payload() {
 }
 
 #[tokio::test]
-async fn a_table_that_swallows_rows_is_an_error() {
+async fn a_table_that_drops_rows_is_an_error() {
     let mut db = Database::new().await;
     let (schema, table) = (&db.schema, db.table());
     db.client
         .batch_execute(&format!(
-            "CREATE FUNCTION {schema}.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-             CREATE TRIGGER swallow BEFORE INSERT ON {table} FOR EACH ROW
-             WHEN (NEW.aggregate_id = '2') EXECUTE FUNCTION {schema}.swallow()"
+            "CREATE FUNCTION {schema}.skip_row() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TRIGGER skip_row BEFORE INSERT ON {table} FOR EACH ROW
+             WHEN (NEW.aggregate_id = '2') EXECUTE FUNCTION {schema}.skip_row()"
         ))
         .await
         .unwrap();
@@ -78,7 +78,7 @@ async fn a_table_that_swallows_rows_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_hostile_table_name_is_only_a_name() {
+async fn a_hostile_table_name_is_quoted() {
     let mut db = Database::new().await;
     let hostile = r#""o""x; DROP TABLE outbox; --""#;
     let sql = format!("CREATE TABLE {}.{hostile} (LIKE {} INCLUDING ALL)", db.schema, db.table());

@@ -1,4 +1,4 @@
-//! Counts what goes over the wire.
+//! Counts the round trips of each call.
 
 use deadpool_postgres::ClientWrapper;
 use pg_outbox::{Event, Outbox};
@@ -20,7 +20,7 @@ async fn a_call_is_one_round_trip_with_tokio_postgres() {
     let (mut client, _task, requests) = connect().await;
     let tx = client.transaction().await.unwrap();
     db.outbox.enqueue(&tx, event()).await.unwrap();
-    // What the first call prepared is closed in the background; afterwards it is off the wire.
+    // The driver closes the statement of the first call in the background. This call waits until it has.
     tx.query_typed("SELECT 1", &[]).await.unwrap();
     requests.take();
 

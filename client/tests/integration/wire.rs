@@ -1,4 +1,4 @@
-//! A connection that counts what goes over the wire.
+//! A connection that counts its requests.
 
 use std::io;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::database::url;
 
-/// Ends each request of the extended protocol; the client waits for its answer.
+/// The message Sync. It ends each request of the extended protocol, and the client waits for the answer.
 const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
 
-/// How many requests were made.
+/// Counts the requests that wait for an answer.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<AtomicUsize>);
 
 impl Requests {
-    /// Since the last look.
+    /// The number of requests since the last call.
     pub fn take(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
@@ -62,7 +62,7 @@ impl AsyncWrite for Counted {
 pub async fn connect() -> (Client, tokio::task::JoinHandle<()>, Requests) {
     let config: Config = url().parse().unwrap();
     let Some(Host::Tcp(host)) = config.get_hosts().first() else {
-        panic!("the test needs Postgres over TCP")
+        panic!("the test needs PostgreSQL over TCP")
     };
     let port = config.get_ports().first().copied().unwrap_or(5432);
     let stream = TcpStream::connect((host.as_str(), port)).await.unwrap();

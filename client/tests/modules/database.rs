@@ -1,4 +1,4 @@
-//! A schema of its own for each test, with the modules in it.
+//! Creates a schema with the modules for each test.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("../../../sql/once/0001_once.sql"),
 ];
 
-/// A condition that is waited for holds within this time, however busy the machine is.
+/// Long enough for every wait, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Database {
@@ -33,7 +33,7 @@ pub fn url() -> String {
 }
 
 pub async fn connect() -> Client {
-    let (client, connection) = tokio_postgres::connect(&url(), NoTls).await.expect("connect to Postgres");
+    let (client, connection) = tokio_postgres::connect(&url(), NoTls).await.expect("connect to PostgreSQL");
     tokio::spawn(connection);
     client
 }
@@ -69,12 +69,12 @@ impl Database {
         sql.replace("{s}", &self.schema)
     }
 
-    /// The number that a statement gives, seen from another connection.
+    /// Runs a statement that returns one number, on another connection.
     pub async fn number(&self, sql: &str) -> i64 {
         connect().await.query_one(&self.sql(sql), &[]).await.unwrap().get(0)
     }
 
-    /// Waits until a statement gives true.
+    /// Waits until a statement returns true.
     pub async fn until(&self, what: &str, sql: &str) {
         let (client, sql) = (connect().await, self.sql(sql));
         until(what, async || client.query_one(&sql, &[]).await.unwrap().get(0)).await;
@@ -85,15 +85,15 @@ impl Database {
     }
 }
 
-/// Waits until this backend waits for a lock of somebody else.
+/// Waits until the backend waits for a lock of another one.
 pub async fn until_blocked(pid: i32) {
     let client = connect().await;
     let blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0";
     until("the backend waits", async || client.query_one(blocked, &[&pid]).await.unwrap().get(0)).await;
 }
 
-/// Waits until some statement on this schema waits for a lock of somebody else.
-#[allow(dead_code)] // for the tests that do not know the backend
+/// Waits until a statement on the schema waits for a lock of another backend.
+#[allow(dead_code)] // only used by the contract tests
 pub async fn until_any_blocked(schema: &str) {
     let client = connect().await;
     let blocked = "SELECT count(*) > 0 FROM pg_stat_activity
@@ -113,14 +113,14 @@ async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     }
 }
 
-/// Also unique among several runs on one server.
+/// Test runs can share a server, so the name is unique across them.
 fn unique_schema() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let micros = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
     format!("modules_{micros}_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Fills in the names: `{schema_literal}`, and each `{name}` as `schema.name`.
+/// Replaces `{schema_literal}`, and each `{name}` with `schema.name`.
 fn render(migration: &str, schema: &str) -> String {
     let mut sql = String::new();
     let mut rest = migration;

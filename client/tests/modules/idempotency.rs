@@ -9,8 +9,8 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use crate::database::{Database, connect, pid, pool, until_blocked};
 
-/// So short that it has expired when the next statement runs.
-const NOTHING: Duration = Duration::from_millis(1);
+/// A lock time that has expired when the next statement runs.
+const SHORT_LOCK: Duration = Duration::from_millis(1);
 
 fn request(key: &str) -> Request {
     let scope = Scope::new("POST", "/payments", "user 1").unwrap();
@@ -49,7 +49,7 @@ impl Database {
 }
 
 #[tokio::test]
-async fn a_request_is_started_in_progress_and_then_replayed_as_it_was() {
+async fn a_request_is_started_then_in_progress_then_replayed() {
     let mut db = Database::new().await;
     let guard = started(&db.idempotency, &db.client, "k").await;
     assert_eq!((guard.attempts(), guard.recovery_point(), guard.request()), (1, None, None));
@@ -72,7 +72,7 @@ async fn a_request_is_started_in_progress_and_then_replayed_as_it_was() {
 }
 
 #[tokio::test]
-async fn the_same_key_with_another_request_is_a_mismatch_and_of_another_subject_another_key() {
+async fn a_different_request_is_a_mismatch_and_subjects_do_not_share_keys() {
     let mut db = Database::new().await;
     let guard = started(&db.idempotency, &db.client, "k").await;
     let other_body = |body: &[u8]| {
@@ -96,7 +96,7 @@ async fn the_same_key_with_another_request_is_a_mismatch_and_of_another_subject_
 }
 
 #[tokio::test]
-async fn an_error_before_the_response_leaves_nothing_and_a_release_lets_a_retry_begin_at_once() {
+async fn a_rollback_removes_the_response_and_a_retry_can_begin_after_a_release() {
     let mut db = Database::new().await;
     db.run("CREATE TABLE {s}.payment (id bigint)").await;
     let insert = db.sql("INSERT INTO {s}.payment VALUES (1)");
@@ -115,14 +115,14 @@ async fn an_error_before_the_response_leaves_nothing_and_a_release_lets_a_retry_
 }
 
 #[tokio::test]
-async fn a_late_finish_after_a_takeover_is_refused_with_its_business_change() {
+async fn a_late_finish_after_a_takeover_rolls_back_the_business_change() {
     let mut db = Database::new().await;
     db.run("CREATE TABLE {s}.payment (by text)").await;
     let pay = db.sql("INSERT INTO {s}.payment VALUES ($1)");
-    let hasty = db.idempotency.clone().lock_for(NOTHING).unwrap();
+    let short_lived = db.idempotency.clone().lock_for(SHORT_LOCK).unwrap();
     let mut slow = connect().await;
-    let first = started(&hasty, &slow, "k").await;
-    // The first one is in the middle of its work when its lock expires.
+    let first = started(&short_lived, &slow, "k").await;
+    // The lock expires while the first request is still working.
     let late = slow.transaction().await.unwrap();
     late.execute(&pay, &[&"first"]).await.unwrap();
     db.until_expired().await;
@@ -131,10 +131,10 @@ async fn a_late_finish_after_a_takeover_is_refused_with_its_business_change() {
 
     let refused = first.finish(&late, &Response::new(201)).await;
     assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
-    // Even if the application does not look: the COMMIT of a failed transaction is a rollback.
+    // The application ignores the error, but PostgreSQL rolls back the failed transaction at the COMMIT.
     late.commit().await.unwrap();
     assert!(matches!(first.extend(&slow).await, Err(Error::LockLost)));
-    first.release(&slow).await.unwrap(); // does no harm
+    first.release(&slow).await.unwrap(); // has no effect
 
     let tx = db.client.transaction().await.unwrap();
     tx.execute(&pay, &[&"second"]).await.unwrap();
@@ -146,13 +146,13 @@ async fn a_late_finish_after_a_takeover_is_refused_with_its_business_change() {
     db.clean_up().await;
 }
 
-/// The lock has expired, but the first one has stored its response already and is about to commit.
+/// The lock has expired, but the first request has stored its response and not committed yet.
 #[tokio::test]
-async fn a_takeover_waits_for_one_who_is_finishing() {
+async fn a_takeover_waits_for_an_uncommitted_finish() {
     for commits in [true, false] {
         let mut db = Database::new().await;
-        let hasty = db.idempotency.clone().lock_for(NOTHING).unwrap();
-        let first = started(&hasty, &db.client, "k").await;
+        let short_lived = db.idempotency.clone().lock_for(SHORT_LOCK).unwrap();
+        let first = started(&short_lived, &db.client, "k").await;
         let tx = db.client.transaction().await.unwrap();
         first.finish(&tx, &Response::new(201).body("first")).await.unwrap();
 
@@ -175,10 +175,10 @@ async fn a_takeover_waits_for_one_who_is_finishing() {
 }
 
 #[tokio::test]
-async fn of_many_who_take_over_an_expired_lock_one_gets_it() {
+async fn exactly_one_of_many_takeovers_succeeds() {
     let db = Database::new().await;
-    let hasty = db.idempotency.clone().lock_for(NOTHING).unwrap();
-    drop(started(&hasty, &db.client, "k").await);
+    let short_lived = db.idempotency.clone().lock_for(SHORT_LOCK).unwrap();
+    drop(started(&short_lived, &db.client, "k").await);
     db.until_expired().await;
     let pool = pool(16);
     let takers = (0..64).map(|_| {
@@ -198,7 +198,7 @@ async fn of_many_who_take_over_an_expired_lock_one_gets_it() {
 }
 
 #[tokio::test]
-async fn a_retry_goes_on_behind_the_last_phase() {
+async fn a_retry_resumes_after_the_last_phase() {
     let mut db = Database::new().await;
     db.run("CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY, phase text)").await;
     let insert = db.sql("INSERT INTO {s}.payment (phase) VALUES ($1) RETURNING id");
@@ -219,15 +219,19 @@ async fn a_retry_goes_on_behind_the_last_phase() {
     assert_eq!((guard.attempts(), guard.recovery_point()), (2, Some("recorded")));
     assert_eq!(guard.foreign_key("charge"), foreign_key);
     assert_ne!(guard.foreign_key("refund"), foreign_key);
-    assert_eq!(guard.phase(&mut db.client, "recorded", &record).await.unwrap(), 1, "it is not done again");
-    // A phase that fails leaves nothing, and the recovery point where it was.
+    assert_eq!(
+        guard.phase(&mut db.client, "recorded", &record).await.unwrap(),
+        1,
+        "the phase does not run again"
+    );
+    // A failed phase leaves no rows and keeps the recovery point.
     let failed: Result<i64, _> = guard
         .phase(&mut db.client, "charged", async |tx: &Transaction<'_>| {
             tx.query_one(&insert, &[&"half"]).await.unwrap();
-            Err("the provider is away")
+            Err("the provider is unavailable")
         })
         .await;
-    assert!(matches!(failed, Err(PhaseError::Work("the provider is away"))), "{failed:?}");
+    assert!(matches!(failed, Err(PhaseError::Work("the provider is unavailable"))), "{failed:?}");
     assert_eq!(guard.phase(&mut db.client, "charged", &charge).await.unwrap(), "charge 7");
     drop(guard);
     db.expire().await;
@@ -244,7 +248,7 @@ async fn a_retry_goes_on_behind_the_last_phase() {
 }
 
 #[tokio::test]
-async fn a_phase_after_a_takeover_is_refused_and_a_release_keeps_the_phases() {
+async fn a_phase_after_a_takeover_fails_and_a_release_keeps_the_phases() {
     let mut db = Database::new().await;
     let mut first = started(&db.idempotency, &db.client, "k").await;
     let nothing = async |_: &Transaction<'_>| Ok::<(), ()>(());
@@ -259,7 +263,7 @@ async fn a_phase_after_a_takeover_is_refused_and_a_release_keeps_the_phases() {
     db.clean_up().await;
 }
 
-/// The future of a phase can be spawned.
+/// Also shows that the future of a phase can be spawned.
 #[tokio::test]
 async fn a_phase_runs_in_a_task_and_with_a_pooled_client() {
     let db = Database::new().await;
@@ -267,7 +271,7 @@ async fn a_phase_runs_in_a_task_and_with_a_pooled_client() {
     let done = tokio::spawn(async move {
         let mut client = pool.get().await.unwrap();
         let Begun::Started(mut guard) = idempotency.begin(&client, &request("k")).await.unwrap() else {
-            panic!("it is new")
+            panic!("the key is new")
         };
         let one: i32 = guard
             .phase(&mut client, "one", async |tx: &Transaction<'_>| {
@@ -287,7 +291,7 @@ async fn a_phase_runs_in_a_task_and_with_a_pooled_client() {
 }
 
 #[tokio::test]
-async fn abandoned_requests_go_to_one_completer_each_and_come_back_after_a_pause() {
+async fn each_abandoned_request_goes_to_one_completer_and_returns_after_a_pause() {
     let mut db = Database::new().await;
     for n in 0..20 {
         let request = request(&format!("k {n}")).keep_body(format!("body {n}")).unwrap();
@@ -306,17 +310,17 @@ async fn abandoned_requests_go_to_one_completer_each_and_come_back_after_a_pause
     for completer in completers.collect::<Vec<_>>() {
         guards.extend(completer.await.unwrap());
     }
-    // What one had locked while another looked comes to the next who asks.
+    // A completer skips rows that another one has locked. The next call returns them.
     guards.extend(db.idempotency.abandoned(&db.client, Duration::ZERO, 20).await.unwrap());
     let mut bodies: Vec<_> = guards.iter().map(|guard| guard.request().unwrap().to_vec()).collect();
     bodies.sort();
     bodies.dedup();
-    assert_eq!((guards.len(), bodies.len()), (20, 20), "each to one");
+    assert_eq!((guards.len(), bodies.len()), (20, 20), "each request once");
     assert!(
         guards.iter().all(|guard| guard.attempts() == 2 && guard.scope().as_str() == "POST /payments user 1")
     );
 
-    // One is finished, one dies, and the dead one's is not handed over before its pause has passed.
+    // One request is finished. The others are abandoned again and are not returned before their pause has passed.
     let finished = guards.pop().unwrap();
     finish(&finished, &mut db.client, &Response::new(200)).await;
     drop(guards);
@@ -327,11 +331,11 @@ async fn abandoned_requests_go_to_one_completer_each_and_come_back_after_a_pause
         "the pause"
     );
     db.run("UPDATE {s}.idempotency_key SET retry_at = clock_timestamp()").await;
-    let given_up = db.idempotency.clone().attempts_max(2);
+    let two_attempts = db.idempotency.clone().attempts_max(2);
     assert_eq!(
-        given_up.abandoned(&db.client, Duration::ZERO, 100).await.unwrap().len(),
+        two_attempts.abandoned(&db.client, Duration::ZERO, 100).await.unwrap().len(),
         0,
-        "left to a person"
+        "no attempts are left"
     );
     assert_eq!(db.idempotency.abandoned(&db.client, Duration::ZERO, 100).await.unwrap().len(), 19);
     assert_eq!(
@@ -383,7 +387,7 @@ async fn the_reaper_deletes_finished_requests_and_reports_unfinished_ones() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was() {
+async fn invalid_input_is_rejected_and_the_transaction_stays_usable() {
     let mut db = Database::new().await;
     let guard = started(&db.idempotency, &db.client, "k").await;
     let tx = db.client.transaction().await.unwrap();
@@ -414,7 +418,7 @@ async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was()
 }
 
 #[tokio::test]
-async fn in_the_stricter_isolations_a_lost_lock_is_an_error_too() {
+async fn in_stricter_isolation_levels_a_lost_lock_is_an_error() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         let db = Database::new().await;
         let first = started(&db.idempotency, &db.client, "k").await;
@@ -435,7 +439,7 @@ async fn in_the_stricter_isolations_a_lost_lock_is_an_error_too() {
 }
 
 #[tokio::test]
-async fn begin_works_under_a_default_of_stricter_isolation() {
+async fn begin_works_with_a_stricter_default_isolation_level() {
     for level in ["repeatable read", "serializable"] {
         let mut db = Database::new().await;
         db.run(&format!("SET default_transaction_isolation = '{level}'")).await;

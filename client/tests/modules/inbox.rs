@@ -18,7 +18,7 @@ async fn an_event_is_first_once_for_each_subscriber() {
 }
 
 #[tokio::test]
-async fn a_rollback_forgets_the_mark_with_the_effect() {
+async fn a_rollback_removes_the_mark() {
     let mut db = Database::new().await;
     for _ in 0..2 {
         let tx = db.client.transaction().await.unwrap();
@@ -29,7 +29,7 @@ async fn a_rollback_forgets_the_mark_with_the_effect() {
     db.clean_up().await;
 }
 
-/// Two consumers with one event: the first has it and its transaction is open, the second asks.
+/// What the second consumer gets for an event that the first one has marked but not committed.
 async fn second_of_two(first_commits: bool) -> Receipt {
     let mut db = Database::new().await;
     let first = db.client.transaction().await.unwrap();
@@ -67,7 +67,7 @@ async fn the_second_of_two_consumers_waits_and_is_first_if_the_first_rolls_back(
 }
 
 #[tokio::test]
-async fn in_the_stricter_isolations_a_duplicate_is_never_taken_for_the_first() {
+async fn in_stricter_isolation_levels_a_duplicate_is_never_first() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         for batch in [false, true] {
             let mut db = Database::new().await;
@@ -95,13 +95,13 @@ async fn in_the_stricter_isolations_a_duplicate_is_never_taken_for_the_first() {
 }
 
 #[tokio::test]
-async fn a_batch_answers_in_the_order_of_its_input() {
+async fn a_batch_returns_receipts_in_the_order_of_its_input() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     assert_eq!(db.inbox.receive_many(&tx, "a", ["m", "B"]).await.unwrap(), [First, First]);
     tx.commit().await.unwrap();
 
-    // Known ones, new ones, and some twice, in no order that sorting could give.
+    // Marked ids, new ids and repeated ids, unsorted.
     let ids = ["z", "m", "é", "z", "B", "a", "Z", "a", "é", "m"];
     let expected =
         [First, Duplicate, First, Duplicate, Duplicate, First, First, Duplicate, Duplicate, Duplicate];
@@ -114,7 +114,7 @@ async fn a_batch_answers_in_the_order_of_its_input() {
 }
 
 #[tokio::test]
-async fn a_batch_of_500_is_one_call_with_either_driver() {
+async fn a_batch_of_500_works_with_both_drivers() {
     let mut db = Database::new().await;
     let ids: Vec<EventId> = (0..500).map(|_| EventId::new()).collect();
     let half = ids.iter().step_by(2);
@@ -133,8 +133,8 @@ async fn a_batch_of_500_is_one_call_with_either_driver() {
     db.clean_up().await;
 }
 
-/// Two consumers receive the same 200 new events again and again, one in each direction. If marks were made in the order of
-/// the input, each would soon hold one that the other waits for.
+/// Two consumers receive the same 200 new events in opposite orders, many times. If marks were inserted in input order,
+/// the consumers would soon wait for each other.
 #[tokio::test]
 async fn batches_in_opposite_orders_never_deadlock() {
     const ROUNDS: usize = 40;
@@ -165,7 +165,7 @@ async fn batches_in_opposite_orders_never_deadlock() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was() {
+async fn invalid_ids_are_rejected_and_the_transaction_stays_usable() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let long = "x".repeat(BYTES_MAX + 1);
@@ -179,7 +179,7 @@ async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was()
     let Err(Error::InvalidInBatch { position: 2, reason: InvalidText::Character { .. } }) = refused else {
         panic!("{refused:?}")
     };
-    // The longest that is possible, in two-byte characters, for both.
+    // The longest possible text, mostly of two-byte characters.
     let longest = "ü".repeat(BYTES_MAX / 2) + "x";
     assert_eq!(db.inbox.receive(&tx, &longest, &longest).await.unwrap(), First);
     tx.commit().await.unwrap();
@@ -188,7 +188,7 @@ async fn what_cannot_be_stored_is_refused_and_leaves_the_transaction_as_it_was()
 }
 
 #[tokio::test]
-async fn a_missing_inbox_names_the_command_that_makes_it() {
+async fn the_error_for_a_missing_inbox_names_the_migrate_command() {
     let mut db = Database::new().await;
     db.run("DROP TABLE {s}.processed_message; DROP FUNCTION {s}.inbox_receive").await;
     for schema in [db.schema.as_str(), "nowhere"] {
@@ -202,7 +202,7 @@ async fn a_missing_inbox_names_the_command_that_makes_it() {
 }
 
 #[tokio::test]
-async fn the_reaper_deletes_old_marks_only_and_no_more_than_it_may() {
+async fn the_reaper_deletes_only_old_marks_up_to_its_limit() {
     let db = Database::new().await;
     db.run(
         "INSERT INTO {s}.processed_message (subscriber, event_id, processed_at)
@@ -222,7 +222,7 @@ async fn the_reaper_deletes_old_marks_only_and_no_more_than_it_may() {
 }
 
 #[tokio::test]
-async fn of_two_reapers_at_once_one_does_nothing() {
+async fn only_one_of_two_concurrent_reapers_deletes() {
     let mut db = Database::new().await;
     db.run("INSERT INTO {s}.processed_message VALUES ('a', 'e', now() - interval '2 days')").await;
     let reap = db.sql("SELECT {s}.inbox_reap(interval '1 day', 10)::bigint");

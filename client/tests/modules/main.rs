@@ -1,6 +1,6 @@
-//! The optional modules on a real server. Each test has a schema of its own.
+//! Tests the optional modules on a real server. Each test has its own schema.
 
-#![allow(clippy::unwrap_used)] // also in what the tests share
+#![allow(clippy::unwrap_used)]
 
 mod costs;
 mod database;

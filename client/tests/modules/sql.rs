@@ -1,4 +1,4 @@
-//! What other languages call.
+//! Tests the SQL functions that other languages call.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use tokio_postgres::error::SqlState;
 
 use crate::database::{Database, connect};
 
-/// A call of its own each, as psql would send it.
+/// Runs one statement on a new connection and returns its row.
 async fn texts(db: &Database, sql: &str) -> Vec<Option<String>> {
     let row = connect().await.query_one(&db.sql(sql), &[]).await.unwrap();
     (0..row.len()).map(|column| row.get(column)).collect()
 }
 
 #[tokio::test]
-async fn every_function_works_by_name_from_plain_sql() {
+async fn every_function_can_be_called_from_sql() {
     let db = Database::new().await;
     let receive = "SELECT {s}.inbox_receive(subscriber => 'billing', event_id => 'e-1')::text";
     assert_eq!(texts(&db, receive).await, [Some("true".to_owned())]);
@@ -49,7 +49,7 @@ async fn every_function_works_by_name_from_plain_sql() {
 }
 
 #[tokio::test]
-async fn the_table_refuses_what_the_crate_refuses() {
+async fn the_tables_reject_the_same_values_as_the_crate() {
     let db = Database::new().await;
     let begin = |scope: &str, key: &str, lock_for: &str| {
         db.sql(&format!("SELECT {{s}}.idempotency_begin({scope}, {key}, sha256(''), interval '{lock_for}')"))
@@ -80,7 +80,7 @@ async fn the_table_refuses_what_the_crate_refuses() {
     db.clean_up().await;
 }
 
-/// Time is the server's alone: a client whose clock is wrong by an hour behaves as any other.
+/// The modules use only the server's clock, so a wrong clock on a client has no effect.
 #[test]
 fn no_module_reads_the_clock_of_the_client() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,5 +1,5 @@
-//! One harness, four ways to make a payment: the one of this crate, and three that are written by hand again and again.
-//! The harness has to find fault with those three, else it would prove nothing about the first.
+//! Tests four ways to make a payment: this crate, and three common mistakes. The harness must detect the three mistakes,
+//! otherwise its success for the crate would prove nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,30 +12,29 @@ use tokio_postgres::Client;
 use crate::database::{Database, connect};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// `begin`, and `finish` in the transaction of the change.
-    Ours,
-    /// Looks whether there is a response, and works if there is none.
+    Crate,
+    /// Checks for a stored response and works if there is none.
     CheckThenInsert,
-    /// Stores the response in a transaction after that of the change.
+    /// Stores the response in a second transaction, after the change.
     ResponseAfterCommit,
-    /// Asks nobody: `SET cents = cents - 10`.
+    /// Runs `SET cents = cents - 10` without a check.
     RelativeUpdate,
 }
 
-/// What goes wrong in the world.
 #[derive(Clone)]
 enum Fault {
-    /// Nothing, but everybody has looked before anybody works.
+    /// All clients check for a response before the first one works.
     Race(Arc<Barrier>),
-    /// The first one dies when the change is made, and where it can be committed it is, before anything else.
+    /// The first client dies after the change. Methods that commit the change separately have committed it.
     Crash(Arc<AtomicBool>),
 }
 
 impl Fault {
-    async fn when_it_has_looked(&self) {
-        if let Fault::Race(everybody) = self {
-            everybody.wait().await;
+    async fn after_the_check(&self) {
+        if let Fault::Race(barrier) = self {
+            barrier.wait().await;
         }
     }
 
@@ -48,7 +47,7 @@ impl Fault {
 struct Died;
 
 struct Payment {
-    way: Way,
+    method: Method,
     fault: Fault,
     schema: String,
     idempotency: Idempotency,
@@ -59,26 +58,26 @@ impl Payment {
         sql.replace("{s}", &self.schema)
     }
 
-    /// One attempt; `None`: come again.
-    async fn attempt(&self, client: &mut Client, looked: &mut bool) -> Result<Option<String>, Died> {
-        match self.way {
-            Way::Ours => self.ours(client, looked).await,
-            _ => self.by_hand(client, looked).await,
+    /// Makes one attempt. `None` means that the client must retry.
+    async fn attempt(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Died> {
+        match self.method {
+            Method::Crate => self.with_crate(client, checked).await,
+            _ => self.by_hand(client, checked).await,
         }
     }
 
-    async fn ours(&self, client: &mut Client, looked: &mut bool) -> Result<Option<String>, Died> {
+    async fn with_crate(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Died> {
         let scope = Scope::new("POST", "/payments", "user 1").unwrap();
         let request = Request::new(scope, Key::new("k").unwrap(), Fingerprint::bytes(b"10"));
         let begun = self.idempotency.begin(&*client, &request).await.unwrap();
-        self.look_once(looked).await;
+        self.check_once(checked).await;
         let guard = match begun {
             Begun::Started(guard) => guard,
             Begun::Replay(response) => {
                 return Ok(Some(String::from_utf8(response.bytes().to_vec()).unwrap()));
             }
             Begun::InProgress { .. } => return Ok(None),
-            Begun::Mismatch => panic!("there is one request only"),
+            Begun::Mismatch => panic!("all clients send the same request"),
         };
         let tx = client.transaction().await.unwrap();
         let answer = change(&tx, &self.schema).await;
@@ -90,38 +89,38 @@ impl Payment {
         Ok(Some(answer))
     }
 
-    async fn by_hand(&self, client: &mut Client, looked: &mut bool) -> Result<Option<String>, Died> {
+    async fn by_hand(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Died> {
         let stored = self.sql("SELECT answer FROM {s}.stored WHERE key = 'k'");
         let store = self.sql("INSERT INTO {s}.stored VALUES ('k', $1) ON CONFLICT DO NOTHING");
-        if self.way != Way::RelativeUpdate
+        if self.method != Method::RelativeUpdate
             && let Some(row) = client.query_opt(&stored, &[]).await.unwrap()
         {
             return Ok(Some(row.get(0)));
         }
-        self.look_once(looked).await;
+        self.check_once(checked).await;
         let tx = client.transaction().await.unwrap();
         let answer = change(&tx, &self.schema).await;
-        if self.way == Way::CheckThenInsert {
+        if self.method == Method::CheckThenInsert {
             tx.execute(&store, &[&answer]).await.unwrap();
         }
         tx.commit().await.unwrap();
         if self.fault.kills_after_the_change() {
             return Err(Died);
         }
-        if self.way == Way::ResponseAfterCommit {
+        if self.method == Method::ResponseAfterCommit {
             client.execute(&store, &[&answer]).await.unwrap();
         }
         Ok(Some(answer))
     }
 
-    async fn look_once(&self, looked: &mut bool) {
-        if !std::mem::replace(looked, true) {
-            self.fault.when_it_has_looked().await;
+    async fn check_once(&self, checked: &mut bool) {
+        if !std::mem::replace(checked, true) {
+            self.fault.after_the_check().await;
         }
     }
 }
 
-/// The business change: 10 cents less, and an entry whose number is the answer.
+/// The business change: subtracts 10 cents and inserts a payment. Its id is the answer.
 async fn change(tx: &tokio_postgres::Transaction<'_>, schema: &str) -> String {
     let sql = format!("UPDATE {schema}.account SET cents = cents - 10");
     tx.execute(&sql, &[]).await.unwrap();
@@ -129,8 +128,8 @@ async fn change(tx: &tokio_postgres::Transaction<'_>, schema: &str) -> String {
     tx.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// Lets each of `clients` send the same request until it has an answer, and says what is wrong afterwards.
-async fn faults(way: Way, fault: Fault, clients: usize) -> Vec<String> {
+/// All clients send the same request until they have an answer. Returns what is wrong afterwards.
+async fn faults(method: Method, fault: Fault, clients: usize) -> Vec<String> {
     let db = Database::new().await;
     db.run(
         "CREATE TABLE {s}.account (cents bigint); INSERT INTO {s}.account VALUES (1000);
@@ -142,18 +141,18 @@ async fn faults(way: Way, fault: Fault, clients: usize) -> Vec<String> {
     for _ in 0..clients {
         connected.push(connect().await);
     }
-    // Long enough that nobody who works is overtaken, or short enough to wait for after a crash.
+    // In a race no lock may expire. After a crash the test waits until the lock expires.
     let lock_for = Duration::from_secs(if matches!(fault, Fault::Race(_)) { 600 } else { 1 });
     let idempotency = db.idempotency.clone().lock_for(lock_for).unwrap();
-    let payment = Arc::new(Payment { way, fault, schema: db.schema.clone(), idempotency });
+    let payment = Arc::new(Payment { method, fault, schema: db.schema.clone(), idempotency });
     let senders = connected.into_iter().map(|mut client| {
         let payment = Arc::clone(&payment);
         tokio::spawn(async move {
-            let mut looked = false;
+            let mut checked = false;
             loop {
-                match payment.attempt(&mut client, &mut looked).await {
+                match payment.attempt(&mut client, &mut checked).await {
                     Ok(Some(answer)) => return answer,
-                    Ok(None) => tokio::time::sleep(Duration::from_millis(20)).await, // as Retry-After asks
+                    Ok(None) => tokio::time::sleep(Duration::from_millis(20)).await,
                     Err(Died) => client = connect().await,
                 }
             }
@@ -191,29 +190,29 @@ fn crash() -> Fault {
 }
 
 #[tokio::test]
-async fn of_64_clients_with_one_key_one_pays_and_all_have_its_answer() {
-    assert_eq!(faults(Way::Ours, race(64), 64).await, [""; 0]);
+async fn many_clients_with_one_key_pay_once_and_get_the_same_answer() {
+    assert_eq!(faults(Method::Crate, race(64), 64).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_crash_after_the_change_pays_once() {
-    assert_eq!(faults(Way::Ours, crash(), 1).await, [""; 0]);
+    assert_eq!(faults(Method::Crate, crash(), 1).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn looking_before_working_pays_twice() {
-    let found = faults(Way::CheckThenInsert, race(8), 8).await;
+async fn check_then_insert_pays_more_than_once() {
+    let found = faults(Method::CheckThenInsert, race(8), 8).await;
     assert!(found.contains(&"8 payments".to_owned()), "{found:?}");
 }
 
 #[tokio::test]
 async fn storing_the_response_after_the_commit_pays_twice() {
-    let found = faults(Way::ResponseAfterCommit, crash(), 1).await;
+    let found = faults(Method::ResponseAfterCommit, crash(), 1).await;
     assert!(found.contains(&"2 payments".to_owned()), "{found:?}");
 }
 
 #[tokio::test]
-async fn a_relative_update_that_is_sent_again_is_made_again() {
-    let found = faults(Way::RelativeUpdate, crash(), 1).await;
+async fn a_repeated_relative_update_is_applied_twice() {
+    let found = faults(Method::RelativeUpdate, crash(), 1).await;
     assert!(found.contains(&"980 cents are left".to_owned()), "{found:?}");
 }
