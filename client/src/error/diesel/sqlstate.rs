@@ -6,7 +6,7 @@ use diesel::result::DatabaseErrorKind;
 /// Errors that can be retried, that end the connection, or that report a missing object: the beginning of the message, another
 /// part of it, and the SQLSTATE.
 const ENGLISH_MESSAGES: [(&str, &str, &str); 20] = [
-    ("the lock of this idempotency key is not held any more", "", "OB001"),
+    ("the lock of this idempotency key is no longer held", "", "OB001"),
     ("deadlock detected", "", "40P01"),
     ("canceling statement due to lock timeout", "", "55P03"),
     ("could not obtain lock on ", "", "55P03"),
