@@ -1,27 +1,27 @@
--- The outbox: the application inserts here, in the transaction of its business change.
+-- The outbox. The application inserts its events here, in the transaction of its business change.
 CREATE TABLE {outbox} (
-    id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY, -- order inside a key; another CACHE would break it
-    event_id       uuid        NOT NULL DEFAULT gen_random_uuid(),            -- identity of the event for consumers
-    aggregate_type text        NOT NULL,                                      -- routes: the topic, by default events.<aggregate_type>
-    aggregate_id   text        NOT NULL,                                      -- Kafka key
+    id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY, -- the order within a key; a larger CACHE would break it
+    event_id       uuid        NOT NULL DEFAULT gen_random_uuid(),            -- consumers recognize duplicates by it
+    aggregate_type text        NOT NULL,                                      -- determines the topic, by default events.<aggregate_type>
+    aggregate_id   text        NOT NULL,                                      -- the Kafka key
     event_type     text        NOT NULL,
     payload        json,                                                      -- stored as written; NULL = tombstone
-    headers        jsonb,                                                     -- flat object of strings
+    headers        jsonb,                                                     -- an object of strings
     created_at     timestamptz NOT NULL DEFAULT now(),
-    sent_at        timestamptz                                                -- set by the relay after Kafka acknowledged the row
+    sent_at        timestamptz                                                -- set by the relay after Kafka has acknowledged the event
 );
 
--- The lane is an expression of the key. Not %, which is negative for half of the keys; not abs, which can
--- fail inside the application's insert.
+-- The lane is computed from the key with &. The operator % would be negative for half of the keys, and abs can fail in
+-- the application's insert.
 CREATE INDEX {pending_index} ON {outbox} ((hashtext(aggregate_id) & 63), id) WHERE sent_at IS NULL;
 
--- One row a lane, locked FOR UPDATE SKIP LOCKED to claim it.
+-- One row for each lane. A relay claims a lane with FOR UPDATE SKIP LOCKED.
 CREATE TABLE {lane} (
     lane smallint PRIMARY KEY CHECK (lane BETWEEN 0 AND 63)
 );
 INSERT INTO {lane} SELECT generate_series(0, 63);
 
--- Events that Kafka refused for good, whole, with the reason.
+-- Complete copies of the events that Kafka permanently rejected, with the reason.
 CREATE TABLE {dead_letter} (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     outbox_id      bigint      NOT NULL,
@@ -29,89 +29,88 @@ CREATE TABLE {dead_letter} (
     aggregate_type text        NOT NULL,
     aggregate_id   text        NOT NULL,
     event_type     text        NOT NULL,
-    payload        bytea,                                                     -- the bytes of the payload, whatever the outbox column's type
+    payload        bytea,                                                     -- the bytes of the payload, for every column type
     headers        jsonb,
     created_at     timestamptz NOT NULL,
     topic          text        NOT NULL,
-    reason         text        NOT NULL,                                      -- a word to filter by, e.g. record-too-large
-    error          text        NOT NULL,                                      -- a sentence for a person
+    reason         text        NOT NULL,                                      -- a code to filter by, such as record-too-large
+    error          text        NOT NULL,                                      -- the message for an operator
     rejected_at    timestamptz NOT NULL DEFAULT now(),
     requeued_at    timestamptz
 );
 
--- Topics that cannot be written to now: their rows wait here in the outbox, all others flow.
+-- Topics that cannot be written at the moment. Their events stay in the outbox, and all other events are published.
 CREATE TABLE {hold} (
     topic        text PRIMARY KEY,
-    aggregate_id text,                                                        -- the key that met the failure: probed with its first row
+    aggregate_id text,                                                        -- the key whose event failed; its first event is the probe
     reason       text        NOT NULL,
     error        text        NOT NULL,
     held_at      timestamptz NOT NULL DEFAULT now(),
     probes       integer     NOT NULL DEFAULT 0,
-    probe_at     timestamptz NOT NULL DEFAULT now()                           -- when a relay may next try whether the topic works again
+    probe_at     timestamptz NOT NULL DEFAULT now()                           -- when a relay may probe the topic next
 );
 
--- Keys whose first unsent event Kafka refused for good, under on_rejected = "block-key": their events wait here in the
--- outbox until somebody decides, all others flow.
+-- Keys whose first unsent event Kafka permanently rejected, with on_rejected = "block-key". Their events stay in the outbox
+-- until an operator decides, and all other events are published.
 CREATE TABLE {blocked_key} (
     aggregate_type text        NOT NULL,
     aggregate_id   text        NOT NULL,
-    outbox_id      bigint      PRIMARY KEY,                                   -- the event that was refused
+    outbox_id      bigint      PRIMARY KEY,                                   -- the event that was rejected
     event_id       uuid        NOT NULL,
     topic          text        NOT NULL,
     reason         text        NOT NULL,
     error          text        NOT NULL,
     blocked_at     timestamptz NOT NULL DEFAULT now()
 );
--- By a hash: what makes an event too large may be its key.
+-- A key can be too large for an index, so the index contains its hash.
 CREATE INDEX ON {blocked_key} (hashtext(aggregate_id));
 
--- What operators have paused: a topic, a key, or, if neither is named, everything. The events wait here in the outbox
--- until they are resumed, all others flow. What was claimed before the pause is finished.
+-- What operators have paused: a topic, a key, or everything if both are NULL. The paused events stay in the outbox until
+-- an operator resumes them. All other events are published. Events that were claimed before the pause are still published.
 CREATE TABLE {pause} (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topic          text,
     aggregate_type text,                                                      -- of the key
     aggregate_id   text,
-    reason         text,                                                      -- in the words of the operator
+    reason         text,                                                      -- given by the operator
     role           text        NOT NULL DEFAULT current_user,
     paused_at      timestamptz NOT NULL DEFAULT now(),
     CHECK (topic IS NULL OR aggregate_id IS NULL),
     CHECK ((aggregate_type IS NULL) = (aggregate_id IS NULL))
 );
--- Each claim asks whether everything is paused, which topics are, and whether any key is.
+-- Each claim checks whether everything is paused, which topics are paused and whether any key is paused.
 CREATE INDEX ON {pause} (topic) WHERE aggregate_id IS NULL;
 CREATE INDEX ON {pause} (hashtext(aggregate_id)) WHERE aggregate_id IS NOT NULL;
 
--- What operators did to dead letters and blocked keys, and what they paused and resumed, recorded in the transaction of
--- the act. No payload, no key. It is not reaped: an act on an event outlives the event.
+-- The actions of operators: on dead letters and blocked keys, pauses and resumes. Each one is recorded in the transaction
+-- of the action, without payload and key. The reaper never deletes them.
 CREATE TABLE {act} (
     id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at             timestamptz NOT NULL DEFAULT now(),
     role           text        NOT NULL DEFAULT current_user,
     application    text        NOT NULL DEFAULT current_setting('application_name'),
-    address        inet                 DEFAULT inet_client_addr(),           -- NULL: over a socket; a pooler shows its own
+    address        inet                 DEFAULT inet_client_addr(),           -- NULL for a Unix socket; a pooler hides the real one
     act            text        NOT NULL,                                      -- requeue, discard, retry, dead-letter, lift; pause, resume
-    dead_letter_id bigint,                                                    -- NULL if the event is none
-    outbox_id      bigint,                                                    -- the row that Kafka refused; NULL in the last two acts
-    event_id       uuid,                                                      -- NULL in the last two acts
-    pause_id       bigint,                                                    -- NULL in the other acts
-    aggregate_type text,                                                      -- of the event, or of the key that is paused
-    topic          text,                                                      -- of the event, or the one that is paused
-    reason         text,                                                      -- for which it was refused, or paused
+    dead_letter_id bigint,                                                    -- NULL if there is no dead letter
+    outbox_id      bigint,                                                    -- the row that Kafka rejected; NULL for pause and resume
+    event_id       uuid,                                                      -- NULL for pause and resume
+    pause_id       bigint,                                                    -- NULL for all other acts
+    aggregate_type text,                                                      -- of the event or the paused key
+    topic          text,                                                      -- of the event, or the paused topic
+    reason         text,                                                      -- of the rejection or the pause
     CHECK (pause_id IS NOT NULL OR num_nulls(outbox_id, event_id, aggregate_type, topic, reason) = 0)
 );
 
--- Counts the changes of the set of holds, blocked keys and pauses. The claim reads it in the snapshot in which it reads the rows.
+-- Counts the changes of holds, blocked keys and pauses. A claim reads it in the same snapshot as the rows.
 CREATE TABLE {hold_version} (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-    version   bigint  NOT NULL DEFAULT 0,                                     -- every change
-    removals  bigint  NOT NULL DEFAULT 0                                      -- changes after which rows may be readable again
+    version   bigint  NOT NULL DEFAULT 0,                                     -- all changes
+    removals  bigint  NOT NULL DEFAULT 0                                      -- changes that can make rows claimable again
 );
 INSERT INTO {hold_version} DEFAULT VALUES;
 
--- A trigger and not the relay's own statements, so that what is removed by hand in psql counts too.
--- SECURITY DEFINER, so that nobody needs the right to set the version; hence the pinned search_path, and no
--- right for the public to attach the function to tables of its own.
+-- A trigger counts, so changes made in psql count too. With SECURITY DEFINER, no role needs the privilege to update the
+-- version. The search_path is therefore fixed, and PUBLIC cannot attach the function to other tables.
 CREATE FUNCTION {hold_changed}() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -120,7 +119,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION {hold_changed}() FROM PUBLIC;
 
--- The probe's own columns change often and change nothing for the claim.
+-- The columns of the probe change often and do not affect the claim.
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic ON {hold}
     FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF aggregate_type, aggregate_id ON {blocked_key}
@@ -128,9 +127,9 @@ CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF aggr
 CREATE TRIGGER hold_changed AFTER INSERT OR DELETE OR TRUNCATE OR UPDATE OF topic, aggregate_type, aggregate_id ON {pause}
     FOR EACH STATEMENT EXECUTE FUNCTION {hold_changed}();
 
--- Inserts an event from any language: SELECT {enqueue}('order', '42', 'OrderPlaced', '{"total": 12}').
--- The body uses $n, because the arguments are named like the columns; it has no RETURNING, which would ask
--- writers for SELECT. An event_id of NULL is a new one: many drivers cannot leave an argument out.
+-- Inserts an event: SELECT {enqueue}('order', '42', 'OrderPlaced', '{"total": 12}'). If event_id is NULL, it is generated,
+-- because many drivers cannot omit an argument. The arguments have the names of the columns, so the body uses $n.
+-- RETURNING would need the privilege SELECT, so the body has none.
 CREATE FUNCTION {enqueue}(
     aggregate_type text,
     aggregate_id   text,

@@ -11,7 +11,7 @@ use crate::postgres::cycle::lookout::PostgresLookout;
 use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap_modules::{ModulesReaper, Reapers};
 use crate::postgres::cycle::statements::Statements;
-use crate::postgres::schema::check::{self, CheckError, Facts, FaultKind};
+use crate::postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
 use crate::relay::Relay;
 use crate::relay::cycle::worker;
 use crate::relay::failure::{Failure, Fault};
@@ -114,7 +114,7 @@ async fn checking<T>(
         Ok(Ok(facts)) => Ok(facts),
         // A standby may be promoted, or another host of the URL may be the primary.
         Ok(Err(CheckError::Faults(faults)))
-            if faults.iter().any(|fault| fault.kind == FaultKind::Standby) =>
+            if faults.iter().any(|fault| fault.kind == SchemaFaultKind::Standby) =>
         {
             Err(StartError::Unavailable(CheckError::Faults(faults).to_string()))
         }

@@ -2,7 +2,7 @@
 //! remedy.
 
 use outbox_relay::postgres::access::grants::{relay_grants, writer_grants};
-use outbox_relay::postgres::schema::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
+use outbox_relay::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
 use outbox_relay::postgres::schema::migrate;
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
@@ -27,7 +27,13 @@ async fn faults(client: &Client, table: &TableName) -> Vec<SchemaFault> {
 
 /// Runs `damage`, expects exactly one fault of this kind whose problem contains `problem`, runs its remedy, and expects
 /// no fault.
-async fn found_and_fixed(client: &Client, table: &TableName, damage: &str, kind: FaultKind, problem: &str) {
+async fn found_and_fixed(
+    client: &Client,
+    table: &TableName,
+    damage: &str,
+    kind: SchemaFaultKind,
+    problem: &str,
+) {
     run(client, damage).await;
     let found = faults(client, table).await;
     assert_eq!(found.len(), 1, "{damage}: {found:#?}");
@@ -74,7 +80,10 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
     let one = async |client: &Client, problem: &str, remedy: &str| {
         let found = faults(client, &outbox).await;
         assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(found[0].kind == FaultKind::Migration && found[0].problem.contains(problem), "{found:#?}");
+        assert!(
+            found[0].kind == SchemaFaultKind::Migration && found[0].problem.contains(problem),
+            "{found:#?}"
+        );
         assert!(found[0].remedy.contains(remedy), "{found:#?}");
     };
     one(&client, "does not exist", "outbox-relay migrate --config").await;
@@ -96,7 +105,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
 async fn damaged_index_is_found() {
     let (database, client, outbox) = migrated("index").await;
     let found = async |damage: &str, problem: &str| {
-        found_and_fixed(&client, &outbox, damage, FaultKind::Index, problem).await;
+        found_and_fixed(&client, &outbox, damage, SchemaFaultKind::Index, problem).await;
     };
     found("DROP INDEX app.outbox_pending", "is missing").await;
     for definition in [
@@ -124,18 +133,23 @@ async fn damaged_index_is_found() {
 #[tokio::test]
 async fn damaged_rows_of_the_schema_are_found() {
     let (database, client, outbox) = migrated("rows").await;
-    let found = async |damage: &str, kind: FaultKind, problem: &str| {
+    let found = async |damage: &str, kind: SchemaFaultKind, problem: &str| {
         found_and_fixed(&client, &outbox, damage, kind, problem).await;
     };
-    found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", FaultKind::Lanes, "2 of the 64 lanes").await;
-    found("TRUNCATE app.outbox_lane", FaultKind::Lanes, "64 of the 64 lanes").await;
-    run(&client, "ALTER TABLE app.outbox_lane DROP CONSTRAINT outbox_lane_lane_check").await;
-    found("INSERT INTO app.outbox_lane VALUES (64)", FaultKind::Lanes, "1 rows are duplicates or not lanes")
+    found("DELETE FROM app.outbox_lane WHERE lane IN (0, 17)", SchemaFaultKind::Lanes, "2 of the 64 lanes")
         .await;
-    found("DELETE FROM app.outbox_hold_version", FaultKind::Holds, "not none").await;
+    found("TRUNCATE app.outbox_lane", SchemaFaultKind::Lanes, "64 of the 64 lanes").await;
+    run(&client, "ALTER TABLE app.outbox_lane DROP CONSTRAINT outbox_lane_lane_check").await;
+    found(
+        "INSERT INTO app.outbox_lane VALUES (64)",
+        SchemaFaultKind::Lanes,
+        "1 rows are duplicates or not lanes",
+    )
+    .await;
+    found("DELETE FROM app.outbox_hold_version", SchemaFaultKind::Holds, "not none").await;
     for counted in ["hold", "blocked_key", "pause"] {
         let damage = format!("ALTER TABLE app.outbox_{counted} DISABLE TRIGGER hold_changed");
-        found(&damage, FaultKind::Holds, "disabled").await;
+        found(&damage, SchemaFaultKind::Holds, "disabled").await;
     }
     database.drop(&[]).await;
 }
@@ -143,11 +157,11 @@ async fn damaged_rows_of_the_schema_are_found() {
 #[tokio::test]
 async fn damaged_table_is_found() {
     let (database, client, outbox) = migrated("table").await;
-    let found = async |damage: &str, kind: FaultKind, problem: &str| {
+    let found = async |damage: &str, kind: SchemaFaultKind, problem: &str| {
         found_and_fixed(&client, &outbox, damage, kind, problem).await;
     };
     let alter = async |change: &str, problem: &str| {
-        found(&format!("ALTER TABLE app.outbox {change}"), FaultKind::Column, problem).await;
+        found(&format!("ALTER TABLE app.outbox {change}"), SchemaFaultKind::Column, problem).await;
     };
     alter("DROP COLUMN headers", "is missing").await;
     alter("ALTER payload TYPE varchar", "the type is character varying, not json").await;
@@ -158,14 +172,15 @@ async fn damaged_table_is_found() {
 
     for (option, problem) in [("CACHE 10", "CACHE 10"), ("INCREMENT 2", "INCREMENT 2"), ("CYCLE", "CYCLE")] {
         let damage = format!("ALTER SEQUENCE app.outbox_id_seq {option}");
-        found(&damage, FaultKind::Sequence, problem).await;
+        found(&damage, SchemaFaultKind::Sequence, problem).await;
     }
-    found("ALTER TABLE app.outbox ALTER id DROP IDENTITY", FaultKind::Sequence, "do not come from").await;
-    found("ALTER TABLE app.outbox SET UNLOGGED", FaultKind::Relation, "crash").await;
+    found("ALTER TABLE app.outbox ALTER id DROP IDENTITY", SchemaFaultKind::Sequence, "do not come from")
+        .await;
+    found("ALTER TABLE app.outbox SET UNLOGGED", SchemaFaultKind::Relation, "crash").await;
 
     run(&client, "DROP TABLE app.outbox_dead_letter").await;
     let missing = faults(&client, &outbox).await;
-    assert!(missing.len() == 1 && missing[0].kind == FaultKind::Relation, "{missing:#?}");
+    assert!(missing.len() == 1 && missing[0].kind == SchemaFaultKind::Relation, "{missing:#?}");
     run(&client, "CREATE VIEW app.outbox_dead_letter AS SELECT 1").await;
     let view = faults(&client, &outbox).await;
     assert!(view.len() == 1 && view[0].problem.contains("a view"), "{view:#?}");
@@ -181,8 +196,8 @@ async fn all_faults_are_reported_at_once() {
          ALTER TABLE app.outbox DROP COLUMN headers; TRUNCATE app.outbox_hold_version",
     )
     .await;
-    let kinds: Vec<FaultKind> = faults(&client, &outbox).await.iter().map(|fault| fault.kind).collect();
-    use FaultKind::*;
+    let kinds: Vec<SchemaFaultKind> = faults(&client, &outbox).await.iter().map(|fault| fault.kind).collect();
+    use SchemaFaultKind::*;
     assert_eq!(kinds, [Column, Index, Sequence, Lanes, Holds]);
     database.drop(&[]).await;
 }
@@ -195,7 +210,7 @@ async fn row_level_security_that_could_hide_rows_is_found() {
     run(&admin, "ALTER TABLE app.outbox ENABLE ROW LEVEL SECURITY").await;
     check(&admin, &outbox).await.expect("row-level security does not apply to a superuser");
     let found = faults(&client, &outbox).await;
-    assert!(found.len() == 1 && found[0].kind == FaultKind::RowSecurity, "{found:#?}");
+    assert!(found.len() == 1 && found[0].kind == SchemaFaultKind::RowSecurity, "{found:#?}");
     run(&admin, found[0].remedy.split_inclusive(';').next().unwrap()).await;
     check(&client, &outbox).await.unwrap();
     database.drop(&[&role]).await;
@@ -206,7 +221,7 @@ async fn missing_privileges_are_reported_with_their_grant() {
     let (database, admin, outbox) = migrated("grants").await;
     let (role, client) = database.connect_as_new_role().await;
     let found = faults(&client, &outbox).await;
-    assert!(found.iter().all(|fault| fault.kind == FaultKind::Grant), "{found:#?}");
+    assert!(found.iter().all(|fault| fault.kind == SchemaFaultKind::Grant), "{found:#?}");
     let mut remedies: Vec<&str> = found.iter().map(|fault| fault.remedy.as_str()).collect();
     let all = relay_grants(&outbox, &role);
     let mut grants: Vec<&str> = all.lines().collect();

@@ -41,7 +41,7 @@ async fn run_once_ends_with_69_if_a_server_is_unreachable() {
     let closed = Proxy::closed();
     let postgres = format!("postgres://postgres@{}/app", closed.address());
     for (relay, says) in [
-        (outbox.relay().set("postgres", "url", postgres), "error: connecting to Postgres"),
+        (outbox.relay().set("postgres", "url", postgres), "error: connecting to PostgreSQL"),
         (
             outbox.relay().set("kafka", "bootstrap_servers", closed.address()),
             "error: Kafka cannot be reached",

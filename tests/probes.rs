@@ -113,7 +113,7 @@ async fn probe_that_waits_for_its_answer_does_not_delay_other_topics() {
 /// Otherwise another relay would publish it again after the resume, if an operator deletes the hold before.
 #[tokio::test]
 async fn row_acknowledged_late_is_settled_while_its_topic_is_paused() {
-    let (outbox, kafka, mut relay) = in_mid_probe("probe_pause").await;
+    let (outbox, kafka, mut relay) = during_a_probe("probe_pause").await;
     let lease = "SELECT (extract(epoch FROM probe_at) * 1000000)::bigint FROM app.outbox_hold";
     let first = outbox.count(lease).await;
     // The relay renews the lease only of a probe whose answer is late.

@@ -1,4 +1,4 @@
-//! A shop that places orders and enqueues an event in the transaction of each order.
+//! A shop that places orders, and enqueues an event for each in the same transaction.
 //!
 //! DATABASE_URL=postgres://shop@localhost/shop cargo run -p pg-outbox --example shop -- 10
 
@@ -11,7 +11,7 @@ use tokio_postgres::{Client, NoTls};
 
 const ORDERS_DEFAULT: u32 = 10;
 
-/// The shop's own table. A real shop creates it in a migration.
+/// A real shop would have a migration for this table.
 const CREATE_ORDERS: &str = "
     CREATE TABLE IF NOT EXISTS shop_order (
         id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -50,8 +50,8 @@ async fn main() -> ExitCode {
 }
 
 async fn shop() -> Result<(), Box<dyn StdError>> {
-    let url =
-        std::env::var("DATABASE_URL").map_err(|_| "set DATABASE_URL, e.g. postgres://localhost/shop")?;
+    let url = std::env::var("DATABASE_URL")
+        .map_err(|_| "DATABASE_URL is not set. Set it, for example to postgres://localhost/shop")?;
     let orders = match std::env::args().nth(1) {
         Some(count) => count.parse().map_err(|_| format!("{count:?} is not a number of orders"))?,
         None => ORDERS_DEFAULT,
@@ -70,14 +70,14 @@ async fn shop() -> Result<(), Box<dyn StdError>> {
             println!("order {order_id} paid, event {event_id}");
         }
     }
-    println!("{orders} orders placed: the relay will publish their events from the outbox");
+    println!("{orders} orders placed. Their events are in the outbox");
 
     drop(client);
     connection.await??;
     Ok(())
 }
 
-/// Inserts the order before its event. No other transaction can enqueue events of an order that is not committed yet.
+/// The order is inserted first. No other transaction can write events of an order that is not committed yet.
 async fn place_order(
     client: &mut Client,
     customer: &str,
@@ -98,8 +98,8 @@ async fn place_order(
     Ok((order_id, event_id))
 }
 
-/// The UPDATE locks the order's row before the event is enqueued, so transactions on the same order run one after
-/// another, and the events of an order reach Kafka in the order of the commits.
+/// The UPDATE locks the order's row, so that writers of one order take turns before they enqueue. Its events reach Kafka in
+/// commit order.
 async fn pay_order(client: &mut Client, order_id: i64) -> Result<EventId, Box<dyn StdError>> {
     let tx = client.transaction().await?;
     let paid = tx

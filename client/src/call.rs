@@ -1,19 +1,18 @@
-//! Statements: what travels there and back, whatever the driver.
+//! Statements and their results, independent of the driver.
 
 #[cfg(feature = "_modules")]
 use crate::error::PostgresError;
 #[cfg(feature = "_modules")]
 use crate::table::{TableNameError, quoted_schema};
 
-/// A statement, mostly one that calls a function, with what its columns hold. Its parameters stand in it in their order,
-/// each once.
+/// A statement, usually a call of a function, with the kinds of its columns. Each parameter occurs once, in order.
 #[derive(Debug)]
 pub struct Call {
     sql: String,
     columns: &'static [Kind],
 }
 
-/// What a parameter holds.
+/// The value of a parameter.
 #[derive(Debug, Clone, Copy)]
 pub enum Argument<'a> {
     Text(&'a str),
@@ -25,7 +24,7 @@ pub enum Argument<'a> {
     Number(i32),
 }
 
-/// What a column is to hold.
+/// The expected kind of a column.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Text,
@@ -36,7 +35,7 @@ pub enum Kind {
     Number,
 }
 
-/// What a column holds.
+/// The value of a column.
 #[derive(Debug)]
 pub enum Column {
     Text(Option<String>),
@@ -47,19 +46,19 @@ pub enum Column {
     Number(Option<i32>),
 }
 
-/// The columns of a row, read one after the other as the [`Call`] lists them.
+/// The columns of a row, to be read in the order of the [`Call`].
 #[derive(Debug)]
 pub struct Answer(std::vec::IntoIter<Column>);
 
 impl Call {
-    /// The functions stand in the SQL as `{schema}.name`.
+    /// A call of functions, which the SQL names as `{schema}.name`.
     #[cfg(feature = "_modules")]
     pub fn new(schema: &Schema, sql: &str, columns: &'static [Kind]) -> Call {
         Call { sql: sql.replace("{schema}", &schema.0), columns }
     }
 
     /// Any statement.
-    pub fn of(sql: String, columns: &'static [Kind]) -> Call {
+    pub fn statement(sql: String, columns: &'static [Kind]) -> Call {
         Call { sql, columns }
     }
 
@@ -83,7 +82,7 @@ impl Schema {
         Ok(Schema(quoted_schema(name)?))
     }
 
-    /// Where the modules are if nobody says otherwise.
+    /// The default schema of the modules.
     pub fn public() -> Schema {
         Schema("\"public\"".to_owned())
     }
@@ -97,42 +96,42 @@ impl Answer {
     pub fn text(&mut self) -> Option<String> {
         match self.0.next() {
             Some(Column::Text(text)) => text,
-            other => unreachable!("text is not what the call lists: {other:?}"),
+            other => unreachable!("the call does not list text here: {other:?}"),
         }
     }
 
     pub fn bytes(&mut self) -> Option<Vec<u8>> {
         match self.0.next() {
             Some(Column::Bytes(bytes)) => bytes,
-            other => unreachable!("bytes are not what the call lists: {other:?}"),
+            other => unreachable!("the call does not list bytes here: {other:?}"),
         }
     }
 
     pub fn flag(&mut self) -> bool {
         match self.0.next() {
             Some(Column::Flag(flag)) => flag,
-            other => unreachable!("a flag is not what the call lists: {other:?}"),
+            other => unreachable!("the call does not list a flag here: {other:?}"),
         }
     }
 
     pub fn flags(&mut self) -> Vec<bool> {
         match self.0.next() {
             Some(Column::Flags(flags)) => flags,
-            other => unreachable!("flags are not what the call lists: {other:?}"),
+            other => unreachable!("the call does not list flags here: {other:?}"),
         }
     }
 
     pub fn seconds(&mut self) -> Option<f64> {
         match self.0.next() {
             Some(Column::Seconds(seconds)) => seconds,
-            other => unreachable!("seconds are not what the call lists: {other:?}"),
+            other => unreachable!("the call does not list seconds here: {other:?}"),
         }
     }
 
     pub fn number(&mut self) -> Option<i32> {
         match self.0.next() {
             Some(Column::Number(number)) => number,
-            other => unreachable!("a number is not what the call lists: {other:?}"),
+            other => unreachable!("the call does not list a number here: {other:?}"),
         }
     }
 }
@@ -142,41 +141,46 @@ impl Answer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// The module's tables and functions are not in this schema of this database.
+    /// This schema does not contain the tables and functions of the module.
     #[error(
-        "the module {module} is not in this database: make it with `outbox-relay migrate --with {module}`"
+        "the module {module} is not installed in this database. Run `outbox-relay migrate --with {module}`"
     )]
     NotInstalled {
-        /// Which module.
+        /// The module.
         module: &'static str,
-        /// What Postgres said.
+        /// The error of PostgreSQL.
         source: PostgresError,
     },
-    /// The call is a part of a transaction, and the connection has none open. Found before Postgres was asked anything.
-    /// Only diesel, which has no type for transactions, can get here.
-    #[error("the call of the module {module} needs an open transaction: make it within `transaction(..)`")]
+    /// The call needs an open transaction. No statement was sent. Only diesel, which has no type for transactions, can cause
+    /// this error.
+    #[error(
+        "cannot call the module {module}, because no transaction is open. Call it within `transaction(..)`"
+    )]
     NoTransaction {
-        /// Which module.
+        /// The module.
         module: &'static str,
-        /// SQLSTATE 25P01, as Postgres would say it.
+        /// SQLSTATE 25P01, as PostgreSQL would report it.
         source: PostgresError,
     },
-    /// The call is to be committed at once, and the connection has a transaction open. Found before Postgres was asked
-    /// anything. Only drivers whose connection is not locked up by its transaction can get here.
-    #[error("the call of the module {module} is committed by itself, so no transaction may be open")]
+    /// The call commits by itself, but the connection has an open transaction. No statement was sent. Only drivers that allow
+    /// access to the connection of an open transaction can cause this error.
+    #[error(
+        "cannot call the module {module}, because the call commits by itself and a transaction is open. Call it \
+         before the transaction begins"
+    )]
     InTransaction {
-        /// Which module.
+        /// The module.
         module: &'static str,
-        /// SQLSTATE 25001, as Postgres would say it.
+        /// SQLSTATE 25001, as PostgreSQL would report it.
         source: PostgresError,
     },
-    /// Postgres refused the call or is out of reach. Roll back; [`PostgresError::sqlstate`] says whether to
-    /// try again.
+    /// PostgreSQL rejected the call or is unavailable. Roll back. [`PostgresError::sqlstate`] determines whether a retry can
+    /// succeed.
     #[error("the call of the module {module} failed")]
     Postgres {
-        /// Which module.
+        /// The module.
         module: &'static str,
-        /// What Postgres said.
+        /// The error of PostgreSQL or the connection.
         source: PostgresError,
     },
 }
@@ -185,7 +189,7 @@ pub enum DatabaseError {
 impl DatabaseError {
     pub(crate) fn new(module: &'static str, source: PostgresError) -> DatabaseError {
         match source.sqlstate() {
-            // An unknown function, an unknown schema.
+            // Undefined function, or undefined schema.
             Some("42883" | "3F000") => DatabaseError::NotInstalled { module, source },
             Some("25P01") => DatabaseError::NoTransaction { module, source },
             Some("25001") => DatabaseError::InTransaction { module, source },
@@ -193,7 +197,7 @@ impl DatabaseError {
         }
     }
 
-    /// What Postgres said.
+    /// The error of PostgreSQL or the connection.
     pub fn postgres(&self) -> &PostgresError {
         match self {
             DatabaseError::NotInstalled { source, .. }

@@ -1,15 +1,13 @@
-//! What is refused before Postgres is asked: a row that the relay could not deliver is better refused here,
-//! where the application still knows why.
+//! Rejects events that the relay could not deliver, before a statement is sent.
 
 use crate::error::{Error, InvalidEvent};
 use crate::event::Event;
 use crate::topic::{TopicTemplate, check_topic};
 
-/// Headers that the relay writes into every record itself: a second one of the name would leave consumers
-/// to guess which of them tells duplicates apart.
+/// Headers that the relay adds to every record. With a second header of the same name, consumers could not tell which one
+/// identifies duplicates.
 const RESERVED_HEADERS: [&str; 2] = ["event_id", "event_type"];
 
-/// Checks the events of a call.
 pub fn check(events: &[Event], template: &TopicTemplate) -> Result<(), Error> {
     let mut topic = String::new();
     for (event, position) in events.iter().zip(1..) {
@@ -29,8 +27,8 @@ fn check_names(event: &Event) -> Result<(), InvalidEvent> {
 
 fn check_headers(event: &Event) -> Result<(), InvalidEvent> {
     for (name, value) in &event.headers {
-        check_name("a header's name", name)?;
-        check_storable("a header's value", value)?;
+        check_name("a header name", name)?;
+        check_storable("a header value", value)?;
         if RESERVED_HEADERS.contains(&name.as_str()) {
             return Err(InvalidEvent::ReservedHeader { name: name.clone() });
         }
@@ -49,7 +47,7 @@ fn check_storable(field: &'static str, text: &str) -> Result<(), InvalidEvent> {
     if text.contains('\0') { Err(InvalidEvent::Nul { field }) } else { Ok(()) }
 }
 
-/// Renders into the caller's string: ten thousand events need one.
+/// Renders into the caller's string, to allocate it only once.
 fn check_destination(
     event: &Event,
     template: &TopicTemplate,
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_and_unstorable_names_are_refused() {
+    fn empty_and_unstorable_names_are_rejected() {
         let check = |event| check_one(event, "constant");
         let empty = |field| Err(InvalidEvent::Empty { field });
         let nul = |field| Err(InvalidEvent::Nul { field });
@@ -93,13 +91,13 @@ mod tests {
         assert_eq!(check(Event::new("a\0", 1, "E")), nul("aggregate_type"));
         assert_eq!(check(Event::new("a", "1\0", "E")), nul("aggregate_id"));
         assert_eq!(check(Event::new("a", 1, "\0E")), nul("event_type"));
-        assert_eq!(check(event().header("", "v")), empty("a header's name"));
-        assert_eq!(check(event().header("n\0", "v")), nul("a header's name"));
-        assert_eq!(check(event().header("n", "v\0")), nul("a header's value"));
+        assert_eq!(check(event().header("", "v")), empty("a header name"));
+        assert_eq!(check(event().header("n\0", "v")), nul("a header name"));
+        assert_eq!(check(event().header("n", "v\0")), nul("a header value"));
     }
 
     #[test]
-    fn headers_of_the_relay_are_refused() {
+    fn reserved_headers_are_rejected() {
         for name in RESERVED_HEADERS {
             let reserved = InvalidEvent::ReservedHeader { name: name.to_owned() };
             assert_eq!(check_one(event().header(name, "v"), "constant"), Err(reserved));
@@ -107,11 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn the_topic_is_checked_after_the_template() {
+    fn the_topic_from_the_template_is_checked() {
         let events = [event().tombstone(), Event::new("my order", 1, "E").tombstone()];
         assert_eq!(
             check(&events, &TopicTemplate::default()).unwrap_err().to_string(),
-            "event 2 of the call cannot be enqueued: aggregate_type \"my order\" gives the topic \
+            "cannot enqueue event 2 of the call: aggregate_type \"my order\" results in the invalid topic \
              \"events.my order\": character ' ' at position 10 is not one of a-z A-Z 0-9 . _ -"
         );
         let topic =
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_alone_are_no_topic() {
+    fn a_topic_name_cannot_be_dots_only() {
         let expected = InvalidEvent::Topic {
             aggregate_type: "..".to_owned(),
             topic: "..".to_owned(),
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_template_takes_any_aggregate_type() {
+    fn a_constant_template_accepts_any_aggregate_type() {
         assert_eq!(check_one(Event::new("my order", 1, "E"), "constant"), Ok(()));
     }
 }

@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::event::Event;
 
-/// Version of the binary form of jsonb, which is the text behind this byte.
+/// The binary format of jsonb is this version byte and the text.
 const JSONB_VERSION: u8 = 1;
 
-/// Bytes for a json, jsonb or bytea column, sent as they are.
+/// Bytes for a json, jsonb or bytea column, sent unchanged.
 #[derive(Debug)]
 struct Document<B>(B);
 
@@ -48,7 +48,7 @@ impl Row<'_> {
     }
 }
 
-/// Many events as the parameters of a statement: an array a column.
+/// Many events as the parameters of a statement: one array per column.
 pub struct Columns<'a> {
     event_ids: Vec<Uuid>,
     aggregate_types: Vec<&'a str>,
@@ -86,7 +86,7 @@ fn payload(event: &Event) -> Option<Document<&[u8]>> {
     event.payload.0.as_deref().map(Document)
 }
 
-/// NULL for no headers, like a row that was inserted by hand.
+/// Without headers, the column is NULL, as in a row that was inserted manually.
 fn headers(event: &Event) -> Option<Document<Vec<u8>>> {
     if event.headers.is_empty() {
         return None;

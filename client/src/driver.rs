@@ -25,7 +25,7 @@ pub use diesel_async::outside_transaction;
 #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
 pub use plain::Statements as PlainStatements;
 
-/// A reference to an open transaction, by the driver's feature:
+/// A reference to an open transaction:
 ///
 /// | Feature | |
 /// |---|---|
@@ -35,23 +35,23 @@ pub use plain::Statements as PlainStatements;
 /// | `sea-orm` | also `&sea_orm::DatabaseTransaction` |
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` |
 ///
-/// A client or a pool is none: outside a transaction the event and the change that it announces would not
-/// commit together. The trait is sealed; this crate implements it, a driver a feature.
+/// Clients and pools do not implement it, because outside of a transaction the event and the change would not commit together.
+/// The trait is sealed.
 #[cfg_attr(feature = "tokio-postgres", doc = include_str!("driver/tokio_postgres.md"))]
 #[cfg_attr(feature = "deadpool-postgres", doc = include_str!("driver/deadpool_postgres.md"))]
 #[cfg_attr(feature = "sqlx", doc = include_str!("driver/sqlx.md"))]
 #[cfg_attr(feature = "sea-orm", doc = include_str!("driver/sea_orm.md"))]
 #[cfg_attr(feature = "diesel-async", doc = include_str!("driver/diesel_async.md"))]
-// On references, so that a driver whose statements need `&mut Transaction` fits too.
+// Implemented on references, because some drivers need `&mut Transaction`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a reference to an open transaction",
-    label = "an event is enqueued in the transaction of the change that it announces",
-    note = "begin a transaction and pass `&tx`; of a `tx: &mut Transaction` pass `&*tx`",
-    note = "with sqlx pass `&mut tx`, not `&mut *tx`; with diesel the connection that `transaction(..)` hands out"
+    label = "an event must be enqueued in the transaction of its change",
+    note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
+    note = "with sqlx, pass `&mut tx`, not `&mut *tx`; with diesel, pass the connection that `transaction(..)` provides"
 )]
 pub trait OutboxTransaction: Driver {}
 
-/// A reference to a connection outside a transaction, or to a pool of them, by the driver's feature:
+/// A reference to a connection without a transaction, or to a pool:
 ///
 /// | Feature | |
 /// |---|---|
@@ -61,25 +61,25 @@ pub trait OutboxTransaction: Driver {}
 /// | `sea-orm` | also `&sea_orm::DatabaseConnection` |
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection` |
 ///
-/// What a call does through it is committed at once. Modules ask for one where others have to see the effect
-/// before the application's own transaction ends, such as the lock of an idempotency key. The trait is sealed.
+/// A call through it commits immediately. Modules need that if other sessions must see the effect before the application's
+/// transaction ends, as with the lock of an idempotency key. The trait is sealed.
 ///
-/// A `PgConnection` or an `AsyncPgConnection` on which a transaction was begun is refused with
+/// A `PgConnection` or `AsyncPgConnection` with an open transaction causes
 /// [`DatabaseError::InTransaction`](crate::DatabaseError::InTransaction).
 #[cfg(feature = "_modules")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a reference to a client",
-    label = "this is committed by itself, before the transaction of the change begins",
-    note = "of a client from a pool pass `&client`; with sqlx pass `&pool` or `&mut *connection`"
+    label = "this call commits by itself, before the transaction of the change begins",
+    note = "pass `&client`, also for a client from a pool; with sqlx, pass `&pool` or `&mut *connection`"
 )]
 pub trait OutboxClient: Caller {}
 
-/// What a driver does in a transaction; unnameable outside, which seals [`OutboxTransaction`].
+/// The operations of a driver in a transaction. It is not exported, which seals [`OutboxTransaction`].
 pub trait Driver: Send {
-    /// Inserts the events, at least one, in one round trip once it knows the table, and counts the rows.
+    /// Inserts one or more events, and returns the number of stored rows. Needs one round trip once it knows the table.
     fn insert(self, insert: &Insert, events: &[Event]) -> impl Future<Output = Result<u64, Error>> + Send;
 
-    /// Runs a statement in one round trip, and reads its rows.
+    /// Runs a statement in one round trip, and returns its rows.
     fn call(
         self,
         call: &Call,
@@ -87,10 +87,10 @@ pub trait Driver: Send {
     ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;
 }
 
-/// What a driver does outside of a transaction; unnameable outside, which seals [`OutboxClient`].
+/// The operations of a driver outside of a transaction. It is not exported, which seals [`OutboxClient`].
 #[cfg(feature = "_modules")]
 pub trait Caller: Send {
-    /// Runs a statement in one round trip and commits it, and reads its rows.
+    /// Runs and commits a statement in one round trip, and returns its rows.
     fn call(
         self,
         call: &Call,
@@ -101,7 +101,7 @@ pub trait Caller: Send {
 fn failure(insert: &Insert, source: PostgresError) -> Error {
     let table = insert.table().to_owned();
     match source.sqlstate() {
-        // An unknown table, an unknown schema.
+        // Undefined table, or undefined schema.
         Some("42P01" | "3F000") => Error::NoOutbox { table, source },
         Some("25P01") => Error::NoTransaction { source },
         _ => Error::Postgres { table, source },

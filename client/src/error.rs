@@ -20,31 +20,31 @@ mod tokio_postgres;
 #[cfg(feature = "_driver")]
 pub use postgres::PostgresError;
 #[cfg(all(feature = "_driver", feature = "retry"))]
-pub(crate) use postgres::{Said, Says, Unsaid};
+pub(crate) use postgres::{Details, DriverError, WithoutSqlstate};
 
-/// Why an event was not enqueued. No message holds a payload or the value of a header.
+/// Why an event was not enqueued. Messages never contain a payload or the value of a header.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The payload cannot be serialised.
-    #[error("the payload cannot be serialised as JSON")]
+    /// The payload cannot be serialized.
+    #[error("cannot serialize the payload as JSON")]
     Json(#[from] serde_json::Error),
 
-    /// The name given to [`Outbox::new`](crate::Outbox::new) is not one of a table.
+    /// The argument of [`Outbox::new`](crate::Outbox::new) is not a valid name.
     #[cfg(feature = "_driver")]
     #[error(transparent)]
     TableName(#[from] TableNameError),
 
-    /// The template given to [`Outbox::topic_template`](crate::Outbox::topic_template) makes no topics.
+    /// The argument of [`Outbox::topic_template`](crate::Outbox::topic_template) is not a valid template.
     #[cfg(feature = "_driver")]
-    #[error("the topic template is not usable: {0}")]
+    #[error("the topic template is invalid: {0}")]
     TopicTemplate(#[from] TemplateError),
 
-    /// An event that the relay could not deliver. Found before Postgres was asked anything: the
-    /// transaction is as it was, and none of the call's events is in it.
-    #[error("event {position} of the call cannot be enqueued: {reason}")]
+    /// The relay could not deliver this event. No statement was sent, so the transaction is unchanged and contains none of the
+    /// call's events.
+    #[error("cannot enqueue event {position} of the call: {reason}")]
     InvalidEvent {
-        /// Which of the call's events; the first one is 1.
+        /// The position of the event in the call, from 1.
         position: usize,
         /// What is wrong with it.
         reason: InvalidEvent,
@@ -52,17 +52,19 @@ pub enum Error {
 
     /// The outbox table does not exist in this database.
     #[cfg(feature = "_driver")]
-    #[error("there is no outbox table {table} in this database: create it with `outbox-relay migrate`")]
+    #[error(
+        "the outbox table {table} does not exist in this database. Create it with `outbox-relay migrate`"
+    )]
     NoOutbox {
         /// The table, as in SQL.
         table: String,
-        /// What Postgres said.
+        /// The error of PostgreSQL.
         source: PostgresError,
     },
 
-    /// The payload column is of a type that the relay does not read.
+    /// The relay does not support the type of the payload column.
     #[cfg(feature = "_driver")]
-    #[error("the payload column of {table} is of type {column_type}; it must be json, jsonb or bytea")]
+    #[error("the payload column of {table} has the type {column_type}. Change it to json, jsonb or bytea")]
     UnsupportedPayload {
         /// The table, as in SQL.
         table: String,
@@ -70,35 +72,37 @@ pub enum Error {
         column_type: String,
     },
 
-    /// Postgres took the statement but stored another number of rows: a trigger, a rule or a policy of the
-    /// table swallows events. Roll back.
+    /// PostgreSQL stored another number of rows: a trigger, a rule or a policy of the table skips events. Roll back.
     #[cfg(feature = "_driver")]
-    #[error("{table} stored {stored} of {given} events: has it a trigger or rule that skips rows?")]
+    #[error(
+        "{table} stored only {stored} of {given} events. Roll back, and check the table for triggers, rules and \
+         policies"
+    )]
     NotStored {
         /// The table, as in SQL.
         table: String,
-        /// How many events the call had.
+        /// The number of events in the call.
         given: u64,
-        /// How many rows Postgres counted.
+        /// The number of stored rows.
         stored: u64,
     },
 
-    /// The connection has no open transaction. Found before Postgres was asked anything. Only diesel, which has no
-    /// type for transactions, can get here.
+    /// The connection has no open transaction. No statement was sent. Only diesel, which has no type for transactions, can
+    /// cause this error.
     #[cfg(feature = "_driver")]
-    #[error("the events were not inserted, since no transaction is open: enqueue within `transaction(..)`")]
+    #[error("cannot insert the events, because no transaction is open. Enqueue within `transaction(..)`")]
     NoTransaction {
-        /// SQLSTATE 25P01, as Postgres would say it.
+        /// SQLSTATE 25P01, as PostgreSQL would report it.
         source: PostgresError,
     },
 
-    /// Postgres refused the events or is out of reach. Roll back.
+    /// PostgreSQL rejected the events or is unavailable. Roll back.
     #[cfg(feature = "_driver")]
-    #[error("the events could not be inserted into {table}")]
+    #[error("cannot insert the events into {table}")]
     Postgres {
         /// The table, as in SQL.
         table: String,
-        /// What Postgres said.
+        /// The error of PostgreSQL or the connection.
         source: PostgresError,
     },
 }
@@ -107,31 +111,31 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidEvent {
-    /// A text that must not be empty. For the aggregate id, Kafka would take it, but all events without a
-    /// key would share one partition and one order: nearly always a mistake.
+    /// A field is empty. Kafka would accept an empty key, but all such events would share one partition and one order, which is
+    /// almost always a mistake.
     #[error("{field} is empty")]
     Empty {
-        /// Which one.
+        /// The field.
         field: &'static str,
     },
-    /// A text with the character U+0000, which Postgres cannot store.
-    #[error("{field} holds the character U+0000, which Postgres cannot store")]
+    /// A field contains the character U+0000.
+    #[error("{field} contains the character U+0000, which PostgreSQL cannot store")]
     Nul {
-        /// Which one.
+        /// The field.
         field: &'static str,
     },
-    /// A header that the relay writes itself.
-    #[error("the header {name:?} is written by the relay; choose another name")]
+    /// The relay sets this header itself.
+    #[error("the header name {name:?} is reserved for the relay. Choose another name")]
     ReservedHeader {
-        /// Its name.
+        /// The name.
         name: String,
     },
-    /// The aggregate type leads to a topic that cannot exist.
-    #[error("aggregate_type {aggregate_type:?} gives the topic {topic:?}: {reason}")]
+    /// The topic of the event is not a valid topic name.
+    #[error("aggregate_type {aggregate_type:?} results in the invalid topic {topic:?}: {reason}")]
     Topic {
         /// The aggregate type of the event.
         aggregate_type: String,
-        /// The topic that the template makes of it.
+        /// The topic, according to the template.
         topic: String,
         /// What is wrong with the topic.
         reason: TopicError,

@@ -6,11 +6,11 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::event_id::EventId;
 
-/// Something that happened to an aggregate, to be enqueued in the transaction in which it happens.
+/// An event of an aggregate, to be enqueued in the transaction of the change.
 ///
-/// [`Event::new`] begins one and [`json`](Event::json), [`bytes`](Event::bytes) or
-/// [`tombstone`](Event::tombstone) completes it. An event without one of the three is an
-/// `Event<NoPayload>`, which cannot be enqueued: a payload that was forgotten must not become a tombstone.
+/// Create it with [`Event::new`], and complete it with [`json`](Event::json), [`bytes`](Event::bytes) or
+/// [`tombstone`](Event::tombstone). Without one of these, it is an `Event<NoPayload>`, which cannot be enqueued, so that a
+/// forgotten payload does not become a tombstone.
 ///
 /// ```
 /// use pg_outbox::Event;
@@ -21,7 +21,7 @@ use crate::event_id::EventId;
 /// # Ok::<(), pg_outbox::Error>(())
 /// ```
 ///
-/// Without the line that gives it a payload, this does not compile:
+/// This compiles only with the line that completes the event:
 ///
 /// ```
 /// let event: pg_outbox::Event = pg_outbox::Event::new("order", 42, "OrderPlaced")
@@ -44,19 +44,19 @@ pub struct Event<P = Payload> {
     pub(crate) payload: P,
 }
 
-/// The payload of a complete [`Event`]: bytes, or none for a tombstone. Its Debug shows the length only.
+/// The payload of a complete [`Event`]: bytes, or none for a tombstone. Debug shows only the length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(pub(crate) Option<Vec<u8>>);
 
-/// Stands where an [`Event`] has no payload yet.
+/// The payload of an incomplete [`Event`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoPayload(());
 
 impl Event<NoPayload> {
-    /// Begins an event, with a new [`EventId`].
+    /// Creates an incomplete event with a new [`EventId`].
     ///
-    /// The aggregate type chooses the topic, the aggregate id is the record's key: events of one aggregate
-    /// reach consumers in the order in which they were committed. The event type becomes a header.
+    /// The aggregate type determines the topic. The aggregate id is the record's key: events of one aggregate reach consumers
+    /// in commit order. The event type becomes a header.
     pub fn new(
         aggregate_type: impl Into<String>,
         aggregate_id: impl fmt::Display,
@@ -72,23 +72,23 @@ impl Event<NoPayload> {
         }
     }
 
-    /// Completes the event with a JSON payload, serialised here and now.
+    /// Completes the event with a JSON payload.
     ///
     /// # Errors
     ///
-    /// [`Error::Json`] if the value cannot be serialised.
+    /// [`Error::Json`] if the value cannot be serialized.
     pub fn json(self, payload: &(impl Serialize + ?Sized)) -> Result<Event, Error> {
         Ok(self.bytes(serde_json::to_vec(payload)?))
     }
 
-    /// Completes the event with a payload that is sent as it is, byte for byte.
+    /// Completes the event with a payload that is sent unchanged.
     ///
-    /// A `json` or `jsonb` column takes only JSON text in UTF-8, a `bytea` column takes anything.
+    /// A `json` or `jsonb` column accepts only JSON text in UTF-8. A `bytea` column accepts any bytes.
     pub fn bytes(self, payload: impl Into<Vec<u8>>) -> Event {
         self.complete(Some(payload.into()))
     }
 
-    /// Completes the event without a value: a record that tells a compacted topic to forget the key.
+    /// Completes the event without a value. The record removes the key from a compacted topic.
     pub fn tombstone(self) -> Event {
         self.complete(None)
     }
@@ -100,27 +100,26 @@ impl Event<NoPayload> {
 }
 
 impl<P> Event<P> {
-    /// Adds a record header; one of the same name is replaced.
+    /// Adds a record header, or replaces one of the same name.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Event<P> {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// Gives the event an id of the application's own. It should be unique: consumers drop the second event
-    /// that bears it, and the table does not check.
+    /// Sets the event id. It should be unique: consumers ignore a second event with the same id. The table does not check it.
     pub fn event_id(mut self, id: impl Into<EventId>) -> Event<P> {
         self.id = id.into();
         self
     }
 
-    /// The identity of the event.
+    /// The event id.
     pub fn id(&self) -> EventId {
         self.id
     }
 }
 
 impl<P: fmt::Debug> fmt::Debug for Event<P> {
-    /// Shows the names of the headers and the length of the payload, and no content of either.
+    /// Shows only the names of the headers and the length of the payload.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event")
             .field("id", &self.id.as_uuid())
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregate_ids_of_any_kind_become_text() {
+    fn aggregate_ids_of_any_type_become_text() {
         let uuid = uuid::Uuid::now_v7();
         assert_eq!(Event::new("a", 42_i64, "E").aggregate_id, "42");
         assert_eq!(Event::new("a", uuid, "E").aggregate_id, uuid.to_string());
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn each_payload_is_kept_as_it_was_given() {
+    fn payloads_are_kept_unchanged() {
         let json = draft().json(&serde_json::json!({ "total": 12 })).unwrap();
         assert_eq!(json.payload.0.as_deref(), Some(&br#"{"total":12}"#[..]));
         assert_eq!(draft().bytes([0, 255]).payload.0, Some(vec![0, 255]));
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_id_may_be_set_before_and_after_the_payload() {
+    fn headers_and_id_can_be_set_before_and_after_the_payload() {
         let id = EventId::new();
         let event = draft().header("a", "1").event_id(id).tombstone().header("b", "2").header("a", "3");
         assert_eq!(event.id(), id);
@@ -180,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_no_json_is_an_error() {
+    fn a_value_that_cannot_be_serialized_is_an_error() {
         let pairs = std::collections::HashMap::from([((1, 2), 3)]);
         assert!(matches!(draft().json(&pairs), Err(Error::Json(_))));
     }
 
     #[test]
-    fn debug_shows_no_content() {
+    fn debug_does_not_show_content() {
         let event = draft().bytes("secret-payload").header("authorization", "secret-header");
         let shown = format!("{event:?}");
         assert!(!shown.contains("secret"), "{shown}");

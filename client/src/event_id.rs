@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
 
-/// The identity of an event: what consumers recognise a duplicate by.
+/// Identifies an event, so that consumers can recognize duplicates.
 ///
 /// The relay sends it as the record header `event_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,8 +13,8 @@ use uuid::Uuid;
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// A new id: a UUID of version 7. Those made by one process ascend.
-    #[allow(clippy::new_without_default)] // a default that differs each time surprises
+    /// A new id: a UUID of version 7. The ids of one process ascend.
+    #[allow(clippy::new_without_default)] // a default should not differ each time
     pub fn new() -> EventId {
         EventId(Uuid::now_v7())
     }
@@ -45,7 +45,7 @@ impl fmt::Display for EventId {
 
 /// The text is not a UUID.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("an event id is a UUID: {0}")]
+#[error("the event id is not a UUID: {0}")]
 pub struct ParseEventIdError(uuid::Error);
 
 impl FromStr for EventId {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_survives_text_and_json() {
+    fn ids_round_trip_through_text_and_json() {
         let id = EventId::new();
         assert_eq!(id.to_string().parse(), Ok(id));
         let json = serde_json::to_string(&id).unwrap();

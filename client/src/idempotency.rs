@@ -1,8 +1,8 @@
-//! APIs whose requests are safe to retry: the practice of the header `Idempotency-Key`.
+//! APIs with requests that are safe to retry, through the header `Idempotency-Key`.
 //!
-//! A client names its request with a key, and sends it again when it got no answer. The first one does the work and
-//! stores its response **in the transaction of the business change**; each repetition is answered with what was stored.
-//! Either both are committed or neither is, so the effect happens once, and every attempt has the same answer.
+//! A client sends a key with its request, and repeats the request if it receives no answer. The first request does the work
+//! and stores its response **in the transaction of the business change**. Repeated requests return the stored response.
+//! Change and response are committed together or not at all, so the effect happens once.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -40,48 +40,48 @@
 //! # }
 //! ```
 //!
-//! The table is made by `outbox-relay migrate --with idempotency`. [`begin`] means the schema `public`;
-//! [`Idempotency`] names another one, and how long a lock is held.
+//! Create the table with `outbox-relay migrate --with idempotency`. [`begin`] uses the schema `public`. With [`Idempotency`],
+//! you can set another schema and the lock time.
 //!
-//! # What a request can meet
+//! # Failures
 //!
-//! [`begin`] commits a lock by itself, so that others see it at once, and says one of four things: [`Begun`]. It is one
-//! round trip, [`Guard::finish`] another.
+//! [`begin`] commits a lock that other sessions see immediately, and returns [`Begun`]. It needs one round trip, as does
+//! [`Guard::finish`].
 //!
-//! - **An error before the response** rolls the business change back and stores nothing. [`Guard::release`] lets a retry
-//!   begin at once; without it the lock expires. Definite answers, also those of a client's mistake, may be stored.
-//!   Transient ones (408, 425, 429, 5xx) are refused.
-//! - **A crash** leaves the lock, which expires after [`Idempotency::lock_for`], 60 s by default, by the clock of
-//!   Postgres. Then a retry takes the request over, with a token of its own. If the first one was only slow, its
-//!   `finish` fails with [`Error::LockLost`], and its transaction can only be rolled back.
-//! - **A lost answer of a COMMIT** is unknown to the server, too: the client asks again, and gets what was stored or
-//!   does the work.
+//! - **An error before the response** rolls back the business change and stores nothing. With [`Guard::release`], a retry can
+//!   begin immediately; otherwise the lock must expire. You can store final responses, including client errors. Transient
+//!   ones (408, 425, 429, 5xx) are rejected.
+//! - **After a crash**, the lock expires after [`Idempotency::lock_for`], 60 s by default, by the server's clock. Then a retry
+//!   takes over the request with its own token. If the first attempt was only slow, its `finish` fails with
+//!   [`Error::LockLost`], and its transaction can only be rolled back.
+//! - **If the answer to COMMIT is lost**, the client repeats the request. It receives the stored response, or the work is
+//!   done then.
 //!
-//! # Foreign calls
+//! # Calls of external systems
 //!
-//! What another system did is not rolled back. A request with such calls is a sequence of phases, each a transaction:
-//! [`Guard::phase`] commits what the phase did, what it keeps for later and the recovery point together, and an attempt
-//! that comes later goes on behind the last one. Give the foreign system the key of [`Guard::foreign_key`], which is the
-//! same for each attempt. Commit a phase *before* the first foreign call: it is the record that there may be one.
-//! `Guard::phase` is for tokio-postgres; `phase_sqlx`, `phase_sea_orm` and `phase_diesel` do the same with the others.
+//! Effects in other systems are not rolled back. Split a request with such calls into phases, each with its own transaction.
+//! [`Guard::phase`] commits the change, the result of the phase and the recovery point together. A later attempt resumes
+//! after the last committed phase. Pass the key of [`Guard::foreign_key`] to the external system: it is the same for each
+//! attempt. Commit a phase *before* the first external call, to record that the call may have happened. `Guard::phase` is for
+//! tokio-postgres. `phase_sqlx`, `phase_sea_orm` and `phase_diesel` are for the other drivers.
 //!
-//! # Requests that nobody finishes
+//! # Abandoned requests
 //!
-//! If the client does not come back, [`Idempotency::abandoned`] hands the request to the application's own completer,
-//! to one worker each, with a pause that doubles with each attempt. The daemon deletes finished requests after `[reaper]
-//! idempotency_retention` (24 h), and reports unfinished ones that are older; it never deletes them.
+//! If the client does not retry, [`Idempotency::abandoned`] returns the request to one worker of the application, which
+//! completes it. The pause before it is returned again doubles with each attempt. The daemon deletes finished requests after
+//! `[reaper] idempotency_retention` (24 h). It reports older unfinished requests, and never deletes them.
 //!
 //! # Isolation
 //!
-//! In READ COMMITTED everything is as described. In REPEATABLE READ and SERIALIZABLE a call that meets a change after its
-//! snapshot fails with `40001` instead; begin the transaction again.
+//! This describes READ COMMITTED. In REPEATABLE READ and SERIALIZABLE, a call fails with `40001` if it would see a change
+//! after its snapshot. Begin the transaction again.
 //!
 //! # Limits
 //!
 //! A scope has at most 512 bytes, a key 255 characters of printable ASCII, a kept request and a stored body 1 MiB each,
-//! stored headers 16 KiB, the name of a phase 255 bytes. Beyond them are typed errors, before Postgres is asked.
+//! stored headers 16 KiB, and the name of a phase 255 bytes. Larger values cause typed errors, before a statement is sent.
 //!
-//! # Rights
+//! # Privileges
 //!
 //! SELECT, INSERT, UPDATE and DELETE on the table `idempotency_key`.
 
@@ -109,29 +109,29 @@ pub use guard::{Guard, PHASE_BYTES_MAX};
 pub use request::{KEY_BYTES_MAX, Key, Request, SCOPE_BYTES_MAX, Scope};
 pub use response::{BODY_BYTES_MAX, HEADER_BYTES_MAX, InvalidResponse, Response};
 
-/// The most bytes of a request's body that is kept.
+/// The maximum size of a kept request body.
 pub const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 
 const LOCK_FOR: Duration = Duration::from_secs(60);
 const LOCK_FOR_MAX: Duration = Duration::from_secs(86_400);
 const ATTEMPTS_MAX: u16 = 20;
 
-/// What became of the beginning of a request.
+/// The result of beginning a request.
 #[derive(Debug)]
-#[must_use = "only a request that was started may be worked at"]
+#[must_use = "only a started request may be processed"]
 pub enum Begun {
-    /// Work at it, then [`Guard::finish`].
+    /// Process the request, then call [`Guard::finish`].
     Started(Guard),
-    /// It is finished: answer with this.
+    /// The request is finished. Return this response.
     Replay(Response),
-    /// Somebody else is at it. Answer 409 with `Retry-After`.
+    /// Another attempt is in progress. Return 409 with `Retry-After`.
     InProgress {
-        /// For how long, by the clock of Postgres.
+        /// How long it has been in progress.
         since: Duration,
-        /// When its lock expires at the latest, if it is not held anew; mostly it is finished far sooner.
+        /// The time until its lock expires, unless it is extended. Usually the request finishes much sooner.
         retry_after: Duration,
     },
-    /// The key was used for another request. Answer 422.
+    /// The key was used for another request. Return 422.
     Mismatch,
 }
 
@@ -152,11 +152,11 @@ impl Default for Idempotency {
 }
 
 impl Idempotency {
-    /// The keys in this schema: `app` or, for other than lower-case names, `"My App"`.
+    /// The keys in this schema: `app`, or `"My App"` for other than lower-case names.
     ///
     /// # Errors
     ///
-    /// If that is not the name of a schema.
+    /// If this is not a valid name.
     pub fn in_schema(schema: &str) -> Result<Idempotency, TableNameError> {
         Ok(Idempotency::of(&Schema::parse(schema)?))
     }
@@ -166,12 +166,12 @@ impl Idempotency {
         Idempotency { calls, lock_for: LOCK_FOR, attempts_max: ATTEMPTS_MAX }
     }
 
-    /// Holds locks for this long instead of 60 s: longer than a phase with its foreign call ever takes, since a request
-    /// that is slower can be taken over while it works.
+    /// Sets the lock time, which is 60 s by default. Set it to more than a phase with its external call ever takes, because
+    /// another attempt can take over a slower request.
     ///
     /// # Errors
     ///
-    /// [`Error::LockTime`] for nothing, and for more than a day.
+    /// [`Error::LockTime`] for less than 1 ms or more than a day.
     pub fn lock_for(self, lock_for: Duration) -> Result<Idempotency, Error> {
         if lock_for < Duration::from_millis(1) || lock_for > LOCK_FOR_MAX {
             return Err(Error::LockTime);
@@ -179,14 +179,14 @@ impl Idempotency {
         Ok(Idempotency { lock_for, ..self })
     }
 
-    /// Leaves requests to a person after this many attempts, instead of 20.
+    /// Sets the number of attempts after which [`Idempotency::abandoned`] skips a request, which is 20 by default.
     pub fn attempts_max(self, attempts_max: u16) -> Idempotency {
         Idempotency { attempts_max, ..self }
     }
 
-    /// Begins a request: locks its key, or says why there is nothing to do. Committed at once, in one round trip.
+    /// Begins a request: locks its key, or returns why it cannot be started. Commits immediately, in one round trip.
     ///
-    /// Dropping the future leaves open whether the key is locked; the lock expires.
+    /// If the future is dropped, the key may be locked until the lock expires.
     ///
     /// # Errors
     ///
@@ -200,7 +200,9 @@ impl Idempotency {
             Argument::Bytes(request.body.as_deref()),
         ];
         let answers = client.call(&self.calls.begin, &arguments).await?;
-        let Some(mut answer) = answers.into_iter().next() else { unreachable!("a request has an outcome") };
+        let Some(mut answer) = answers.into_iter().next() else {
+            unreachable!("the function returns one row")
+        };
         match answer.text().as_deref() {
             Some("started") => {
                 let guard = self.guard(&mut answer, request.scope.clone(), request.key.clone())?;
@@ -209,13 +211,13 @@ impl Idempotency {
             Some("replay") => Ok(Begun::Replay(replay(answer)?)),
             Some("in_progress") => Ok(in_progress(answer)),
             Some("mismatch") => Ok(Begun::Mismatch),
-            other => unreachable!("the function knows no outcome {other:?}"),
+            other => unreachable!("the function does not return the outcome {other:?}"),
         }
     }
 
-    /// Takes over up to `at_most` requests that were begun longer than `older_than` ago, and that nobody is at. Each
-    /// goes to one caller, however many ask. Finish it, or let go; what is neither comes again after the lock's time and
-    /// a pause of up to an hour. Take no more than can be finished within the lock's time.
+    /// Takes over up to `at_most` requests that began longer than `older_than` ago and are not in progress. Each request is
+    /// returned to one caller. Finish or release it. Otherwise it is returned again after the lock time and a pause of up to an
+    /// hour. Do not take over more requests than you can finish within the lock time.
     ///
     /// # Errors
     ///
@@ -242,7 +244,7 @@ impl Idempotency {
         answers.into_iter().map(guard).collect()
     }
 
-    /// From token, attempts, recovery point and phases.
+    /// From the columns token, attempts, recovery point and phases.
     fn guard(&self, answer: &mut Answer, scope: Scope, key: Key) -> Result<Guard, Error> {
         Ok(Guard {
             calls: Arc::clone(&self.calls),
@@ -262,7 +264,7 @@ fn phases(json: Option<String>) -> Result<Map<String, Value>, Error> {
     json.map_or(Ok(Map::new()), |json| serde_json::from_str(&json)).map_err(Error::Stored)
 }
 
-/// Skips what stands before the response.
+/// Skips the columns before the response.
 fn replay(mut answer: Answer) -> Result<Response, Error> {
     let (_token, _attempts, _recovery_point, _phases) =
         (answer.text(), answer.number(), answer.text(), answer.text());

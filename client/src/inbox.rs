@@ -1,8 +1,7 @@
-//! Consumers that take a duplicate without harm: which events a subscriber has processed.
+//! Consumers that are safe against duplicates: records which events a subscriber has processed.
 //!
-//! The relay delivers at least once, and so do most brokers. A consumer therefore marks each event in the
-//! transaction of its effect. The mark and the effect commit together, so the effect happens once, however
-//! often the event comes.
+//! The relay delivers at least once, as do most brokers. A consumer marks each event in the transaction of its effect. Mark
+//! and effect are committed together, so the effect happens once, no matter how often the event is delivered.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -20,39 +19,36 @@
 //!         tx.execute("UPDATE account SET cents = cents + $2 WHERE id = $1", &[&account, &cents]).await?;
 //!     }
 //!     tx.commit().await?;
-//!     // Only now may the offset be committed to Kafka.
+//!     // Commit the offset to Kafka only after this.
 //!     Ok(())
 //! }
 //! # }
 //! ```
 //!
-//! The tables are made by `outbox-relay migrate --with inbox`, or in a database without an outbox by
-//! `outbox-relay migrate --only inbox`. [`receive`] and [`receive_many`] mean the schema `public`; [`Inbox`]
-//! names another one.
+//! Create the table with `outbox-relay migrate --with inbox`, or `outbox-relay migrate --only inbox` in a database without an
+//! outbox. [`receive`] and [`receive_many`] use the schema `public`. With [`Inbox`], you can set another one.
 //!
-//! # Two deliveries at once
+//! # Concurrent deliveries
 //!
-//! The second one waits until the transaction of the first has ended. If that committed it is
-//! [`Receipt::Duplicate`], if it rolled back it is [`Receipt::First`].
+//! The second delivery of an event waits until the transaction of the first one ends. It is a [`Receipt::Duplicate`] after a
+//! commit, and [`Receipt::First`] after a rollback.
 //!
-//! That is so in READ COMMITTED, the default of Postgres. In REPEATABLE READ and SERIALIZABLE a transaction
-//! does not see what was committed after its snapshot: such a duplicate is an error with the SQLSTATE `40001`
-//! instead, and the transaction that runs next sees it. A duplicate is never taken for the first.
+//! This describes READ COMMITTED, the default of PostgreSQL. In REPEATABLE READ and SERIALIZABLE, a transaction does not see
+//! later commits. A duplicate that was committed after its snapshot causes an error with the SQLSTATE `40001`. A duplicate is
+//! never mistaken for the first delivery.
 //!
-//! A transaction that receives several events one by one can meet another one that receives the same events
-//! in another order: Postgres ends one of them with `40P01` (deadlock). [`receive_many`] takes them in one
-//! order. Call it once a transaction.
+//! If two transactions receive several events one by one in different orders, PostgreSQL ends one of them with `40P01`
+//! (deadlock). [`receive_many`] always uses the same order. Call it once per transaction.
 //!
-//! # How long a mark has to be kept
+//! # Retention
 //!
-//! Longer than an event can come again: the topic's retention, plus the longest time for which somebody may
-//! replay it or hold it back (a dead letter that is requeued, an outbox that was restored). The daemon deletes
-//! older marks, `[reaper] inbox_retention`; in a database without a relay let a job call
-//! `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
+//! Keep marks longer than an event can be delivered again: the topic's retention, plus the longest delay of a requeued dead
+//! letter, a replay or a restored outbox. The daemon deletes older marks (`[reaper] inbox_retention`). In a database without a
+//! relay, a job must call `SELECT inbox_reap(interval '30 days', 5000)` until it returns less than 5000.
 //!
-//! # Rights
+//! # Privileges
 //!
-//! INSERT on the table `processed_message`; for [`receive_many`] SELECT too.
+//! INSERT on the table `processed_message`, and also SELECT for [`receive_many`].
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -64,16 +60,16 @@ use crate::driver::OutboxTransaction;
 use crate::invalid_text::{InvalidText, check_text};
 use crate::table::TableNameError;
 
-/// The most bytes of a subscriber's name and of an event's id.
+/// The maximum length of a subscriber's name and of an event id, in bytes.
 pub const BYTES_MAX: usize = 255;
 
-/// Whether an event was seen before.
+/// Whether this is the first delivery of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a duplicate must not have its effect again"]
+#[must_use = "a duplicate must not be processed again"]
 pub enum Receipt {
-    /// For the first time: have the effect, and commit it with this mark.
+    /// The first delivery. Process the event in the transaction of this mark.
     First,
-    /// The effect is committed already.
+    /// The event was processed before.
     Duplicate,
 }
 
@@ -81,18 +77,18 @@ pub enum Receipt {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name or an id that cannot be stored. The transaction is as it was.
+    /// The name or the id is invalid. The transaction is unchanged.
     #[error(transparent)]
     Invalid(#[from] InvalidText),
-    /// An id of a batch that cannot be stored. The transaction is as it was.
-    #[error("event {position} of the call: {reason}")]
+    /// An id of the batch is invalid. The transaction is unchanged.
+    #[error("cannot receive event {position} of the call: {reason}")]
     InvalidInBatch {
-        /// Which of the call's ids; the first one is 1.
+        /// The position of the id in the call, from 1.
         position: usize,
         /// What is wrong with it.
         reason: InvalidText,
     },
-    /// Postgres refused, or is out of reach. Roll back.
+    /// PostgreSQL rejected the call or is unavailable. Roll back.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }
@@ -116,11 +112,11 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// The inbox in this schema: `app` or, for other than lower-case names, `"My App"`.
+    /// The inbox in this schema: `app`, or `"My App"` for other than lower-case names.
     ///
     /// # Errors
     ///
-    /// If that is not the name of a schema.
+    /// If this is not a valid name.
     pub fn in_schema(schema: &str) -> Result<Inbox, TableNameError> {
         Ok(Inbox::of(&Schema::parse(schema)?))
     }
@@ -132,15 +128,15 @@ impl Inbox {
         }))
     }
 
-    /// Marks an event as processed by this subscriber, as part of the transaction. Call it before the effect.
+    /// Marks an event as processed by this subscriber, in the transaction. Call it before the effect.
     ///
-    /// One round trip; it waits while another transaction with the same event is open. Any id of 1 to 255
-    /// bytes does, such as the record header `event_id`. Dropping the future leaves open whether the mark is in
-    /// the transaction: roll back.
+    /// It needs one round trip, and waits while another transaction with the same event is open. The id can be any text of 1 to
+    /// 255 bytes, such as the record header `event_id`. If you drop the future, roll back, because the mark may be in the
+    /// transaction.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] leaves the transaction usable. After [`Error::Database`] Postgres accepts nothing but a
+    /// After [`Error::Invalid`], the transaction is still usable. After [`Error::Database`], PostgreSQL accepts only a
     /// rollback.
     pub async fn receive(
         &self,
@@ -156,15 +152,14 @@ impl Inbox {
         Ok(Receipt::of(answer.flag()))
     }
 
-    /// Marks many events, and answers in the order of the input. An id that stands in it twice is
-    /// [`Receipt::First`] at its first place only.
+    /// Marks many events in one round trip, and returns receipts in the order of the input. An id that occurs twice is
+    /// [`Receipt::First`] only at its first position.
     ///
-    /// One round trip for all of them. The marks are made in the order of the ids, not of the input, so that two
-    /// such calls never wait for each other in a circle.
+    /// The marks are inserted in the order of the ids, not of the input, so that two such calls cannot deadlock.
     ///
     /// # Errors
     ///
-    /// As [`Inbox::receive`], with [`Error::InvalidInBatch`] for an id.
+    /// See [`Inbox::receive`], with [`Error::InvalidInBatch`] for an id.
     pub async fn receive_many<Id: fmt::Display>(
         &self,
         transaction: impl OutboxTransaction,
@@ -195,7 +190,7 @@ impl Receipt {
 
 fn one(answers: Result<Vec<Answer>, crate::error::PostgresError>) -> Result<Answer, DatabaseError> {
     let answers = answers.map_err(|error| DatabaseError::new("inbox", error))?;
-    let Some(answer) = answers.into_iter().next() else { unreachable!("a function gives a row") };
+    let Some(answer) = answers.into_iter().next() else { unreachable!("the function returns one row") };
     Ok(answer)
 }
 

@@ -5,7 +5,7 @@ use crate::driver::PlainStatements;
 use crate::error::Error;
 use crate::table::TableName;
 
-/// The statements that insert into one outbox table, and what is known of the table.
+/// The statements that insert into one outbox table, and the type of its payload column.
 #[derive(Debug)]
 pub struct Insert {
     table: String,
@@ -17,11 +17,10 @@ pub struct Insert {
     payload: AtomicU8,
 }
 
-/// How a payload travels to Postgres.
+/// The type of the payload parameter.
 ///
-/// A jsonb column is fed through json, by the assignment cast between them. The other way the cast would
-/// rewrite the text, so that an application which mistook one table for the other would silently lose the
-/// bytes that it wrote; this way each mistake is an error.
+/// For a jsonb column, the parameter is json, and PostgreSQL applies its assignment cast. With a jsonb parameter, an insert
+/// into a json column would silently rewrite the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
     /// The column is json or jsonb.
@@ -52,13 +51,12 @@ impl Insert {
         &self.table
     }
 
-    /// Inserts one event. Prepared without types, it shows the type of the payload column as that of its
-    /// parameter.
+    /// Inserts one event. If it is prepared without types, its payload parameter has the type of the column.
     pub fn one(&self) -> &str {
         &self.one
     }
 
-    /// Inserts the events of six arrays.
+    /// Inserts many events, as six arrays.
     pub fn many(&self, payload: PayloadKind) -> &str {
         match payload {
             PayloadKind::Json => &self.many_json,
@@ -66,13 +64,13 @@ impl Insert {
         }
     }
 
-    /// The statements for drivers that bind plain types only.
+    /// The statements for drivers that bind only plain types.
     #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
     pub fn plain(&self) -> &PlainStatements {
         &self.plain
     }
 
-    /// What an earlier call has learnt about the payload column.
+    /// The type of the payload column, if an earlier call has learned it.
     pub fn known_payload(&self) -> Option<PayloadKind> {
         match self.payload.load(Ordering::Relaxed) {
             JSON => Some(PayloadKind::Json),
@@ -81,7 +79,7 @@ impl Insert {
         }
     }
 
-    /// Takes the name of the payload column's type.
+    /// Remembers the type of the payload column, given by name.
     pub fn learn_payload(&self, column_type: &str) -> Result<PayloadKind, Error> {
         let kind = match column_type {
             "json" | "jsonb" => PayloadKind::Json,
@@ -95,7 +93,7 @@ impl Insert {
         Ok(kind)
     }
 
-    /// Forgets the payload column, which is not what it was.
+    /// Forgets the type of the payload column after it has changed.
     pub fn forget_payload(&self) {
         self.payload.store(UNKNOWN, Ordering::Relaxed);
     }
@@ -108,7 +106,7 @@ fn insert_one(table: &TableName) -> String {
     )
 }
 
-/// Sorted by the place in the arrays: identity ids are drawn after the sort, so they follow the input.
+/// Sorted by position in the arrays. Identity ids are drawn after the sort, so they have the order of the input.
 fn insert_many(table: &TableName, payload: &str) -> String {
     format!(
         "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, payload, headers)

@@ -1,52 +1,51 @@
 use thiserror::Error;
 
-/// Why a text that identifies something was refused. Found before Postgres was asked anything: a transaction
-/// is as it was. No message holds the text.
+/// Why a text was rejected. No statement was sent, so the transaction is unchanged. Messages never contain the text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidText {
-    /// Nothing is in it.
+    /// The text is empty.
     #[error("{field} is empty")]
     Empty {
-        /// Which text.
+        /// The field.
         field: &'static str,
     },
-    /// It has more bytes than the table takes.
-    #[error("{field} has {bytes} bytes; at most {max} are possible")]
+    /// The text is too long.
+    #[error("{field} has {bytes} bytes, but the maximum is {max}")]
     TooLong {
-        /// Which text.
+        /// The field.
         field: &'static str,
-        /// How many it has, in UTF-8.
+        /// The length in UTF-8.
         bytes: usize,
-        /// How many it may have.
+        /// The maximum length.
         max: usize,
     },
-    /// A character that has no place in it.
-    #[error("{field} holds {character:?} at byte {position}, which is not possible there: {rule}")]
+    /// The text contains an invalid character.
+    #[error("{field} contains {character:?} at byte {position}. {rule}")]
     Character {
-        /// Which text.
+        /// The field.
         field: &'static str,
         /// The character.
         character: char,
-        /// Its place, in bytes from 0.
+        /// Its position, in bytes from 0.
         position: usize,
-        /// What is possible.
+        /// A sentence about the allowed characters.
         rule: &'static str,
     },
 }
 
-/// Accepts 1 to `max` bytes without the one character that Postgres cannot store.
+/// Accepts 1 to `max` bytes without U+0000.
 pub(crate) fn check_text(field: &'static str, text: &str, max: usize) -> Result<(), InvalidText> {
-    check_characters(field, text, max, "Postgres stores any but U+0000", |c| c != '\0')
+    check_characters(field, text, max, "PostgreSQL cannot store U+0000", |c| c != '\0')
 }
 
-/// Accepts 1 to `max` bytes of characters that `fits`.
+/// Accepts 1 to `max` bytes of characters for which `is_allowed` returns true.
 pub(crate) fn check_characters(
     field: &'static str,
     text: &str,
     max: usize,
     rule: &'static str,
-    fits: impl Fn(char) -> bool,
+    is_allowed: impl Fn(char) -> bool,
 ) -> Result<(), InvalidText> {
     if text.is_empty() {
         return Err(InvalidText::Empty { field });
@@ -54,7 +53,7 @@ pub(crate) fn check_characters(
     if text.len() > max {
         return Err(InvalidText::TooLong { field, bytes: text.len(), max });
     }
-    match text.char_indices().find(|&(_, character)| !fits(character)) {
+    match text.char_indices().find(|&(_, character)| !is_allowed(character)) {
         Some((position, character)) => Err(InvalidText::Character { field, character, position, rule }),
         None => Ok(()),
     }
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limits_are_where_they_are_said_to_be() {
+    fn texts_have_1_to_the_maximum_number_of_bytes() {
         assert_eq!(check_text("id", &"x".repeat(255), 255), Ok(()));
         assert_eq!(check_text("id", "größe", 255), Ok(()));
         assert_eq!(check_text("id", "", 255), Err(InvalidText::Empty { field: "id" }));

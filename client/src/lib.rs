@@ -1,9 +1,8 @@
-//! Inserts events into a Postgres outbox table, inside the application's own transaction.
+//! Inserts events into a PostgreSQL outbox table, in the application's own transaction.
 //!
-//! An application that changes its data and then tells Kafka can fail between the two: the change without
-//! its event, or the event of a change that was rolled back. Here the event is a row, inserted by the
-//! transaction that makes the change. Both commit, or neither does. The daemon `outbox-relay` then moves
-//! committed rows to Kafka: at least once, and those of one key in the order of their commits.
+//! An application that commits a change and then sends an event to Kafka can fail between the two. With this crate, the event
+//! is a row that the same transaction inserts. Change and event are committed together or not at all. The daemon
+//! `outbox-relay` publishes committed rows to Kafka at least once, in commit order per key.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -20,7 +19,7 @@
 //!     traceparent: &str,
 //! ) -> Result<(), Box<dyn std::error::Error>> {
 //!     let tx = client.transaction().await?;
-//!     // First the order's row: its lock makes the writers of one order take turns.
+//!     // Update the order first: its row lock makes the writers of one order take turns.
 //!     tx.execute("UPDATE shop_order SET status = 'paid' WHERE id = $1", &[&order_id]).await?;
 //!     let event = Event::new("order", order_id, "OrderPaid")
 //!         .json(&OrderPaid { order_id })?
@@ -32,66 +31,64 @@
 //! # }
 //! ```
 //!
-//! The event becomes a record of the topic `events.order` with the key `order_id`, the JSON as its value,
-//! byte for byte, and the headers `event_id`, `event_type` and `traceparent`. The table is `public.outbox`,
-//! made by `outbox-relay migrate`; `Outbox` names another one and other topics.
+//! The event becomes a record of the topic `events.order` with the key `order_id`, the unchanged JSON as its value, and the
+//! headers `event_id`, `event_type` and `traceparent`. Create the table `public.outbox` with `outbox-relay migrate`. With
+//! `Outbox`, you can use another table and other topics.
 //!
 //! # Order
 //!
-//! Rows of one key (the aggregate id) are published in the order of the table's `id`. That is the order of
-//! the commits **if the writers of one key take turns before they insert the event**: lock the aggregate's
-//! row (`SELECT ... FOR UPDATE`, or the `UPDATE` itself), or update it under a check of its version, and
-//! enqueue afterwards. Two transactions that insert events of one key without such a turn may commit in the
-//! other order than their ids. `enqueue_many` keeps the order of its input.
+//! Rows of one key (the aggregate id) are published in the order of the table's `id`. This is the commit order **if the
+//! writers of one key take turns before they insert the event**. Lock the aggregate's row (`SELECT ... FOR UPDATE`, or the
+//! `UPDATE` itself), or check its version in an update, and enqueue afterwards. Otherwise, two transactions can commit in
+//! another order than their ids. `enqueue_many` keeps the order of its input.
 //!
 //! # Errors
 //!
-//! An event that Kafka could not take (a topic name by Kafka's rule, an empty key) is refused before
-//! Postgres is asked, and the transaction goes on. After an error of Postgres the transaction can only be
-//! rolled back. Errors, and the Debug of an event, print no payload.
+//! Events that Kafka would reject (an invalid topic name, an empty key) are rejected before a statement is sent, and the
+//! transaction stays usable. After an error of PostgreSQL, the transaction can only be rolled back. Errors and the Debug
+//! output of events contain no payload.
 //!
 //! # Cancellation
 //!
-//! Dropping the future of `enqueue` or `enqueue_many` leaves open whether the events are in the
-//! transaction: roll it back, as dropping the transaction does. An event is never half in.
+//! If you drop the future of `enqueue` or `enqueue_many`, roll back the transaction, because it may contain the events.
+//! Dropping the transaction also rolls it back.
 //!
 //! # Duplicates
 //!
-//! The relay repeats events after a crash. A duplicate bears the same [`EventId`], and consumers tell it by
-//! that. A request that is made again, on the other hand, makes a new event: only the application knows
-//! that the two are one, and can give both the same id with [`Event::event_id`].
+//! The relay repeats events after a crash. A duplicate has the same [`EventId`], by which consumers recognize it. A repeated
+//! request, however, creates a new event. If the application recognizes it, it can set the same id with
+//! [`Event::event_id`].
 //!
 //! # Features
 //!
-//! One for each driver, alone or together; [`OutboxTransaction`] has an example with each:
+//! Features for drivers can be combined. [`OutboxTransaction`] has an example for each:
 //!
-//! - `tokio-postgres` (default) accepts `tokio_postgres::Transaction`; of tokio it brings no runtime and no
-//!   network. The statement is sent with its types: one round trip, nothing prepared, at home behind a
-//!   pooler in transaction mode.
-//! - `deadpool-postgres` accepts `deadpool_postgres::Transaction` too. The statements are prepared once a
-//!   connection.
-//! - `sqlx` accepts `sqlx::Transaction<Postgres>`, of sqlx 0.9. It brings no runtime and no TLS: choose those
-//!   with sqlx's own features. Statements are prepared once a connection, here and below.
-//! - `sea-orm` accepts `sea_orm::DatabaseTransaction` too, of sea-orm 2.
-//! - `diesel-async` accepts `diesel_async::AsyncPgConnection`, of diesel-async 0.9, and only within
-//!   `transaction(..)`, which is looked at at run time.
-//! - With none, [`Event`], [`topic`], `version` and `retry` remain.
+//! - `tokio-postgres` (default) accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
+//!   Statements are sent with their types, in one round trip and without preparing them, so a pooler in transaction mode
+//!   works.
+//! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and the following drivers, statements are
+//!   prepared once per connection.
+//! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9. It enables no runtime and no TLS. Choose them with sqlx's own
+//!   features.
+//! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
+//! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
+//!   checked at run time.
+//! - Without a driver, [`Event`], [`topic`], `version` and `retry` are available.
 //!
-//! All of them do the same: one suite of tests runs over each. What differs is what they tell about errors, which
-//! [`PostgresError::sqlstate`] says.
+//! All drivers behave alike, and pass the same tests. Only the information in errors differs: see
+//! [`PostgresError::sqlstate`].
 //!
-//! What makes the two ends beside the relay safe to retry, each an option of its own, and all but `version` and `retry`
-//! with a driver:
+//! These features make APIs and consumers safe to retry. All except `version` and `retry` need a driver:
 //!
-//! - `inbox`: a consumer that takes a duplicate without harm.
-//! - `idempotency`: an API whose requests can be sent again.
-//! - `once`: a key that is claimed for a time.
-//! - `version`: an update that holds only if nobody else has changed the row.
-//! - `retry`: trying again where that is safe, with pauses, a time and a budget; on tokio.
+//! - `inbox`: consumers that are safe against duplicates.
+//! - `idempotency`: APIs with requests that can be repeated.
+//! - `once`: keys that are claimed for a limited time.
+//! - `version`: updates that succeed only if the row has not changed.
+//! - `retry`: safe retries with backoff, a time limit and a budget. It needs tokio.
 //! - `testing`: for the tests of applications.
 //!
-//! A payload column of type `json`, `jsonb` or `bytea` is recognised by the first call. After changing its
-//! type, restart the applications: statements made for the old type fail a transaction or more.
+//! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
+//! the applications, because statements for the old type fail once or more.
 
 pub mod topic;
 
@@ -101,7 +98,7 @@ mod event_id;
 
 #[cfg(feature = "_driver")]
 #[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
-// one module or driver alone needs less
+// a single module or driver does not use all of it
 mod call;
 #[cfg(all(feature = "idempotency", feature = "_driver"))]
 pub mod idempotency;

@@ -1,7 +1,7 @@
-//! Something that is to happen once in a while: a key that is claimed for a time.
+//! Claims of keys for a limited time, so that something happens only once within that time.
 //!
-//! This is the contract of `SET key NX PX` of Redis, as a part of the transaction. It is for jobs that several
-//! processes begin, webhooks that a provider repeats, and e-mails.
+//! This corresponds to `SET key NX PX` in Redis, but in your own transaction. Use it for jobs that several processes start,
+//! for webhooks that a provider repeats, and for emails.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -19,19 +19,19 @@
 //! # }
 //! ```
 //!
-//! Of all who claim a key within its time to live, exactly one gets [`Claim::First`], if that transaction
-//! commits; a rollback gives the key back. The time counts from the call, by the clock of Postgres: those of the
-//! clients do not matter. A transaction that lasts longer than the time to live commits a claim that has expired.
+//! If several callers claim a key within its time to live, exactly one gets [`Claim::First`]. A rollback releases the key. The
+//! time starts with the call, by the server's clock. If a transaction lasts longer than the time to live, its claim has
+//! already expired when it commits.
 //!
-//! While another transaction that has claimed the key is open, a claim waits for its end. In REPEATABLE READ and
-//! SERIALIZABLE a claim that was committed after the snapshot is the error `40001` instead: begin anew.
+//! A claim waits while another transaction that has claimed the key is open. In REPEATABLE READ and SERIALIZABLE, a claim that
+//! was committed after the snapshot causes the error `40001`. Begin the transaction again.
 //!
-//! What cannot be rolled back, such as an e-mail, still has to choose. Claim, commit and then send: it is sent at
-//! most once. Claim, send and then commit: at least once. Better is an event in the outbox and a receiver that
-//! tells duplicates.
+//! For effects that cannot be rolled back, such as an email, you must choose. If you claim, commit and then send, the email is
+//! sent at most once. If you claim, send and then commit, it is sent at least once. It is better to enqueue an event, and to
+//! detect duplicates in the receiver.
 //!
-//! The table is made by `outbox-relay migrate --with once`. It needs SELECT, INSERT and UPDATE on `once_key`. The
-//! daemon deletes what has expired.
+//! Create the table with `outbox-relay migrate --with once`. The caller needs SELECT, INSERT and UPDATE on `once_key`. The
+//! daemon deletes expired claims.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -43,36 +43,36 @@ use crate::driver::OutboxTransaction;
 use crate::invalid_text::{InvalidText, check_text};
 use crate::table::TableNameError;
 
-/// The most bytes of a key.
+/// The maximum length of a key in bytes.
 pub const BYTES_MAX: usize = 255;
 
 /// The longest time to live: a hundred years.
 pub const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Whether a key was claimed before.
+/// The result of claiming a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "only the first one may go on"]
+#[must_use = "only the first caller may continue"]
 pub enum Claim {
-    /// By nobody whose time has not passed: it is claimed now, if this transaction commits.
+    /// The key was free. It is claimed if this transaction commits.
     First,
-    /// Somebody has it.
-    Seen,
+    /// Another caller has claimed the key.
+    Taken,
 }
 
 /// Why a key was not claimed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A key that cannot be stored. The transaction is as it was.
+    /// The key is invalid. The transaction is unchanged.
     #[error(transparent)]
     Invalid(#[from] InvalidText),
-    /// A time to live of nothing, or of more than [`TTL_MAX`]. The transaction is as it was.
-    #[error("a key can be claimed for more than 0 s and at most 100 years, not for {ttl:?}")]
+    /// The time to live is 0 or more than [`TTL_MAX`]. The transaction is unchanged.
+    #[error("cannot claim a key for {ttl:?}. Use a time of more than 0 s and at most 100 years")]
     Ttl {
-        /// The time that was given.
+        /// The time to live.
         ttl: Duration,
     },
-    /// Postgres refused, or is out of reach. Roll back.
+    /// PostgreSQL rejected the call or is unavailable. Roll back.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }
@@ -90,11 +90,11 @@ impl Default for Once {
 }
 
 impl Once {
-    /// The claims in this schema: `app` or, for other than lower-case names, `"My App"`.
+    /// The claims in this schema: `app`, or `"My App"` for other than lower-case names.
     ///
     /// # Errors
     ///
-    /// If that is not the name of a schema.
+    /// If this is not a valid name.
     pub fn in_schema(schema: &str) -> Result<Once, TableNameError> {
         Ok(Once::of(&Schema::parse(schema)?))
     }
@@ -104,15 +104,15 @@ impl Once {
         Once(Arc::new(Call::new(schema, sql, &[Kind::Flag])))
     }
 
-    /// Claims a key of 1 to 255 bytes for `ttl`, as part of the transaction.
+    /// Claims a key of 1 to 255 bytes for `ttl`, in the transaction.
     ///
-    /// One round trip; it waits while another transaction that has claimed the key is open. Dropping the future
-    /// leaves open whether the claim is in the transaction: roll back.
+    /// It needs one round trip, and waits while another transaction that has claimed the key is open. If you drop the future,
+    /// roll back, because the claim may be in the transaction.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] and [`Error::Ttl`] leave the transaction usable. After [`Error::Database`] Postgres
-    /// accepts nothing but a rollback.
+    /// After [`Error::Invalid`] and [`Error::Ttl`], the transaction is still usable. After [`Error::Database`], PostgreSQL
+    /// accepts only a rollback.
     pub async fn claim(
         &self,
         transaction: impl OutboxTransaction,
@@ -120,15 +120,17 @@ impl Once {
         ttl: Duration,
     ) -> Result<Claim, Error> {
         check_text("the key", key, BYTES_MAX)?;
-        // Postgres counts microseconds: less than one would be nothing.
+        // PostgreSQL has a resolution of 1 µs, so less would be 0.
         if ttl < Duration::from_micros(1) || ttl > TTL_MAX {
             return Err(Error::Ttl { ttl });
         }
         let arguments = [Argument::Text(key), Argument::Seconds(ttl.as_secs_f64())];
         let answers = transaction.call(&self.0, &arguments).await;
         let answers = answers.map_err(|error| DatabaseError::new("once", error))?;
-        let Some(mut answer) = answers.into_iter().next() else { unreachable!("a function gives a row") };
-        Ok(if answer.flag() { Claim::First } else { Claim::Seen })
+        let Some(mut answer) = answers.into_iter().next() else {
+            unreachable!("the function returns one row")
+        };
+        Ok(if answer.flag() { Claim::First } else { Claim::Taken })
     }
 }
 

@@ -9,13 +9,13 @@ use crate::insert::Insert;
 use crate::table::TableName;
 use crate::topic::TopicTemplate;
 
-/// An outbox table, and the topics that its events go to.
+/// An outbox table, and the topics of its events.
 ///
-/// Make it once and keep it: it remembers the type of the table's payload column, which saves a round trip
-/// a call. Clones share that. An application with several databases makes one for each.
+/// Create it once and keep it: it remembers the type of the payload column, which saves a round trip per call. Clones share
+/// this. Create one for each database.
 ///
-/// The default is the table `public.outbox` with topics `events.{aggregate_type}`. Table and template must
-/// be those of the relay's configuration.
+/// The default is the table `public.outbox` with the topics `events.{aggregate_type}`. Table and template must match the
+/// relay's configuration.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     insert: Arc<Insert>,
@@ -34,8 +34,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// An outbox in another table: `outbox`, `app.outbox` or, for other than lower-case names,
-    /// `"My App".outbox`. Without a schema it is in `public`, whatever the search path.
+    /// An outbox in another table: `outbox`, `app.outbox`, or `"My App".outbox` for other than lower-case names. The default
+    /// schema is `public`, regardless of the search path.
     ///
     /// ```
     /// # #[cfg(feature = "tokio-postgres")] {
@@ -61,30 +61,30 @@ impl Outbox {
         Ok(Outbox { template: TopicTemplate::parse(template)?, ..self })
     }
 
-    /// Inserts an event as part of the transaction. Nothing is sent unless the transaction commits.
+    /// Inserts an event in the transaction. It is published only if the transaction commits.
     ///
-    /// One round trip, after one more to learn the type of the payload column at first. A driver that prepares its
-    /// statements, as all but tokio-postgres do, needs another one the first time on a connection. Dropping the future
-    /// leaves open whether the event is in the transaction: roll back.
+    /// This needs one round trip. The first call needs another one, to learn the type of the payload column. All drivers except
+    /// tokio-postgres prepare the statement on each connection, which needs another one too. If you drop the future, roll back,
+    /// because the event may be in the transaction.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidEvent`] leaves the transaction usable. After any other error Postgres accepts
-    /// nothing but a rollback.
+    /// After [`Error::InvalidEvent`], the transaction is still usable. After any other error, PostgreSQL accepts only a
+    /// rollback.
     pub async fn enqueue(&self, transaction: impl OutboxTransaction, event: Event) -> Result<EventId, Error> {
         let id = event.id();
         self.insert(transaction, &[event]).await?;
         Ok(id)
     }
 
-    /// Inserts many events as part of the transaction, in their order: all of them or, on an error, none.
+    /// Inserts many events in the transaction, in their order: all of them or, after an error, none.
     ///
-    /// One round trip for all of them, as with [`Outbox::enqueue`], and none for no events. They travel in
-    /// one message, which Postgres limits to 1 GB: split what comes near it.
+    /// Round trips are the same as for [`Outbox::enqueue`], or none without events. The events are sent in one message, which
+    /// PostgreSQL limits to 1 GB. Split larger batches.
     ///
     /// # Errors
     ///
-    /// As [`Outbox::enqueue`].
+    /// See [`Outbox::enqueue`].
     pub async fn enqueue_many(
         &self,
         transaction: impl OutboxTransaction,
@@ -114,7 +114,7 @@ impl Outbox {
     }
 }
 
-/// Inserts an event into the default [`Outbox`] as part of the transaction: see [`Outbox::enqueue`].
+/// Inserts an event into the default [`Outbox`]: see [`Outbox::enqueue`].
 ///
 /// # Errors
 ///
@@ -123,8 +123,7 @@ pub async fn enqueue(transaction: impl OutboxTransaction, event: Event) -> Resul
     DEFAULT.enqueue(transaction, event).await
 }
 
-/// Inserts many events into the default [`Outbox`] as part of the transaction: see
-/// [`Outbox::enqueue_many`].
+/// Inserts many events into the default [`Outbox`]: see [`Outbox::enqueue_many`].
 ///
 /// # Errors
 ///
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_templates_are_checked_when_the_outbox_is_made() {
+    fn names_and_templates_are_checked_when_the_outbox_is_created() {
         assert!(matches!(Outbox::new("outbox; DROP TABLE orders"), Err(Error::TableName(_))));
         assert!(matches!(Outbox::default().topic_template("a b"), Err(Error::TopicTemplate(_))));
     }

@@ -1,14 +1,14 @@
-//! Trying again: exponential pauses with full jitter, within a time and a budget, and only where that is safe.
+//! Retries: exponential backoff with full jitter, within a time limit and a budget, and only if a retry is safe.
 //!
-//! What is to be tried again is a whole transaction, from its first statement: after an error Postgres takes nothing
-//! but a rollback. Whether it may be tried again depends on what is known of the first attempt, its [`Verdict`]:
+//! Retry a whole transaction, because after an error PostgreSQL accepts only a rollback. The [`Verdict`] of the failed attempt
+//! determines whether a retry is safe:
 //!
-//! - **It has definitely not happened** ([`Verdict::Again`]): a serialization failure, a deadlock, a lock that was not to
-//!   be had. Trying again is always safe.
-//! - **It is unknown whether it has happened** ([`Verdict::Unknown`]): the connection was lost, perhaps while the answer
-//!   to COMMIT was on its way. Trying again may do it twice. [`Policy::run`] gives that back as [`Failure::Unknown`], a
-//!   variant of its own; [`Keyed::run`] tries again, since it hands an idempotency key to each attempt.
-//! - **Trying again changes nothing** ([`Verdict::Final`]).
+//! - **The attempt had no effect** ([`Verdict::Again`]): a serialization failure, a deadlock, a lock timeout. A retry is
+//!   always safe.
+//! - **The outcome is unknown** ([`Verdict::Unknown`]): the connection was lost, perhaps during COMMIT. A retry may repeat the
+//!   effect. [`Policy::run`] returns [`Failure::Unknown`]. [`Keyed::run`] retries, because each attempt has the same
+//!   idempotency key.
+//! - **A retry would fail too** ([`Verdict::Final`]).
 //!
 //! ```no_run
 //! # #[cfg(all(feature = "idempotency", feature = "deadpool-postgres"))] mod example {
@@ -44,9 +44,9 @@
 //! # }
 //! ```
 //!
-//! The pause before attempt `n` is drawn evenly from nothing to `first_pause` times `2^(n-2)`, at most `longest_pause`.
-//! Many callers that fail at once thus do not come back at once. A [`Budget`] that all calls to one database share keeps
-//! them from multiplying its load while it is in trouble.
+//! The pause before attempt `n` is random, up to `first_pause` times `2^(n-2)` and at most `longest_pause`, so that callers
+//! that fail together do not retry together. A [`Budget`] that all calls to a database share prevents retries from
+//! multiplying its load during an outage.
 
 mod budget;
 mod verdict;
@@ -62,7 +62,7 @@ use tokio::time::Instant;
 pub use budget::Budget;
 pub use verdict::{Classify, RETRYABLE_SQLSTATES, Verdict};
 
-/// How often, how long and how fast something is tried again.
+/// How often and how long to retry, and the pauses.
 #[derive(Debug, Clone)]
 pub struct Policy {
     first_pause: Duration,
@@ -72,7 +72,7 @@ pub struct Policy {
     budget: Option<Budget>,
 }
 
-/// Up to 8 attempts within 10 s, the first pause of at most 20 ms and none of more than 2 s, without a budget.
+/// Up to 8 attempts within 10 s, pauses of at most 20 ms at first and 2 s later, and no budget.
 impl Default for Policy {
     fn default() -> Policy {
         Policy {
@@ -87,76 +87,75 @@ impl Default for Policy {
 
 /// Why there was no further attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Because {
-    /// It would have changed nothing.
+pub enum StopReason {
+    /// It would have failed too.
     Final,
-    /// There were as many as there may be.
+    /// The maximum number of attempts was reached.
     Attempts,
-    /// The next one would have begun too late.
+    /// The next attempt would have begun too late.
     Time,
     /// The shared budget is used up.
     Budget,
 }
 
-/// What became of something that was tried.
+/// Why an operation failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Failure<E> {
-    /// It has not happened.
-    #[error("it failed, after {attempts} attempts")]
+    /// It had no effect.
+    #[error("the operation failed after {attempts} attempts")]
     GaveUp {
         /// The last error.
         #[source]
         error: E,
-        /// How many attempts there were.
+        /// The number of attempts.
         attempts: u32,
-        /// Why there was no further one.
-        because: Because,
+        /// Why there was no further attempt.
+        reason: StopReason,
     },
-    /// Nobody knows whether it has happened. Find out before it is done again, or have an idempotency key:
-    /// [`Policy::keyed`].
-    #[error("it is unknown whether it has happened, after {attempts} attempts")]
+    /// It may have had its effect. Check before you repeat it, or use an idempotency key: [`Policy::keyed`].
+    #[error("the outcome of the operation is unknown after {attempts} attempts")]
     Unknown {
         /// The last error.
         #[source]
         error: E,
-        /// How many attempts there were.
+        /// The number of attempts.
         attempts: u32,
     },
 }
 
 impl Policy {
-    /// With this longest pause before the second attempt; it doubles for each further one.
+    /// Sets the longest pause before the second attempt. It doubles for each further attempt.
     pub fn first_pause(self, first_pause: Duration) -> Policy {
         Policy { first_pause, ..self }
     }
 
-    /// With no pause longer than this.
+    /// Sets the longest pause before any attempt.
     pub fn longest_pause(self, longest_pause: Duration) -> Policy {
         Policy { longest_pause, ..self }
     }
 
-    /// With at most this many attempts, the first one included; 0 is 1.
+    /// Sets the maximum number of attempts, including the first one. 0 means 1.
     pub fn attempts_max(self, attempts_max: u32) -> Policy {
         Policy { attempts_max, ..self }
     }
 
-    /// Begins no attempt later than this after the first one. One that is under way is not cut off, since its outcome
-    /// would be unknown: give the statements a timeout.
+    /// Sets the time limit, after which no attempt begins. It does not interrupt an attempt, because the outcome would be
+    /// unknown. Set a timeout for the statements.
     pub fn within(self, within: Duration) -> Policy {
         Policy { within, ..self }
     }
 
-    /// Tries again only while this budget lasts.
+    /// Retries only while this budget lasts.
     pub fn budget(self, budget: Budget) -> Policy {
         Policy { budget: Some(budget), ..self }
     }
 
-    /// Does `work`, and again where that is safe for work that must not happen twice: after [`Verdict::Again`] only.
+    /// Runs `work`, and retries it only after [`Verdict::Again`], so that its effect cannot happen twice.
     ///
     /// # Errors
     ///
-    /// [`Failure::Unknown`] at the first attempt whose outcome is unknown.
+    /// [`Failure::Unknown`] after the first attempt with an unknown outcome, else [`Failure::GaveUp`].
     pub async fn run<T, E, F, Work>(&self, work: F) -> Result<T, Failure<E>>
     where
         E: Classify,
@@ -166,8 +165,7 @@ impl Policy {
         self.attempt(work, |verdict| verdict == Verdict::Again).await
     }
 
-    /// For work that is done once, however often it is asked for, thanks to this key: an `idempotency::Key`, or what a
-    /// foreign system takes for one.
+    /// For work that this key makes idempotent: an `idempotency::Key`, or the idempotency key of an external system.
     pub fn keyed<K: ?Sized>(self, key: &K) -> Keyed<'_, K> {
         Keyed { policy: self, key }
     }
@@ -187,36 +185,36 @@ impl Policy {
             budget.earn();
         }
         let attempts = AtomicU32::new(0);
-        let mut because = Because::Final;
+        let mut reason = StopReason::Final;
         let counted = || {
             attempts.fetch_add(1, Ordering::Relaxed);
             work()
         };
-        let tried = counted.retry(self.pauses()).when(|error: &E| again(error.verdict()));
-        let tried = tried.adjust(|_, pause| {
+        let retried = counted.retry(self.pauses()).when(|error: &E| again(error.verdict()));
+        let retried = retried.adjust(|_, pause| {
             let Some(pause) = pause else {
-                because = Because::Attempts;
+                reason = StopReason::Attempts;
                 return None;
             };
             if begun.elapsed() + pause > self.within {
-                because = Because::Time;
+                reason = StopReason::Time;
                 return None;
             }
             if self.budget.as_ref().is_some_and(|budget| !budget.spend()) {
-                because = Because::Budget;
+                reason = StopReason::Budget;
                 return None;
             }
             Some(pause)
         });
-        let tried = tried.await;
+        let result = retried.await;
         let attempts = attempts.load(Ordering::Relaxed);
-        tried.map_err(|error| match error.verdict() {
+        result.map_err(|error| match error.verdict() {
             Verdict::Unknown => Failure::Unknown { error, attempts },
-            _ => Failure::GaveUp { error, attempts, because },
+            _ => Failure::GaveUp { error, attempts, reason },
         })
     }
 
-    /// One for each attempt after the first.
+    /// One pause for each attempt after the first.
     fn pauses(&self) -> impl BackoffBuilder + use<> {
         let longest_pause = self.longest_pause;
         ExponentialBuilder::default()
@@ -237,11 +235,11 @@ pub struct Keyed<'a, K: ?Sized> {
 }
 
 impl<'a, K: ?Sized> Keyed<'a, K> {
-    /// Does `work` with the key, and again after [`Verdict::Again`] and [`Verdict::Unknown`].
+    /// Runs `work` with the key, and retries it after [`Verdict::Again`] and [`Verdict::Unknown`].
     ///
     /// # Errors
     ///
-    /// [`Failure::Unknown`] if the outcome of the last attempt was unknown: ask again later, with the same key.
+    /// [`Failure::Unknown`] if the outcome of the last attempt is unknown. Retry later with the same key.
     pub async fn run<T, E, F, Work>(&self, mut work: F) -> Result<T, Failure<E>>
     where
         E: Classify,
@@ -266,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Fails as the list says, then succeeds; notes when each attempt began.
+    /// Fails with each verdict of the list, then succeeds. Records when each attempt began.
     struct Script {
         faults: RefCell<Vec<Verdict>>,
         begun: Instant,
@@ -279,7 +277,7 @@ mod tests {
             Script { faults, begun: Instant::now(), at: RefCell::default() }
         }
 
-        #[allow(clippy::unused_async)] // stands for work that has something to wait for
+        #[allow(clippy::unused_async)] // stands for asynchronous work
         async fn attempt(&self) -> Result<&'static str, Fault> {
             self.at.borrow_mut().push(self.begun.elapsed());
             match self.faults.borrow_mut().pop() {
@@ -296,24 +294,24 @@ mod tests {
     use Verdict::{Again, Final, Unknown};
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_not_happened_is_tried_again() {
+    async fn attempts_without_effect_are_retried() {
         let script = Script::new(&[Again, Again]);
         assert!(matches!(Policy::default().run(|| script.attempt()).await, Ok("done")));
         assert_eq!(script.attempts(), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_nothing_is_not() {
+    async fn final_errors_are_not_retried() {
         let script = Script::new(&[Final]);
         let failure = Policy::default().run(|| script.attempt()).await.unwrap_err();
         assert!(
-            matches!(failure, Failure::GaveUp { attempts: 1, because: Because::Final, .. }),
+            matches!(failure, Failure::GaveUp { attempts: 1, reason: StopReason::Final, .. }),
             "{failure:?}"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unknown_outcome_is_tried_again_with_a_key_only() {
+    async fn an_unknown_outcome_is_retried_only_with_a_key() {
         let script = Script::new(&[Again, Unknown]);
         let failure = Policy::default().run(|| script.attempt()).await.unwrap_err();
         assert!(matches!(failure, Failure::Unknown { attempts: 2, .. }), "{failure:?}");
@@ -335,18 +333,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_up_to_the_longest_and_are_drawn_from_the_whole_range() {
+    async fn pauses_double_up_to_the_longest_and_use_the_whole_range() {
         let policy = Policy::default().attempts_max(12).within(Duration::MAX);
         let (mut shortest, mut longest) = ([1.0_f64; 11], [0.0_f64; 11]);
         for _ in 0..300 {
             let script = Script::new(&[Again; 12]);
             let failure = policy.run(|| script.attempt()).await.unwrap_err();
-            assert!(matches!(failure, Failure::GaveUp { attempts: 12, because: Because::Attempts, .. }));
+            assert!(matches!(failure, Failure::GaveUp { attempts: 12, reason: StopReason::Attempts, .. }));
             let at = script.at.borrow();
             for (n, pair) in at.windows(2).enumerate() {
                 let most = (0.02 * 2_f64.powi(n as i32)).min(2.0);
                 let share = (pair[1] - pair[0]).as_secs_f64() / most;
-                assert!(share <= 1.1, "pause {n} was {share} of the longest"); // the clock ticks in milliseconds
+                assert!(share <= 1.1, "pause {n} was {share} of the longest"); // the clock has a resolution of 1 ms
                 shortest[n] = shortest[n].min(share);
                 longest[n] = longest[n].max(share);
             }
@@ -356,29 +354,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_attempt_begins_after_the_time() {
+    async fn no_attempt_begins_after_the_time_limit() {
         let within = Duration::from_millis(300);
         for _ in 0..50 {
             let script = Script::new(&[Again; 100]);
             let policy = Policy::default().attempts_max(100).within(within);
             let failure = policy.run(|| script.attempt()).await.unwrap_err();
-            assert!(matches!(failure, Failure::GaveUp { because: Because::Time, .. }), "{failure:?}");
+            assert!(matches!(failure, Failure::GaveUp { reason: StopReason::Time, .. }), "{failure:?}");
             let at = script.at.borrow();
             assert!(at.len() > 2 && at.iter().all(|at| *at <= within + Duration::from_millis(1)), "{at:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_budget_that_is_used_up_ends_the_trying_of_all() {
+    async fn a_used_up_budget_stops_all_retries() {
         let policy = Policy::default().budget(Budget::new(3));
         let mut attempts = 0;
         for _ in 0..20 {
             let script = Script::new(&[Again; 100]);
             let failure = policy.run(|| script.attempt()).await.unwrap_err();
-            assert!(matches!(failure, Failure::GaveUp { because: Because::Budget, .. }), "{failure:?}");
+            assert!(matches!(failure, Failure::GaveUp { reason: StopReason::Budget, .. }), "{failure:?}");
             attempts += script.attempts();
         }
-        // 20 first ones, 3 at once, and one more when ten of the calls that found it empty have earned it.
+        // 20 first attempts, a burst of 3 retries, and one more that ten calls have earned.
         assert_eq!(attempts, 20 + 3 + 1);
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Postgres cuts longer names silently, and would then name another table.
+/// PostgreSQL truncates longer names silently, so they could name another table.
 const NAME_LENGTH_MAX: usize = 63;
 
 const DEFAULT_SCHEMA: &str = "public";
@@ -14,9 +14,9 @@ pub struct TableName {
     table: String,
 }
 
-/// Why the name of a table or a schema was refused.
+/// Why the name of a table or a schema is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{name:?} cannot be used as a name: {reason}")]
+#[error("{name:?} is not a valid name: {reason}")]
 pub struct TableNameError {
     name: String,
     reason: Reason,
@@ -24,26 +24,27 @@ pub struct TableNameError {
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 enum Reason {
-    #[error("write `table` or `schema.table`")]
+    #[error("it must have the form `table` or `schema.table`")]
     Parts,
     #[cfg(feature = "_modules")]
-    #[error("write the schema alone")]
+    #[error("it must be a schema without a table")]
     Schema,
-    #[error("a part of it is empty")]
+    #[error("a part is empty")]
     Empty,
-    #[error("the part {0:?} has more than {NAME_LENGTH_MAX} bytes, which Postgres would cut off")]
+    #[error("the part {0:?} has more than {NAME_LENGTH_MAX} bytes, and PostgreSQL would truncate it")]
     TooLong(String),
     #[error(
-        "character {0:?} needs double quotes around its part, as in SQL; unquoted names have a-z 0-9 _ and do not begin with a digit"
+        "the character {0:?} needs double quotes around its part, as in SQL. Unquoted names can contain a-z 0-9 _ and \
+         cannot start with a digit"
     )]
     NeedsQuotes(char),
-    #[error("a double quote is never closed")]
+    #[error("the closing double quote is missing")]
     Unclosed,
-    #[error("Postgres has no names with the character U+0000")]
+    #[error("PostgreSQL does not allow the character U+0000 in names")]
     Nul,
 }
 
-/// Reads the name of a schema, `app` or `"My App"`, and gives it as SQL, always quoted.
+/// Parses the name of a schema, `app` or `"My App"`. Returns it as SQL, always quoted.
 #[cfg(feature = "_modules")]
 pub fn quoted_schema(name: &str) -> Result<String, TableNameError> {
     let refused = |reason| TableNameError { name: name.to_owned(), reason };
@@ -54,8 +55,8 @@ pub fn quoted_schema(name: &str) -> Result<String, TableNameError> {
 }
 
 impl TableName {
-    /// Reads `outbox`, `app.outbox` or `"My App".outbox`. Without a schema it is `public`, whatever the
-    /// search_path: the application and the relay must mean the same table.
+    /// Parses `outbox`, `app.outbox` or `"My App".outbox`. The default schema is `public`, regardless of the search_path, so
+    /// that the application and the relay use the same table.
     pub fn parse(name: &str) -> Result<TableName, TableNameError> {
         parts(name).map_err(|reason| TableNameError { name: name.to_owned(), reason })
     }
@@ -72,7 +73,7 @@ fn parts(name: &str) -> Result<TableName, Reason> {
     }
 }
 
-/// The first part of a name, and what follows its dot.
+/// The first part of a name, and the rest after the dot.
 fn part(name: &str) -> Result<(String, Option<&str>), Reason> {
     let (part, rest) = match name.strip_prefix('"') {
         Some(quoted) => quoted_part(quoted)?,
@@ -106,7 +107,7 @@ fn unquoted_part(part: &str) -> Result<String, Reason> {
     }
 }
 
-/// What stands before the closing quote, `""` read as `"`, and what follows it.
+/// The text before the closing quote, with `""` replaced by `"`, and the rest.
 fn quoted_part(quoted: &str) -> Result<(String, &str), Reason> {
     let mut part = String::new();
     let mut rest = quoted;
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn invalid_names_are_rejected() {
         let long = "x".repeat(64);
         for (name, reason) in [
             ("", Reason::Empty),
@@ -176,7 +177,7 @@ mod tests {
 
     #[cfg(feature = "_modules")]
     #[test]
-    fn a_schema_is_one_name() {
+    fn a_schema_is_a_single_name() {
         assert_eq!(quoted_schema("app"), Ok(r#""app""#.to_owned()));
         assert_eq!(quoted_schema(r#""My ""App""""#), Ok(r#""My ""App""""#.to_owned()));
         for (name, reason) in

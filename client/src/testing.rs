@@ -1,4 +1,4 @@
-//! For the tests of applications: what a transaction has enqueued, and what was committed, without a relay and Kafka.
+//! For the tests of applications: reads enqueued and committed events, without a relay and Kafka.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! [`drain`] hands over what was committed in the order in which a relay would publish it, for a test that feeds it to the
-//! application's own consumer. Do not use it beside a relay: what is drained is never published.
+//! [`drain`] returns committed events in the order in which a relay would publish them, so that a test can pass them to the
+//! application's consumer. Do not use it together with a relay, because drained events are never published.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,17 +36,17 @@ const COLUMNS: &[Kind] =
 /// An event in the outbox, as it will be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enqueued {
-    /// What consumers recognise a duplicate by.
+    /// The header `event_id`.
     pub event_id: EventId,
-    /// Chooses the topic.
+    /// Determines the topic.
     pub aggregate_type: String,
     /// The record's key.
     pub aggregate_id: String,
     /// The header `event_type`.
     pub event_type: String,
-    /// The event's own headers.
+    /// The other headers.
     pub headers: BTreeMap<String, String>,
-    /// The record's value; `None` is a tombstone.
+    /// The record's value; `None` for a tombstone.
     pub payload: Option<Vec<u8>>,
 }
 
@@ -54,13 +54,13 @@ pub struct Enqueued {
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// Postgres refused, or is out of reach.
+    /// PostgreSQL rejected the call or is unavailable.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The row is not as this crate writes it.
-    #[error("the outbox holds an event whose headers or payload are not JSON")]
+    /// The headers or the payload are not JSON.
+    #[error("the outbox contains an event with headers or a payload that are not JSON")]
     Json(#[from] serde_json::Error),
-    /// The event's id is not as this crate writes it.
+    /// The event id is not a UUID.
     #[error(transparent)]
     EventId(#[from] ParseEventIdError),
 }
@@ -76,26 +76,25 @@ impl Enqueued {
         Ok(payload.transpose()?.unwrap_or_default())
     }
 
-    fn read(mut answer: Answer) -> Result<Enqueued, Error> {
+    fn from_answer(mut answer: Answer) -> Result<Enqueued, Error> {
         let event_id = answer.text().unwrap_or_default().parse()?;
         let mut text = || answer.text().unwrap_or_default();
         let (aggregate_type, aggregate_id, event_type) = (text(), text(), text());
         let headers = answer.text().map_or(Ok(BTreeMap::new()), |headers| serde_json::from_str(&headers))?;
         let is_bytea = answer.text().as_deref() == Some("bytea");
-        let payload = answer.text().map(|text| if is_bytea { of_hex(&text) } else { text.into_bytes() });
+        let payload = answer.text().map(|text| if is_bytea { parse_hex(&text) } else { text.into_bytes() });
         Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, payload })
     }
 }
 
-/// Reads how Postgres shows a bytea: `\x00ff`.
-fn of_hex(text: &str) -> Vec<u8> {
+/// Parses the text form of bytea, such as `\x00ff`.
+fn parse_hex(text: &str) -> Vec<u8> {
     let digits = text.strip_prefix("\\x").unwrap_or(text).as_bytes();
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
     digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// The events that this transaction sees and no relay has sent, in the order of their ids: those of its own, and those
-/// that were committed before.
+/// The unsent events that are visible to this transaction, in the order of their ids: its own and committed ones.
 ///
 /// # Errors
 ///
@@ -105,7 +104,7 @@ pub async fn enqueued(transaction: impl OutboxTransaction, outbox: &Outbox) -> R
     read(transaction.call(&select, &[]).await)
 }
 
-/// The only event of this type and key among [`enqueued`].
+/// The only event of this type and key in [`enqueued`].
 ///
 /// # Errors
 ///
@@ -113,7 +112,7 @@ pub async fn enqueued(transaction: impl OutboxTransaction, outbox: &Outbox) -> R
 ///
 /// # Panics
 ///
-/// If there is none, or more than one; it says which events there are instead.
+/// If there is none, or more than one. The message lists the events.
 pub async fn assert_enqueued(
     transaction: impl OutboxTransaction,
     outbox: &Outbox,
@@ -122,29 +121,29 @@ pub async fn assert_enqueued(
 ) -> Result<Enqueued, Error> {
     let aggregate_id = aggregate_id.to_string();
     let all = enqueued(transaction, outbox).await?;
-    let wanted = |event: &&Enqueued| event.event_type == event_type && event.aggregate_id == aggregate_id;
-    let found: Vec<&Enqueued> = all.iter().filter(wanted).collect();
+    let matches = |event: &&Enqueued| event.event_type == event_type && event.aggregate_id == aggregate_id;
+    let found: Vec<&Enqueued> = all.iter().filter(matches).collect();
     match found[..] {
         [event] => Ok(event.clone()),
         _ => {
-            let there: Vec<_> =
+            let enqueued: Vec<_> =
                 all.iter().map(|event| format!("{} {}", event.event_type, event.aggregate_id)).collect();
             panic!(
-                "{} events {event_type} of {aggregate_id} are enqueued, not one; there are {there:?}",
+                "expected one event {event_type} of {aggregate_id}, but found {}; enqueued: {enqueued:?}",
                 found.len()
             )
         }
     }
 }
 
-/// Takes the committed events that no relay has sent out of the outbox, and hands them over in the order of their ids.
+/// Removes the unsent committed events from the outbox, and returns them in the order of their ids.
 ///
 /// # Errors
 ///
 /// [`Error`].
 pub async fn drain(client: impl OutboxClient, outbox: &Outbox) -> Result<Vec<Enqueued>, Error> {
-    let taken = call(&format!("DELETE FROM {} WHERE sent_at IS NULL RETURNING *", outbox.table()));
-    read(client.call(&taken, &[]).await)
+    let delete = call(&format!("DELETE FROM {} WHERE sent_at IS NULL RETURNING *", outbox.table()));
+    read(client.call(&delete, &[]).await)
 }
 
 fn call(events: &str) -> Call {
@@ -154,12 +153,12 @@ fn call(events: &str) -> Call {
                 payload::text
          FROM event ORDER BY id"
     );
-    Call::of(sql, COLUMNS)
+    Call::statement(sql, COLUMNS)
 }
 
 fn read(answers: Result<Vec<Answer>, PostgresError>) -> Result<Vec<Enqueued>, Error> {
     let answers = answers.map_err(|error| DatabaseError::new("outbox", error))?;
-    answers.into_iter().map(Enqueued::read).collect()
+    answers.into_iter().map(Enqueued::from_answer).collect()
 }
 
 #[cfg(test)]
@@ -167,8 +166,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_is_read() {
-        assert_eq!(of_hex("\\x00ff7a"), [0, 255, b'z']);
-        assert_eq!(of_hex("\\x"), [0; 0]);
+    fn hex_is_parsed() {
+        assert_eq!(parse_hex("\\x00ff7a"), [0, 255, b'z']);
+        assert_eq!(parse_hex("\\x"), [0; 0]);
     }
 }

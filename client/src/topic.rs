@@ -1,7 +1,7 @@
-//! Which topic an event goes to: the template, and Kafka's rule for topic names.
+//! The topic of an event: the template, and Kafka's rules for topic names.
 //!
-//! The relay and this crate share the module, so that a name is judged in the same way when an event is
-//! enqueued and when it is published.
+//! The relay uses this module too, so that names are checked in the same way when an event is enqueued and when it is
+//! published.
 
 mod name;
 mod template;

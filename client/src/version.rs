@@ -1,8 +1,8 @@
-//! Optimistic checks: an update that holds only if nobody else has changed the row since it was read.
+//! Optimistic concurrency control: an update succeeds only if the row has not changed since it was read.
 //!
-//! A row carries a version, each update asks for the version that was read and adds one. An update that finds
-//! another version changes nothing, and says so by its count of rows. Forgetting to look at that count is the usual
-//! mistake; [`Version::updated`] makes it a typed [`Conflict`].
+//! Each row has a version. An update checks the version that was read, and increments it. If the version is different, the
+//! update changes no row. A common mistake is to ignore the number of updated rows. [`Version::updated`] converts it to a
+//! typed [`Conflict`].
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -22,7 +22,7 @@
 //!         )
 //!         .await?;
 //!     let now = read.updated(rows)?;
-//!     // The event carries the version and the whole new value, so that a consumer can tell which of two is later.
+//!     // The event contains the version and the new state, so that consumers can ignore older events.
 //!     let body = serde_json::json!({ "id": id, "version": now.number(), "name": name });
 //!     pg_outbox::enqueue(&tx, Event::new("customer", id, "CustomerChanged").json(&body)?).await?;
 //!     tx.commit().await?;
@@ -33,13 +33,13 @@
 //!
 //! # Absolute values
 //!
-//! Write `SET cents = $3` with the version that the value was computed from, not `SET cents = cents - $3`. The
-//! relative update succeeds twice if its request comes twice; the absolute one meets a [`Conflict`] the second time.
+//! Write `SET cents = $3` with the version from which the value was computed, not `SET cents = cents - $3`. If the request is
+//! repeated, the relative update succeeds twice, but the absolute one causes a [`Conflict`].
 //!
 //! # Consumers
 //!
-//! A duplicate can come late, and on a compacted topic only the last record of a key remains. A consumer that keeps
-//! the latest state needs no inbox, if it ignores what is not newer than what it has:
+//! A duplicate can arrive late, and a compacted topic keeps only the last record of a key. A consumer that keeps the latest
+//! state needs no inbox if it ignores events that are not newer:
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")] mod example {
@@ -64,35 +64,39 @@
 //! # }
 //! ```
 //!
-//! The row lock of the upsert makes two such consumers take turns; in REPEATABLE READ and SERIALIZABLE the second one
-//! gets the error `40001` instead. This module needs no table and no driver.
+//! The row lock of the upsert makes two such consumers take turns. In REPEATABLE READ and SERIALIZABLE, the second one gets the
+//! error `40001`. This module needs no table and no driver.
 
 use thiserror::Error;
 
-/// How often a row was changed.
+/// The version of a row: the number of its changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(i64);
 
-/// The row is not the one that was read: somebody else has changed or deleted it. Nothing was changed; roll back,
-/// read it again and decide again.
+/// Another transaction has changed or deleted the row since it was read. The update changed nothing. Roll back, and read the
+/// row again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the row no longer has version {expected}: another transaction has changed or deleted it", expected = .expected.0)]
+#[error(
+    "the row no longer has version {expected}, because another transaction has changed or deleted it. Roll back, and \
+     read it again",
+    expected = .expected.0
+)]
 pub struct Conflict {
     /// The version that was read.
     pub expected: Version,
 }
 
-/// What became of an event that carries a version.
+/// The result of applying an event with a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// It was newer than what was stored, and is stored now.
+    /// The event was newer than the stored state, and was applied.
     Newer,
-    /// It was not newer: a duplicate, or one that was overtaken.
+    /// The event was a duplicate or out of date, and was ignored.
     Older,
 }
 
 impl Version {
-    /// The version that was read, or that an event carries.
+    /// A version that was read from a row or an event.
     pub fn new(number: i64) -> Version {
         Version(number)
     }
@@ -102,26 +106,26 @@ impl Version {
         self.0
     }
 
-    /// The version after an `UPDATE ... WHERE id = $1 AND version = $2` that counted `rows`.
+    /// The new version after an `UPDATE ... WHERE id = $1 AND version = $2` that changed `rows` rows.
     ///
     /// # Errors
     ///
-    /// [`Conflict`] if it changed nothing.
+    /// [`Conflict`] if it changed no row.
     ///
     /// # Panics
     ///
-    /// If it changed several rows, for then the statement does not name one.
+    /// If it changed several rows, because the statement must select a single row.
     pub fn updated(self, rows: u64) -> Result<Version, Conflict> {
         match rows {
             0 => Err(Conflict { expected: self }),
             1 => Ok(Version(self.0 + 1)),
-            _ => panic!("the UPDATE changed {rows} rows: its WHERE must name one by its primary key"),
+            _ => panic!("the UPDATE changed {rows} rows, but must select a single row by its primary key"),
         }
     }
 }
 
 impl Applied {
-    /// Of an `INSERT ... ON CONFLICT DO UPDATE ... WHERE stored.version < EXCLUDED.version` that counted `rows`.
+    /// The result of an `INSERT ... ON CONFLICT DO UPDATE ... WHERE stored.version < EXCLUDED.version` that changed `rows` rows.
     pub fn of(rows: u64) -> Applied {
         if rows == 0 { Applied::Older } else { Applied::Newer }
     }
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "changed 2 rows")]
-    fn an_update_of_several_rows_is_a_mistake() {
+    fn an_update_of_several_rows_panics() {
         let _ = Version::new(1).updated(2);
     }
 }

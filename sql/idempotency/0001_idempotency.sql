@@ -1,18 +1,18 @@
--- Requests that carry an idempotency key: who is at one, how far it came, and how it was answered. The answer is written in
--- the transaction of the business change, so both commit, or neither does. Every time is the server's clock.
+-- Requests with an idempotency key: the lock, the committed phases and the response of each. The response is stored in the
+-- transaction of the business change, so both are committed or neither is. All times are from the server's clock.
 CREATE TABLE {idempotency_key} (
-    scope          text COLLATE "C" NOT NULL,             -- method, path and subject: keys of two subjects never meet
-    key            text COLLATE "C" NOT NULL,             -- as the client sent it
+    scope          text COLLATE "C" NOT NULL,             -- method, path and subject, so subjects do not share keys
+    key            text COLLATE "C" NOT NULL,             -- as sent by the client
     fingerprint    bytea       NOT NULL,                  -- sha256 of the request in canonical form
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    token          uuid,                                  -- of whoever is at it; NULL: let go
+    token          uuid,                                  -- of the current lock; NULL: released
     locked_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    locked_until   timestamptz NOT NULL,                  -- afterwards anybody may take it over, with a token of their own
-    attempts       integer     NOT NULL DEFAULT 1,        -- times that somebody has begun
-    retry_at       timestamptz,                           -- idempotency_abandoned leaves it alone until then
-    recovery_point text,                                  -- the last phase that was committed
-    phases         jsonb       NOT NULL DEFAULT '{}',     -- what each committed phase has kept
-    request        bytea,                                 -- the request's body, if it was to be kept, until it is finished
+    locked_until   timestamptz NOT NULL,                  -- later, another caller can take the request over with a new token
+    attempts       integer     NOT NULL DEFAULT 1,        -- how often the request was begun
+    retry_at       timestamptz,                           -- idempotency_abandoned skips the request until then
+    recovery_point text,                                  -- the last committed phase
+    phases         jsonb       NOT NULL DEFAULT '{}',     -- the data of each committed phase
+    request        bytea,                                 -- the body of the request, if the caller keeps it; NULL once finished
     finished_at    timestamptz,
     status         integer,                               -- the stored response
     headers        jsonb,                                 -- an object of strings
@@ -28,20 +28,20 @@ CREATE TABLE {idempotency_key} (
     CONSTRAINT finished_with_a_status CHECK ((finished_at IS NULL) = (status IS NULL))
 );
 CREATE INDEX ON {idempotency_key} (finished_at) WHERE finished_at IS NOT NULL; -- for the reaper
-CREATE INDEX ON {idempotency_key} (created_at) WHERE finished_at IS NULL;      -- for the unfinished ones, which are few
+CREATE INDEX ON {idempotency_key} (created_at) WHERE finished_at IS NULL;      -- for unfinished requests
 
--- The fingerprint of a JSON request for callers that have no canonical form of their own. Use one way for all requests of a
--- scope: the crate pg-outbox has another one.
+-- The fingerprint of a JSON request, for callers that do not compute their own. Use the same method for all requests of a
+-- scope. The crate pg-outbox computes other fingerprints.
 CREATE FUNCTION {idempotency_fingerprint}(request jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT sha256(convert_to($1::text, 'UTF8'))
 $$;
 
--- Begins a request. Call it in a transaction of its own, so that others see the lock at once. The outcome is
---   started      work, then call idempotency_finish with the token; recovery_point and phases say what is done already
+-- Begins a request. Call it in a separate transaction, so that others see the lock immediately. The outcomes:
+--   started      work, then call idempotency_finish with the token; recovery_point and phases show the committed phases
 --   replay       answer with the stored status, headers and body
---   in_progress  somebody else is at it, for that long, and has it for retry_after_seconds at most
---   mismatch     the key was used for another request
+--   in_progress  another caller has worked for in_progress_seconds; its lock expires in retry_after_seconds
+--   mismatch     the key was used for a different request
 CREATE FUNCTION {idempotency_begin}(
     scope       text,
     key         text,
@@ -79,7 +79,7 @@ BEGIN
         END IF;
 
         SELECT k.* INTO known FROM {idempotency_key} AS k WHERE k.scope = $1 AND k.key = $2;
-        CONTINUE WHEN NOT FOUND; -- let go of, or reaped, since
+        CONTINUE WHEN NOT FOUND; -- released or reaped in the meantime
         IF known.fingerprint <> $3 THEN
             RETURN QUERY SELECT 'mismatch', NULL::uuid, known.attempts, NULL::text, NULL::jsonb, NULL::float8,
                                 NULL::float8, NULL::integer, NULL::jsonb, NULL::bytea;
@@ -98,8 +98,8 @@ BEGIN
             RETURN;
         END IF;
 
-        -- Waits for one who is finishing late. The conditions are looked at again under the row's lock; if they do not hold
-        -- any more, everything is asked anew.
+        -- Waits for a caller that is finishing after its lock expired. PostgreSQL checks the conditions again after the
+        -- wait. If they are no longer true, the loop starts again.
         UPDATE {idempotency_key} AS k
         SET token = mine, locked_at = clock_timestamp(), locked_until = clock_timestamp() + $4, attempts = k.attempts + 1
         WHERE k.scope = $1 AND k.key = $2 AND k.fingerprint = $3
@@ -113,8 +113,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Stores the response. Call it in the transaction of the business change: if the lock was taken over, or the request is
--- finished already, the error OB001 lets that transaction only be rolled back.
+-- Stores the response. Call it in the transaction of the business change. If the request was taken over or is already
+-- finished, it fails with OB001, and the transaction can only be rolled back.
 CREATE FUNCTION {idempotency_finish}(
     scope   text,
     key     text,
@@ -129,12 +129,12 @@ BEGIN
     SET status = $4, headers = $5, body = $6, finished_at = clock_timestamp(), request = NULL
     WHERE k.scope = $1 AND k.key = $2 AND k.token = $3 AND k.finished_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the lock of this idempotency key is not held any more: roll back' USING ERRCODE = 'OB001';
+        RAISE EXCEPTION 'the lock of this idempotency key is no longer held. Roll back the transaction' USING ERRCODE = 'OB001';
     END IF;
 END $$;
 
--- Records that a phase is done, with what later phases need of it, and holds the lock for lock_for from now. Call it in the
--- transaction of the phase; OB001 as above.
+-- Records that a phase is done, stores its data for later phases, and extends the lock to lock_for from now. Call it in the
+-- transaction of the phase. Fails with OB001 like idempotency_finish.
 CREATE FUNCTION {idempotency_reach}(
     scope    text,
     key      text,
@@ -149,11 +149,11 @@ BEGIN
     SET recovery_point = $4, phases = k.phases || jsonb_build_object($4, $5), locked_until = clock_timestamp() + $6
     WHERE k.scope = $1 AND k.key = $2 AND k.token = $3 AND k.finished_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the lock of this idempotency key is not held any more: roll back' USING ERRCODE = 'OB001';
+        RAISE EXCEPTION 'the lock of this idempotency key is no longer held. Roll back the transaction' USING ERRCODE = 'OB001';
     END IF;
 END $$;
 
--- Holds the lock for lock_for from now, for a foreign call that takes long; OB001 as above.
+-- Extends the lock to lock_for from now, for a long call to another system. Fails with OB001 like idempotency_finish.
 CREATE FUNCTION {idempotency_extend}(scope text, key text, token uuid, lock_for interval) RETURNS void
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -161,12 +161,12 @@ BEGIN
     UPDATE {idempotency_key} AS k SET locked_until = clock_timestamp() + $4
     WHERE k.scope = $1 AND k.key = $2 AND k.token = $3 AND k.finished_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'the lock of this idempotency key is not held any more: roll back' USING ERRCODE = 'OB001';
+        RAISE EXCEPTION 'the lock of this idempotency key is no longer held. Roll back the transaction' USING ERRCODE = 'OB001';
     END IF;
 END $$;
 
--- Lets go of a request that failed before its response: a retry may begin at once. If no phase was committed the key is as
--- if it had never been used. False if the lock is not held any more, which does no harm.
+-- Releases a request that failed before its response, so a retry can begin immediately. If no phase was committed, the key
+-- is deleted. Returns false if the lock is no longer held.
 CREATE FUNCTION {idempotency_release}(scope text, key text, token uuid) RETURNS boolean
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -181,9 +181,9 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Hands over requests that nobody is at and nobody has finished, begun longer than older_than ago, each to one caller and
--- with a token: finish them, or let go. What is handed over and not finished comes again after lock_for, and after a pause
--- that doubles with each attempt, up to an hour. Requests with max_attempts attempts are left to a person.
+-- Takes over unfinished requests that are not locked and were begun longer than older_than ago. Each is returned to one
+-- caller, which must finish or release it with the token. An unfinished request is returned again after lock_for and a
+-- pause that doubles with each attempt, up to an hour. Requests with max_attempts attempts are not returned.
 CREATE FUNCTION {idempotency_abandoned}(
     older_than   interval,
     lock_for     interval,
@@ -219,8 +219,8 @@ BEGIN
     RETURNING k.scope, k.key, k.token, k.attempts, k.recovery_point, k.phases, k.request;
 END $$;
 
--- Deletes finished requests older than the retention, at most max_rows of them, and says how many. A client that repeats
--- its request later than that repeats its effect. One reaper at a time: the others delete nothing. Unfinished requests stay.
+-- Deletes at most max_rows finished requests that are older than the retention, and returns their number. A client that
+-- repeats its request after that repeats its effect. Unfinished requests stay. Concurrent calls delete nothing.
 CREATE FUNCTION {idempotency_reap}(retention interval, max_rows integer) RETURNS integer
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -237,13 +237,13 @@ BEGIN
               WHERE o.finished_at < cutoff
               ORDER BY o.finished_at
               LIMIT $2))
-      AND k.finished_at < cutoff; -- a place can have been given to a new row meanwhile
+      AND k.finished_at < cutoff; -- a ctid can belong to a new row in the meantime
     GET DIAGNOSTICS reaped = ROW_COUNT;
     RETURN reaped;
 END $$;
 
--- How many requests were begun longer than older_than ago and are not finished, and when the oldest was. At most 1000 are
--- counted.
+-- Returns the number of unfinished requests that were begun longer than older_than ago, and the time of the oldest. Counts
+-- at most 1000.
 CREATE FUNCTION {idempotency_unfinished}(older_than interval)
     RETURNS TABLE (requests bigint, oldest timestamptz) LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,8 @@
--- The inbox: which events a subscriber has processed. A consumer marks an event in the transaction of its effect, so both
--- commit, or neither does. Nothing here needs an outbox in the same database.
+-- The events that each subscriber has processed. A consumer marks an event in the transaction of its effect, so both are
+-- committed or neither is. The database does not need an outbox.
 CREATE TABLE {processed_message} (
-    subscriber   text COLLATE "C" NOT NULL,               -- who processes: a consumer group, or a part of a service
-    event_id     text COLLATE "C" NOT NULL,               -- the record header event_id, or any other id
+    subscriber   text COLLATE "C" NOT NULL,               -- for example a consumer group or a part of a service
+    event_id     text COLLATE "C" NOT NULL,               -- the record header event_id or any other id
     processed_at timestamptz      NOT NULL DEFAULT now(),
     PRIMARY KEY (subscriber, event_id),
     CONSTRAINT subscriber_has_1_to_255_bytes CHECK (octet_length(subscriber) BETWEEN 1 AND 255),
@@ -10,10 +10,10 @@ CREATE TABLE {processed_message} (
 );
 CREATE INDEX ON {processed_message} (processed_at);      -- for the reaper
 
--- Marks an event: true for the first time, false for a duplicate. Call it before the effect, in the same transaction. While
--- another transaction that has marked the same event is open, it waits: after its commit false, after its rollback true.
--- In REPEATABLE READ and SERIALIZABLE a duplicate that was committed after this transaction's snapshot is an error 40001
--- instead: begin anew.
+-- Marks an event. Returns true the first time and false for a duplicate. Call it before the effect, in the same
+-- transaction. If another open transaction has marked the event, it waits until that one ends, and returns false after a
+-- commit and true after a rollback. In REPEATABLE READ and SERIALIZABLE, it fails with 40001 if the duplicate was committed
+-- after this transaction's snapshot. Then retry the transaction.
 CREATE FUNCTION {inbox_receive}(subscriber text, event_id text) RETURNS boolean
     LANGUAGE plpgsql AS $$
 BEGIN
@@ -21,9 +21,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- The same for many events: as many answers, in the order of the input. Of an event that stands in it twice, the first one
--- gets true. Marks are inserted in the order of the ids, so two calls never wait for each other in a circle, if each of
--- their transactions makes one.
+-- The same for many events. The results have the order of the input. If an id is repeated, only the first one can be true.
+-- Marks are inserted in the order of the ids, so transactions with one call each never deadlock.
 CREATE FUNCTION {inbox_receive_many}(subscriber text, event_ids text[]) RETURNS boolean[]
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -40,16 +39,16 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING m.event_id AS id
     )
-    -- IN among the columns looks into a hash table, whatever the planner believes about the number of rows.
+    -- IN in the select list always uses a hash table, even if the planner's row estimate is wrong.
     SELECT coalesce(array_agg(g.leads AND g.id IN (SELECT m.id FROM marked AS m) ORDER BY g.place), ARRAY[]::boolean[])
     INTO receipts
     FROM given AS g;
     RETURN receipts;
 END $$;
 
--- Deletes marks that are older than the retention, at most max_rows of them, and says how many. One reaper at a time: the
--- others delete nothing. The retention has to exceed the topic's own plus the longest replay, else a late duplicate is
--- taken for new.
+-- Deletes at most max_rows marks that are older than the retention, and returns their number. Concurrent calls delete
+-- nothing. The retention must exceed the retention of the topic plus the longest replay. Otherwise a late duplicate is
+-- processed again.
 CREATE FUNCTION {inbox_reap}(retention interval, max_rows integer) RETURNS integer
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -65,7 +64,7 @@ BEGIN
               WHERE o.processed_at < cutoff
               ORDER BY o.processed_at
               LIMIT $2))
-      AND m.processed_at < cutoff; -- a place can have been given to a new row meanwhile
+      AND m.processed_at < cutoff; -- a ctid can belong to a new row in the meantime
     GET DIAGNOSTICS reaped = ROW_COUNT;
     RETURN reaped;
 END $$;

@@ -1,4 +1,4 @@
--- Claims of a key for a time, for jobs, webhooks and e-mails: what SET key NX PX is elsewhere, as a part of a transaction.
+-- Claims of a key for a limited time, for jobs, webhooks and e-mails. Like SET key NX PX in Redis, but in a transaction.
 CREATE TABLE {once_key} (
     key        text COLLATE "C" PRIMARY KEY,
     claimed_at timestamptz NOT NULL,
@@ -7,10 +7,10 @@ CREATE TABLE {once_key} (
 );
 CREATE INDEX ON {once_key} (expires_at);                 -- for the reaper
 
--- Claims the key: true for the first, false for everybody else until the time to live has passed, which counts from this
--- call, by the server's clock. A rollback gives the key back. While another transaction that has claimed the key is open,
--- it waits for its end. In REPEATABLE READ and SERIALIZABLE a claim that was committed after this transaction's snapshot is
--- an error 40001 instead: begin anew.
+-- Claims the key. Returns true for the first caller, and false for all others until the time to live has passed. The time
+-- counts from this call, by the server's clock. A rollback releases the key. If another open transaction has claimed the
+-- key, it waits until that one ends. In REPEATABLE READ and SERIALIZABLE, it fails with 40001 if the claim was committed
+-- after this transaction's snapshot. Then retry the transaction.
 CREATE FUNCTION {once_claim}(key text, ttl interval) RETURNS boolean
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -18,11 +18,11 @@ BEGIN
     IF $2 IS NULL OR $2 <= interval '0' THEN
         RAISE EXCEPTION 'the time to live of a claim must be positive' USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    -- The usual answer for a key that is taken, without the lock that ON CONFLICT DO UPDATE takes in any case.
+    -- ON CONFLICT DO UPDATE would lock the row of a taken key.
     IF EXISTS (SELECT FROM {once_key} AS k WHERE k.key = $1 AND k.expires_at > clock_timestamp()) THEN
         RETURN false;
     END IF;
-    -- The condition is looked at again under the row's lock.
+    -- The condition is checked again under the row's lock.
     INSERT INTO {once_key} AS k (key, claimed_at, expires_at)
     VALUES ($1, clock_timestamp(), clock_timestamp() + $2)
     ON CONFLICT (key) DO UPDATE SET claimed_at = clock_timestamp(), expires_at = clock_timestamp() + $2
@@ -30,8 +30,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Deletes claims that have expired, at most max_rows of them, and says how many. One reaper at a time: the others delete
--- nothing.
+-- Deletes at most max_rows expired claims and returns their number. Concurrent calls delete nothing.
 CREATE FUNCTION {once_reap}(max_rows integer) RETURNS integer
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -47,7 +46,7 @@ BEGIN
               WHERE o.expires_at <= cutoff
               ORDER BY o.expires_at
               LIMIT $1))
-      AND k.expires_at <= cutoff; -- it can have been claimed anew meanwhile
+      AND k.expires_at <= cutoff; -- the key can be claimed again in the meantime
     GET DIAGNOSTICS reaped = ROW_COUNT;
     RETURN reaped;
 END $$;

@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use super::one_shot;
-use crate::postgres::operate::acts::Acted;
+use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 
@@ -29,7 +29,7 @@ impl Total {
 pub(crate) async fn in_batches(
     most: u64,
     up_to: i64,
-    mut act: impl AsyncFnMut(Batch) -> Result<Option<Acted>, Fault>,
+    mut act: impl AsyncFnMut(Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<Total, Failed> {
     let (mut total, mut after) = (Total::default(), i64::MIN);
     while total.all() < most {
@@ -72,7 +72,7 @@ mod tests {
             batches.push(batch);
             let Batch { after, rows, .. } = batch;
             let last = after.max(0) + rows;
-            Ok(Some(Acted { done: rows as u64 - 1, lifted: 1, last }))
+            Ok(Some(BatchResult { done: rows as u64 - 1, lifted: 1, last }))
         };
         let total = in_batches(250, 1_000, batch).await.unwrap();
         assert_eq!(total, Total { done: 247, lifted: 3 });
@@ -83,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn an_error_has_the_number_of_events_done_before() {
         let batch = async |batch: Batch| match batch.after {
-            i64::MIN => Ok(Some(Acted { done: 7, lifted: 0, last: 7 })),
+            i64::MIN => Ok(Some(BatchResult { done: 7, lifted: 0, last: 7 })),
             _ => Err(unavailable("requeueing", "gone")),
         };
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };

@@ -73,7 +73,7 @@ impl Reap {
         let tables = if self.dry_run { modules.count_all().await } else { modules.reap_all().await }?;
         let mut lines = Vec::new();
         for (table, rows) in tables {
-            let name = config.outbox.table.beside(table);
+            let name = config.outbox.table.display_sibling(table);
             let ago = |retention| format!("more than {} ago", format_duration(retention));
             let old = match table {
                 "processed_message" => format!("processed {}", ago(config.reaper.inbox_retention)),
@@ -107,9 +107,9 @@ impl Reap {
 async fn count(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
     loop {
-        let slice = reaper.count_slice().await.map_err(one_shot::fault)?;
-        rows += slice.rows;
-        if !slice.more {
+        let step = reaper.count_step().await.map_err(one_shot::fault)?;
+        rows += step.rows;
+        if !step.more {
             return Ok(rows);
         }
     }
@@ -119,12 +119,12 @@ async fn reap(mut reaper: PostgresReaper) -> Result<u64, Failed> {
     let mut rows = 0;
     let mut turn_by = Instant::now() + TURN_WITHIN;
     loop {
-        let slice = reaper.reap_slice().await.map_err(one_shot::fault)?;
-        rows += slice.rows;
-        if slice.ours && !slice.more {
+        let step = reaper.reap_step().await.map_err(one_shot::fault)?;
+        rows += step.rows;
+        if step.ours && !step.more {
             return Ok(rows);
         }
-        if slice.ours {
+        if step.ours {
             turn_by = Instant::now() + TURN_WITHIN;
         } else if Instant::now() < turn_by {
             sleep(TURN_AGAIN).await;

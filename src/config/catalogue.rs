@@ -1,7 +1,7 @@
 //! The one definition of every setting: its type, range, default, help, and when a change takes effect.
 //!
-//! To add a setting, add it here and use the field. The sections' types, how they are read, environment names,
-//! `config.example.toml`, the manual and the comparison of a reload derive from it.
+//! To add a setting, add it here and use the field. The types of the sections, their parsing, environment variables,
+//! `config.example.toml`, the manual and the comparison at a reload derive from it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -85,10 +85,10 @@ settings! {
              can be read from\nfiles: \"sasl.password_file\". In the environment, sasl.password is \
              OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
     } and {
-        /// The properties that the user chose, by librdkafka's names; each passed the
+        /// The properties that the user set, by name. Each passed the
         /// [`PropertyCheck`](super::kafka::properties::PropertyCheck).
         pub properties: BTreeMap<String, Property>,
-        /// Where tokens to log in with come from, with SASL OAUTHBEARER.
+        /// The source of tokens for SASL OAUTHBEARER.
         pub oauth: Option<OAuth>,
     }
 

@@ -19,16 +19,16 @@ choice! {
     /// What happens to a row that can never become a record.
     #[derive(Default)]
     OnRejected {
-        /// It moves to the dead letters, and the rows behind it continue.
+        /// It moves to the dead letters, and later rows of its key continue.
         #[default]
         DeadLetter = "dead-letter",
-        /// It stays, and the rows of its key wait behind it until an operator decides.
+        /// It stays, and later rows of its key wait until an operator resolves it.
         BlockKey = "block-key",
     }
 }
 
 choice! {
-    /// A header that records carry only on request, since each costs time.
+    /// A header that is off by default, because each header costs time.
     OptionalHeader {
         /// The row's aggregate type.
         AggregateType = "aggregate_type",
@@ -42,19 +42,19 @@ choice! {
     LogFormat {
         /// journald under systemd, else text.
         Auto = "auto",
-        /// Lines for people.
+        /// Human-readable lines.
         Text = "text",
-        /// One JSON object a line.
+        /// One JSON object per line.
         Json = "json",
-        /// Entries with fields in the journal.
+        /// Journal entries with fields.
         Journald = "journald",
     }
 }
 
 choice! {
-    /// How the client's id and secret are sent to a token endpoint (RFC 6749, 2.3.1).
+    /// How to send the client ID and secret to a token endpoint (RFC 6749, 2.3.1).
     ClientAuthentication {
-        /// In the header `Authorization`.
+        /// In the `Authorization` header.
         Basic = "basic",
         /// In the body.
         Post = "post",

@@ -1,4 +1,4 @@
-//! The values in the file and in the environment, by setting, each with its place.
+//! The values in the file and in the environment, each with its place.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -21,8 +21,8 @@ pub(super) struct Entry {
     pub(super) place: Place,
 }
 
-/// The values of one source, or of all once merged, by section and key. The properties of librdkafka are the section
-/// [`PROPERTIES`], by librdkafka's names.
+/// The values of one source, or of all sources after merging, by section and key. librdkafka properties are in the section
+/// [`PROPERTIES`].
 #[derive(Debug, Default)]
 pub(super) struct Entries(BTreeMap<(&'static str, String), Entry>);
 
@@ -33,7 +33,7 @@ impl Entries {
         self.0.get(&(setting.section, setting.key.to_owned()))
     }
 
-    /// The properties of librdkafka, by name.
+    /// The librdkafka properties, by name.
     pub(super) fn properties(&self) -> BTreeMap<String, Entry> {
         let properties = self.0.iter().filter(|((section, _), _)| *section == PROPERTIES);
         properties.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
@@ -43,9 +43,8 @@ impl Entries {
         self.0.insert((section, key.to_owned()), entry);
     }
 
-    /// Lets `other` override this. A secret replaces its twin too: a password in the environment comes before a password
-    /// file in the configuration file. Another URL replaces the password as well: the password of the relay belongs to
-    /// its own role and server.
+    /// Overrides these values with `other`. A secret also replaces its twin, such as a password file. A URL also replaces the
+    /// password, which belongs to another role or server.
     pub(super) fn override_with(&mut self, other: Entries) {
         let replaces = |(section, key): &(&'static str, String)| {
             let given = |key: &str| other.0.contains_key(&(*section, key.to_owned()));
@@ -57,7 +56,7 @@ impl Entries {
     }
 }
 
-/// Reads the file. The flag says whether all of it could be read.
+/// Reads the file. Returns whether all of it could be read.
 pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool) {
     let mut entries = Entries::default();
     let text = match std::fs::read(path).map(String::from_utf8) {
@@ -81,12 +80,12 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
     for error in &errors {
         let place = lines.malformed(error.span().unwrap_or_default().start);
         malformed.extend(place.line());
-        // The parser takes a string without quotes for a number.
+        // The parser reports a string without quotes as an invalid float.
         let help = if error.message().starts_with("invalid float") { "put text in quotes" } else { "" };
         findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
     }
-    // Of a malformed file, the known settings on whole lines are still checked. Other keys may be the parser's
-    // guesses: they are noise, and could quote a secret.
+    // In a malformed file, only known settings on intact lines are checked. Other keys may be wrong guesses of the parser, and
+    // could quote a secret.
     walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
     let whole = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
     entries.0.retain(|(section, _), entry| *section != PROPERTIES && whole(entry));
@@ -98,10 +97,10 @@ fn unreadable(error: &std::io::Error) -> Problem {
         ErrorKind::NotFound => {
             "pass the right file with --config, or start with a copy of config.example.toml"
         }
-        ErrorKind::PermissionDenied => "make it readable by the user that runs the relay",
+        ErrorKind::PermissionDenied => "make it readable for the user that runs the relay",
         _ => "",
     };
-    Problem::new(format!("the file cannot be read: {error}"), help)
+    Problem::new(format!("cannot read the file: {error}"), help)
 }
 
 fn walk(document: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries, findings: &mut Findings) {
@@ -164,7 +163,7 @@ fn walk_section(
     }
 }
 
-/// The section inside this one with this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
+/// The subsection with this key: `[kafka.oauth]` is the table `oauth` of `[kafka]`.
 fn subsection(section: &str, key: &str) -> Option<&'static str> {
     let is_inner =
         |name: &str| name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key);
@@ -187,7 +186,7 @@ fn unknown_key(section: &str, key: &str) -> Problem {
     Problem::new(format!("unknown key `{key}` in [{section}]"), help)
 }
 
-/// Takes `"sasl.password" = ...` and `sasl.password = ...` alike; TOML reads the second as a table in a table.
+/// Accepts both `"sasl.password" = ...` and `sasl.password = ...`, which is a nested table in TOML.
 fn walk_properties(prefix: &str, table: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
@@ -206,12 +205,12 @@ fn raw(value: &DeValue<'_>) -> Raw {
         DeValue::String(text) => Raw::String(text.to_string()),
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => Raw::Integer(number),
-            Err(_) => Raw::Other("an integer of more than 64 bits"),
+            Err(_) => Raw::Other("an integer with more than 64 bits"),
         },
         DeValue::Boolean(flag) => Raw::Boolean(*flag),
         DeValue::Array(items) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
-            texts.collect::<Option<_>>().map_or(Raw::Other("a list of something else"), Raw::List)
+            texts.collect::<Option<_>>().map_or(Raw::Other("a list of other values"), Raw::List)
         }
         DeValue::Float(_) => Raw::Other("a fraction"),
         DeValue::Datetime(_) => Raw::Other("a date"),
@@ -248,7 +247,7 @@ pub(super) fn from_environment(
     entries
 }
 
-/// `SASL_PASSWORD` is `sasl.password` and `SASL_PASSWORD_FILE` is its twin, `sasl.password_file`.
+/// `SASL_PASSWORD` is `sasl.password`, and `SASL_PASSWORD_FILE` is its twin `sasl.password_file`.
 fn property_name(variable: &str) -> String {
     let dotted = |name: &str| name.to_lowercase().replace('_', ".");
     match variable.strip_suffix("_FILE").map(dotted) {

@@ -1,4 +1,4 @@
-//! The findings about a configuration, each with its place and the remedy.
+//! Errors and warnings about a configuration, each with its place and a remedy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,27 +8,27 @@ use std::path::PathBuf;
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can be used, and should be thought over.
+    /// The configuration can be used, but should be reviewed.
     Warning,
 }
 
-/// Where a finding was made.
+/// The place of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In one line of the configuration file.
+    /// A line of the configuration file.
     Line {
         /// The configuration file.
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// The line itself; a value that may be a secret is left out.
+        /// The line, without values that may be secret.
         text: String,
     },
-    /// In the configuration file as a whole.
+    /// The configuration file as a whole.
     File(PathBuf),
-    /// In this environment variable.
+    /// An environment variable.
     Variable(String),
-    /// In the absence of a file.
+    /// No place, because there is no file.
     Nowhere,
 }
 
@@ -41,20 +41,20 @@ impl Place {
     }
 }
 
-/// One thing that is wrong, where it is, and what to do about it. It never contains a secret.
+/// A problem of the configuration. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Whether it stops the program.
     pub severity: Severity,
-    /// Where it was found.
+    /// The place.
     pub place: Place,
     /// What is wrong.
     pub message: String,
-    /// What to do about it; may be empty.
+    /// What to do; may be empty.
     pub help: String,
 }
 
-/// A finding about a value, without its place.
+/// The message and the help of a finding, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) message: String,
@@ -67,7 +67,7 @@ impl Problem {
     }
 }
 
-/// Everything that was found, errors and warnings, in the order of the file.
+/// All errors and warnings, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings(Vec<Finding>);
 
@@ -77,7 +77,7 @@ impl Findings {
         self.0.iter()
     }
 
-    /// Whether nothing was found.
+    /// Whether there are no findings.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -87,7 +87,7 @@ impl Findings {
         self.0.len()
     }
 
-    /// Whether the configuration cannot be used.
+    /// Whether there is an error, so that the configuration cannot be used.
     pub fn has_errors(&self) -> bool {
         self.iter().any(|finding| finding.severity == Severity::Error)
     }
@@ -110,7 +110,7 @@ impl Findings {
         }
     }
 
-    /// Lines of the file first, in their order; what concerns no line last.
+    /// Sorts findings by line. Those without a line come last.
     pub(super) fn sort(&mut self) {
         self.0.sort_by(|a, b| a.place.cmp(&b.place));
         self.0.dedup();

@@ -1,4 +1,4 @@
-//! The lines of the configuration file, shown without what may be secret.
+//! The lines of the configuration file, without anything that may be secret.
 
 use std::path::Path;
 
@@ -18,12 +18,12 @@ impl<'a> Lines<'a> {
         Lines { path, text }
     }
 
-    /// The line of a key that begins at this byte.
+    /// The line of the key at this offset.
     pub(super) fn place(&self, offset: usize) -> Place {
         self.at(offset, |key| key.chars().all(|c| c.is_ascii_alphanumeric() || "_-. ".contains(c)))
     }
 
-    /// The line of a syntax error, where what looks like a key may be a piece of a secret.
+    /// The line of a syntax error, where something that looks like a key may be part of a secret.
     pub(super) fn malformed(&self, offset: usize) -> Place {
         self.at(offset, |key| nearest(key, SETTINGS.iter().map(|setting| setting.key)).is_some())
     }
@@ -36,8 +36,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The line, with everything left out that is not known to be harmless: a mistyped `pasword = "..."` must not end
-/// up in a log, nor a line in the middle of a secret.
+/// The line without everything that may be secret. Neither a mistyped `pasword = "..."` nor a line within a secret may appear
+/// in a log.
 fn show(line: &str, may_show_key: impl Fn(&str) -> bool) -> String {
     let is_header = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '.' || c == '_');
     if line.is_empty() || line.strip_prefix('[').is_some_and(|rest| is_header(rest.trim_end_matches(']'))) {
@@ -53,7 +53,7 @@ fn show(line: &str, may_show_key: impl Fn(&str) -> bool) -> String {
     if may_show_key(&bare) { format!("{key}{sign} …") } else { "…".to_owned() }
 }
 
-/// Whether the value of this key can be shown.
+/// Whether the value of this key may be printed.
 fn is_harmless(key: &str) -> bool {
     let section = SECTIONS.iter().find_map(|(name, _)| key.strip_prefix(name)?.strip_prefix('.'));
     let key = section.unwrap_or(key);

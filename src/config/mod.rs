@@ -1,7 +1,7 @@
-//! The configuration: from the file and the environment to typed settings.
+//! The configuration: reads typed settings from the file and the environment.
 //!
-//! [`catalogue`] defines every setting once. [`load`] reads the file and the environment, and reports everything that it
-//! finds, not only the first. It opens no connection and starts nothing.
+//! [`catalogue`] defines every setting once. [`load`] reads the file and the environment, and reports all problems, not only
+//! the first one. It opens no connections.
 
 pub mod catalogue;
 mod choices;
@@ -34,7 +34,7 @@ pub use kafka::{Property, properties};
 pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
 pub use reload::{Change, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
-pub use size::{BadSize, ByteSize};
+pub use size::{ByteSize, InvalidSize};
 pub use table::{TableName, TableNameError, quote_identifier};
 
 use properties::PropertyCheck;
@@ -45,40 +45,40 @@ use setting::Section;
 /// All settings, valid and complete.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The database that holds the outbox.
+    /// The database that contains the outbox.
     pub postgres: Postgres,
-    /// The cluster that events go to.
+    /// The cluster to publish to.
     pub kafka: Kafka,
-    /// The table, and how its rows become records.
+    /// The table, and how rows become records.
     pub outbox: Outbox,
-    /// How much is moved at once, and how long things may take.
+    /// Batch sizes and timeouts.
     pub relay: Relay,
-    /// The deletion of rows that were sent long ago.
+    /// Deletion of old rows.
     pub reaper: Reaper,
-    /// Metrics and health over HTTP.
+    /// Metrics and health checks over HTTP.
     pub admin: Admin,
-    /// What is logged, and how.
+    /// Logging.
     pub log: Log,
-    /// Findings that do not stop the relay; show them once.
+    /// Findings that do not stop the relay.
     pub warnings: Findings,
 }
 
-/// The environment of this process. Unlike [`std::env::vars`] it does not panic on what is not UTF-8; such bytes
-/// are replaced, so that a faulty setting is found to be faulty.
+/// The environment of this process. Unlike [`std::env::vars`], it does not panic if a value is not UTF-8. It replaces invalid
+/// bytes, so that validation reports the setting.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
 }
 
-/// Reads the configuration file, if there is one, lets the environment override it, and checks all of it.
+/// Reads the configuration file, if there is one, applies the environment, and validates the result.
 ///
-/// `env` is [`environment`] in the program. Of it, the names that begin with
-/// `OUTBOX_RELAY__` and `CREDENTIALS_DIRECTORY` are read. Files of secrets and certificates are opened once, to see
-/// that they can be. `check` judges the properties of librdkafka: `kafka::properties::check` in the program.
+/// `env` is usually [`environment`]. Variables that start with `OUTBOX_RELAY__`, and `CREDENTIALS_DIRECTORY`, are used. Files
+/// with secrets and certificates are opened once, to check that they are readable. `check` is usually
+/// `kafka::properties::check`.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, in the order of the file, warnings included.
+/// All findings, in the order of the file, including warnings.
 pub fn load(
     path: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
@@ -87,12 +87,12 @@ pub fn load(
     load_for(Servers::Both, path, env, check)
 }
 
-/// The same for a command that uses only the database. It does not open the files for Kafka, because an operator may not be
+/// [`load`], for a command that uses only the database. It does not open files for Kafka, because an operator may not be
 /// allowed to read the relay's secrets.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// See [`load`].
 pub fn load_for_database(
     path: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
@@ -118,7 +118,7 @@ fn load_for(
     let credentials = variables.iter().find(|(name, _)| name == "CREDENTIALS_DIRECTORY");
     let lookup = Lookup {
         credentials: credentials.map(|(_, folder)| PathBuf::from(folder)),
-        beside_config: path.and_then(Path::parent).map(Path::to_path_buf),
+        config_folder: path.and_then(Path::parent).map(Path::to_path_buf),
     };
     let mut findings = Findings::default();
     let (mut entries, whole) = match path {
@@ -128,7 +128,7 @@ fn load_for(
     entries.override_with(entries::from_environment(variables, &mut findings));
     let file = path.map(Path::to_path_buf);
     let mut reader = Reader { entries, findings, lookup, file, whole, servers, check };
-    reader.note_missing();
+    reader.report_missing();
     let config = read(&mut reader);
     let mut findings = reader.findings;
     findings.sort();
@@ -138,7 +138,7 @@ fn load_for(
     }
 }
 
-/// Reads every section, even after one that cannot be used, so that all findings are reported.
+/// Reads every section, even after an invalid one, to report all findings.
 fn read(reader: &mut Reader) -> Option<Config> {
     let postgres = Postgres::from(reader);
     let kafka = Kafka::from(reader);

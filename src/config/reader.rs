@@ -1,4 +1,4 @@
-//! Reads settings one by one. A faulty one becomes a finding, and reading continues.
+//! Reads settings one by one. An invalid setting becomes a finding, and reading continues.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) struct Reader {
     pub(super) findings: Findings,
     pub(super) lookup: Lookup,
     pub(super) file: Option<PathBuf>,
-    /// Whether the file could be read to its end; if not, a setting that seems to be missing may be in it.
+    /// Whether all of the file could be parsed. If not, it may contain settings that seem to be missing.
     pub(super) whole: bool,
     /// Files for other servers are not opened.
     pub(super) servers: Servers,
@@ -25,7 +25,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Where the setting was given; `None` if it was not.
+    /// The place of the setting; `None` if it is not set.
     pub(super) fn place(&self, setting: &Setting) -> Option<Place> {
         self.entries.get(setting).map(|entry| entry.place.clone())
     }
@@ -40,8 +40,7 @@ impl Reader {
         self.findings.warn(&place, problem);
     }
 
-    /// The value that was given, or else the default. A faulty value becomes a finding, and the default is used to
-    /// continue.
+    /// The value of the setting, or its default. An invalid value becomes a finding, and reading continues with the default.
     pub(super) fn take<T: FromText>(
         &mut self,
         setting: &Setting,
@@ -57,15 +56,15 @@ impl Reader {
         read(text, setting, self).map_err(|problem| self.findings.error(&Place::Nowhere, problem)).ok()
     }
 
-    /// A secret or its `_file` twin. The file is read once, to check that it can be.
+    /// A secret or its `_file` twin. The file is read once, to check that it is readable.
     pub(super) fn secret<T: FromText + From<SecretSource>>(
         &mut self,
         setting: &Setting,
         file: &Setting,
     ) -> Option<T> {
         if let (Some(place), true) = (self.place(file), self.place(setting).is_some()) {
-            let message = format!("both {} and {} are given in [{}]", setting.key, file.key, setting.section);
-            self.findings.error(&place, Problem::new(message, "keep one of the two"));
+            let message = format!("both {} and {} are set in [{}]", setting.key, file.key, setting.section);
+            self.findings.error(&place, Problem::new(message, "remove one of them"));
         }
         let mut source: Option<SecretSource> = self.take(setting, FromText::from_text)?;
         if source.is_none() {
@@ -76,12 +75,12 @@ impl Reader {
         source.map_or_else(T::unset, |source| Some(source.into()))
     }
 
-    /// Whether files that this section names are opened.
+    /// Whether to open the files of this section.
     fn opens_files_of(&self, section: &str) -> bool {
         self.servers == Servers::Both || section == Postgres::url.section
     }
 
-    /// Where to read the secret in a file, and the secret if it had to be read.
+    /// The source of a secret in a file, and the secret if the file is opened.
     pub(super) fn secret_file(
         &self,
         section: &str,
@@ -101,7 +100,7 @@ impl Reader {
         Ok((source, Some(secret)))
     }
 
-    /// The path of a file that the program, or a library of it, opens later.
+    /// The path of a file that is opened later.
     pub(super) fn readable_file(&self, section: &str, setting: &str, name: &str) -> Result<PathBuf, Problem> {
         let path = self.lookup.resolve(name);
         if self.opens_files_of(section)
@@ -116,20 +115,20 @@ impl Reader {
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         let help = if denied && setting.starts_with("[postgres]") {
             format!(
-                "the user that runs the relay must be able to read it; for other commands, use sudo, or set {} to a \
-                 login of your own",
+                "make it readable for the user that runs the relay. For other commands, use sudo, or set {} to your own \
+                 login",
                 Postgres::url.variable()
             )
         } else if Path::new(name).is_absolute() {
-            "the user that runs the relay must be able to read it".to_owned()
+            "make it readable for the user that runs the relay".to_owned()
         } else {
-            format!("it is looked up in {}", self.lookup.places())
+            format!("relative names are looked up in {}", self.lookup.places())
         };
-        Problem::new(format!("{setting}: {} cannot be read: {error}", path.display()), help)
+        Problem::new(format!("{setting}: cannot read {}: {error}", path.display()), help)
     }
 
-    /// Notes each required setting that neither the file nor the environment gives.
-    pub(super) fn note_missing(&mut self) {
+    /// Reports each required setting that is not set.
+    pub(super) fn report_missing(&mut self) {
         let place = self.default_place();
         for setting in SETTINGS {
             let Fallback::Required(example) = setting.fallback else { continue };
@@ -138,7 +137,8 @@ impl Reader {
                 continue;
             }
             let other = twin.map(|twin| format!(" or {}", twin.key)).unwrap_or_default();
-            let help = format!("for instance {} = \"{example}\", or set {}", setting.key, setting.variable());
+            let help =
+                format!("set it, for example {} = \"{example}\", or set {}", setting.key, setting.variable());
             self.findings.error(&place, Problem::new(format!("{setting}{other} is missing"), help));
         }
     }

@@ -1,30 +1,29 @@
-//! Which changes of the configuration a running relay applies, and which need a restart.
+//! Determines which changes of the configuration a running relay applies, and which need a restart.
 //!
-//! Where events come from and go to (the database, the cluster, the table, the topics) never changes in a running
-//! relay, nor do its tasks and connections. Limits, intervals, secrets and the log level do. The catalogue has the
-//! effect of each setting.
+//! A reload never changes the source or the destination of events, nor the tasks and connections of the relay. It applies
+//! limits, intervals, secrets and the log level. The catalogue defines the effect of each setting.
 
 pub(super) use super::catalogue::COMPARED;
 use super::catalogue::{Effect, Kafka};
 use super::setting::{Compared, Section};
 use super::{Config, Property};
 
-/// A setting that differs.
+/// A changed setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its section, such as `relay`.
+    /// The section, such as `relay`.
     pub section: &'static str,
-    /// Its key there.
+    /// The key.
     pub key: String,
-    /// When it takes effect.
+    /// When the change takes effect.
     pub effect: Effect,
 }
 
 /// The differences between two configurations, in the order of the file.
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let change = |&(section, key, effect, differs): &Compared| {
-        let waits = section == "postgres" && !same_database(old, new);
-        let effect = if waits { Effect::Restart } else { effect };
+        let other_database = section == "postgres" && !same_database(old, new);
+        let effect = if other_database { Effect::Restart } else { effect };
         differs(old, new).then(|| Change { section, key: key.to_owned(), effect })
     };
     let mut changes: Vec<Change> = COMPARED.iter().filter_map(change).collect();
@@ -43,12 +42,12 @@ fn properties(old: &Kafka, new: &Kafka) -> Vec<Change> {
     names.into_iter().filter(differs).map(change).collect()
 }
 
-/// A password, and whether TLS is asked for, belong to the server that they are meant for.
+/// The password and the TLS mode belong to one server, so they must not be used for another one.
 fn same_database(old: &Config, new: &Config) -> bool {
     old.postgres.url == new.postgres.url
 }
 
-/// Only values of secrets differ.
+/// Whether at most the values of secrets differ.
 fn same_cluster(old: &Kafka, new: &Kafka) -> bool {
     let same = |((name, old), (other, new)): ((&String, &Property), (&String, &Property))| {
         name == other && (old == new || matches!((old, new), (Property::Secret(_), Property::Secret(_))))
@@ -60,7 +59,7 @@ fn same_cluster(old: &Kafka, new: &Kafka) -> bool {
 }
 
 impl Config {
-    /// This configuration with all of `new` that a running relay applies.
+    /// This configuration, with the settings of `new` that a running relay can apply.
     pub fn reloaded(&self, new: &Config) -> Config {
         let postgres = if same_database(self, new) { &new.postgres } else { &self.postgres };
         let kafka = if same_cluster(&self.kafka, &new.kafka) { &new.kafka } else { &self.kafka };

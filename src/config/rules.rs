@@ -1,4 +1,4 @@
-//! Rules beyond the kind of a value, and those between settings.
+//! Rules for single settings and for combinations of settings.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,20 +10,21 @@ use super::reader::Reader;
 use super::setting::Setting;
 use super::values::FromText;
 
-/// Below this, an ordinary pause of the machine or of the network would cost a claim.
+/// Below this, an ordinary pause of the machine or the network would end a claim.
 const TAKEOVER_TIMEOUT_LEAST: Duration = Duration::from_secs(3);
 
 impl Relay {
     pub(super) fn warn(&self, reader: &mut Reader) {
         if self.shutdown_timeout < self.publish_timeout {
-            let message =
-                "shutdown_timeout is shorter than publish_timeout: a stop while Kafka is slow repeats events";
-            let help = "raise shutdown_timeout, or lower publish_timeout";
+            let message = "shutdown_timeout is shorter than publish_timeout, so a shutdown while Kafka is slow redelivers events";
+            let help = "increase shutdown_timeout or decrease publish_timeout";
             reader.warn(&Relay::shutdown_timeout, Problem::new(message, help));
         }
         if self.takeover_timeout < TAKEOVER_TIMEOUT_LEAST {
-            let message = "takeover_timeout is so short that an ordinary pause makes others repeat events";
-            reader.warn(&Relay::takeover_timeout, Problem::new(message, "3s or more; the default is 10s"));
+            let message =
+                "takeover_timeout is so short that a brief pause of a relay causes redelivered events";
+            let help = "set it to 3s or more; the default is 10s";
+            reader.warn(&Relay::takeover_timeout, Problem::new(message, help));
         }
     }
 }
@@ -31,8 +32,9 @@ impl Relay {
 impl Admin {
     pub(super) fn warn(&self, reader: &mut Reader) {
         if self.listen.is_some_and(|address| !address.ip().is_loopback()) {
-            let message = "[admin] listen is open to other hosts, without a login and without TLS";
-            let help = "listen on 127.0.0.1 or [::1], or let only your monitoring and probes reach the port";
+            let message = "[admin] listen is open to other hosts, without authentication and TLS";
+            let help =
+                "listen on 127.0.0.1 or [::1], or allow only your monitoring and probes to access the port";
             reader.warn(&Admin::listen, Problem::new(message, help));
         }
     }
@@ -51,12 +53,12 @@ impl FromText for SocketAddr {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<SocketAddr, Problem> {
         text.parse().map_err(|_| {
             let message = format!("{setting} is {text:?}, which is not an IP address with a port");
-            Problem::new(message, "for instance \"127.0.0.1:10187\", \"[::]:10187\" or \"off\"")
+            Problem::new(message, "for example \"127.0.0.1:10187\", \"[::]:10187\" or \"off\"")
         })
     }
 }
 
-/// `EnvFilter` takes a mistyped level for the name of a module, and would log nothing: a word alone must be a level.
+/// A word alone must be a level: `EnvFilter` would accept a mistyped level as the name of a module, and log nothing.
 pub(super) fn log_filter(text: &str, setting: &Setting, _: &Reader) -> Result<String, Problem> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     for directive in text.split(',').map(str::trim) {
@@ -73,7 +75,7 @@ pub(super) fn log_filter(text: &str, setting: &Setting, _: &Reader) -> Result<St
     match tracing_subscriber::EnvFilter::try_new(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => {
-            Err(Problem::new(format!("{setting}: {error}"), "for instance \"info,outbox_relay=debug\""))
+            Err(Problem::new(format!("{setting}: {error}"), "for example \"info,outbox_relay=debug\""))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Secrets, and where they are read from.
+//! Secrets and their sources.
 
 use std::fmt;
 use std::io;
@@ -9,17 +9,17 @@ use super::reader::Reader;
 use super::setting::Setting;
 use super::values::FromText;
 
-/// A text that must not be shown: `Debug` hides it and there is no `Display`.
+/// A text that must not be printed: `Debug` hides it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a text that must not be shown.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
 
-    /// The text itself, for the client library that needs it.
+    /// The text, for a client library.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -31,21 +31,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a secret comes from. A file is read again at each use, so that a rotated password needs no restart.
+/// The source of a secret. A file is reloaded at each use, so that a rotated password needs no restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// Written in the configuration file or given by environment.
+    /// In the configuration file or the environment.
     Inline(Secret),
-    /// Kept in this file, the form that `LoadCredential` and mounted secrets have.
+    /// In its own file, as with `LoadCredential` and mounted secrets.
     File(PathBuf),
 }
 
 impl SecretSource {
-    /// The secret as it is now; line ends at the end of a file are not part of it.
+    /// The current value of the secret, without trailing line breaks of the file.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or is not UTF-8. The error never quotes the content.
+    /// If the file cannot be read or is not UTF-8. The error never quotes the content.
     pub fn read(&self) -> io::Result<Secret> {
         match self {
             SecretSource::Inline(secret) => Ok(secret.clone()),
@@ -63,23 +63,22 @@ impl FromText for SecretSource {
     }
 }
 
-/// Whether systemd made this folder of credentials. Its files are copies, made when the service started; elsewhere, as on
-/// Kubernetes, they may change.
+/// Whether systemd created this folder of credentials. It copies the files when the service starts. Elsewhere, as on
+/// Kubernetes, the files may change.
 pub fn are_of_systemd(folder: &Path) -> bool {
     folder.starts_with("/run/credentials")
 }
 
-/// Where relative file names are looked up: the folder of systemd's credentials, then the folder of the
-/// configuration file.
+/// The folders for relative file names: first systemd's credentials, then the folder of the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lookup {
     pub(super) credentials: Option<PathBuf>,
-    pub(super) beside_config: Option<PathBuf>,
+    pub(super) config_folder: Option<PathBuf>,
 }
 
 impl Lookup {
-    /// The path of a file name in the configuration. A name that exists nowhere becomes a path in the
-    /// configuration's folder, where an operator would expect to put the file.
+    /// The path for a file name in the configuration. If the file does not exist, this is a path in the folder of the
+    /// configuration file, where an operator would expect it.
     pub(super) fn resolve(&self, name: &str) -> PathBuf {
         let name = Path::new(name);
         if name.is_absolute() {
@@ -88,12 +87,11 @@ impl Lookup {
         let credential =
             self.credentials.as_ref().map(|folder| folder.join(name)).filter(|path| path.exists());
         credential.unwrap_or_else(|| {
-            self.beside_config.as_ref().map_or_else(|| name.to_path_buf(), |folder| folder.join(name))
+            self.config_folder.as_ref().map_or_else(|| name.to_path_buf(), |folder| folder.join(name))
         })
     }
 
-    /// The help for a secret's file that is empty. The units of the package pass an empty file for each credential that is
-    /// missing.
+    /// The help for an empty file of a secret. The systemd units of the package pass an empty file for a missing credential.
     pub(super) fn help_with_empty(&self, path: &Path) -> String {
         match self
             .credentials
@@ -103,21 +101,21 @@ impl Lookup {
             Some(folder) => {
                 let unit = folder.file_name().unwrap_or_default().to_string_lossy();
                 format!(
-                    "it is systemd's copy: write the secret, on one line, into the file that LoadCredential= names in \
-                     `systemctl cat {unit}`, and restart"
+                    "write the secret, on one line, to the file that LoadCredential= names in `systemctl cat {unit}`, and \
+                     restart: this file is systemd's copy"
                 )
             }
-            None => "write the secret into it, on one line".to_owned(),
+            None => "write the secret to it, on one line".to_owned(),
         }
     }
 
-    /// The folders that are searched, for a message.
+    /// The searched folders, for a message.
     pub(super) fn places(&self) -> String {
-        let folder = self.beside_config.as_deref().filter(|path| !path.as_os_str().is_empty());
-        let beside = folder.unwrap_or(Path::new(".")).display();
+        let folder = self.config_folder.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let config_folder = folder.unwrap_or(Path::new(".")).display();
         match &self.credentials {
-            Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {beside}", folder.display()),
-            None => format!("{beside} (CREDENTIALS_DIRECTORY is not set)"),
+            Some(folder) => format!("{} (CREDENTIALS_DIRECTORY), then {config_folder}", folder.display()),
+            None => format!("{config_folder} (CREDENTIALS_DIRECTORY is not set)"),
         }
     }
 }

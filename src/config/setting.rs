@@ -1,4 +1,4 @@
-//! What a setting is, and the macro that makes the configuration's types from one definition of each.
+//! The definition of a setting, and the macro that generates the types of the configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Config;
 use super::catalogue::SETTINGS;
 use super::reader::Reader;
 
-/// What a value must look like.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Any text.
@@ -18,7 +18,7 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Any of these words, in a list.
+    /// A list of these words.
     Words(&'static [&'static str]),
     /// A whole number in this range.
     Count(u64, u64),
@@ -30,44 +30,44 @@ pub enum Kind {
     Properties,
 }
 
-/// The value of a setting that is not given.
+/// The value of a setting that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// This value, as the environment would give it.
+    /// This value, written as in the environment.
     Default(&'static str),
-    /// Nothing; the text is an example.
+    /// None. The text is an example.
     Unset(&'static str),
-    /// The setting, or its `_file` twin, must be given; the text is an example.
+    /// The setting or its `_file` twin is required. The text is an example.
     Required(&'static str),
 }
 
 /// When a change of a setting takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// With the next batch, round or line.
+    /// With the next batch, round or log line.
     Now,
-    /// With the next connection to Postgres; open connections stay.
+    /// With the next connection to PostgreSQL. Open connections stay.
     NextConnection,
-    /// Not before a restart.
+    /// After a restart.
     Restart,
 }
 
-/// One setting.
+/// A setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Its table in the file.
+    /// The table in the file.
     pub section: &'static str,
-    /// Its key there.
+    /// The key.
     pub key: &'static str,
-    /// What its value must look like.
+    /// The kind of its value.
     pub kind: Kind,
-    /// Its value when it is not given.
+    /// The value if it is not set.
     pub fallback: Fallback,
-    /// Whether its value must never be shown. A secret has a twin whose key ends in `_file`.
+    /// Whether the value must never be printed. A secret has a twin whose key ends in `_file`.
     pub secret: bool,
     /// When a change takes effect.
     pub effect: Effect,
-    /// What it means, in a line or two.
+    /// The description, in a line or two.
     pub help: &'static str,
 }
 
@@ -81,21 +81,21 @@ impl Setting {
         format!("{VARIABLE_PREFIX}{section}__{}", self.key).to_uppercase()
     }
 
-    /// The other way to give the same secret: `password` and `password_file` are twins.
+    /// The other setting for the same secret: `password` and `password_file` are twins.
     pub fn twin(&self) -> Option<&'static Setting> {
         let twin = find(self.section, &twin(self.key))?;
         (self.secret || twin.secret).then_some(twin)
     }
 }
 
-/// As messages name it: `[relay] batch_size`.
+/// `[relay] batch_size`
 impl fmt::Display for Setting {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "[{}] {}", self.section, self.key)
     }
 }
 
-/// `password` for `password_file`, and the other way round.
+/// `password` for `password_file`, and vice versa.
 pub(super) fn twin(key: &str) -> String {
     key.strip_suffix("_file").map_or_else(|| format!("{key}_file"), str::to_owned)
 }
@@ -105,25 +105,25 @@ pub fn find(section: &str, key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.section == section && setting.key == key)
 }
 
-/// A setting, when a change of it takes effect, and whether it differs between two configurations.
+/// Section, key and effect of a setting, and whether it differs between two configurations.
 pub(super) type Compared = (&'static str, &'static str, Effect, fn(&Config, &Config) -> bool);
 
 /// A table of the configuration file.
 pub(super) trait Section: Sized {
-    /// Reads each setting and notes what is wrong with it; `None` if one has no value.
+    /// Reads each setting and reports problems. `None` if a setting has no value.
     fn read(reader: &mut Reader) -> Option<Self>;
 
-    /// These settings, with those of `new` that take effect without a restart.
+    /// These settings, with those of `new` that need no restart.
     fn reloaded(&self, new: &Self) -> Self;
 }
 
-/// Defines the sections of the configuration. Each becomes a struct with one field per setting, which reads itself and
-/// applies a reload, and entries in [`SETTINGS`], [`SECTIONS`](super::catalogue::SECTIONS) and
+/// Defines the sections of the configuration. Each one becomes a struct that implements [`Section`], with one field per
+/// setting, and entries in [`SETTINGS`], [`SECTIONS`](super::catalogue::SECTIONS) and
 /// [`COMPARED`](super::catalogue::COMPARED). `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
 ///
-/// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin,
-/// `type => function` replaces [`FromText`](super::values::FromText), `[key] help;` is a table of properties, and `and`
-/// adds fields that are no settings.
+/// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin.
+/// `type => function` replaces [`FromText`](super::values::FromText). `[key] help;` is a table of properties. `and` adds
+/// other fields.
 macro_rules! settings {
     ($(
         section $section:literal $name:ident at $at:expr, $about:literal {
@@ -142,7 +142,7 @@ macro_rules! settings {
                 $($($(#[$doc])* $vis $field: $field_type,)*)?
             }
 
-            #[allow(non_upper_case_globals)] // named as the fields are
+            #[allow(non_upper_case_globals)] // named like the fields
             impl $name {
                 $(
                     pub(super) const $key: Setting = Setting {
@@ -194,13 +194,13 @@ macro_rules! settings {
             }
         )*
 
-        /// The sections, in the order of the file, each with what it is about.
+        /// The sections with their descriptions, in the order of the file.
         pub const SECTIONS: &[(&str, &str)] = &[$(($section, $about)),*];
 
         /// All settings, in the order of the file.
         pub const SETTINGS: &[Setting] = &[$($($name::$key, $($name::$file,)?)* $($name::$table,)?)*];
 
-        /// Every setting but the properties of librdkafka; twins with `_file` are one.
+        /// Every setting except librdkafka properties. Twins share an entry.
         pub(super) const COMPARED: &[Compared] = &[$($(
             ($section, stringify!($key), Effect::$effect, |a, b| {
                 let section: fn(&Config) -> Option<&$name> = $at;
@@ -211,7 +211,7 @@ macro_rules! settings {
 }
 pub(super) use settings;
 
-/// How [`settings`] reads one of them.
+/// Reads a setting, for [`settings`].
 macro_rules! read_setting {
     ($reader:ident, $name:ident, $key:ident) => {
         $reader.take(&$name::$key, FromText::from_text)
@@ -225,7 +225,7 @@ macro_rules! read_setting {
 }
 pub(super) use read_setting;
 
-/// Defines an enum whose variants the configuration knows by a word each.
+/// Defines an enum whose variants are words in the configuration.
 macro_rules! choice {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$about])*
@@ -235,7 +235,7 @@ macro_rules! choice {
         impl $name {
             pub(crate) const WORDS: &'static [&'static str] = &[$($word),+];
 
-            /// The word for it.
+            /// The word in the configuration.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }

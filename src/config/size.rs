@@ -1,4 +1,4 @@
-//! Sizes in bytes, as people write them.
+//! Sizes in bytes, such as `8MiB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,7 +33,7 @@ impl ByteSize {
         self.0
     }
 
-    /// The size in bytes, for lengths in memory; more than the address space becomes its end.
+    /// The size in bytes, at most `usize::MAX`.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -42,21 +42,21 @@ impl ByteSize {
 /// The text is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a size such as \"8MiB\", \"512KiB\" or 65536")]
-pub struct BadSize;
+pub struct InvalidSize;
 
 impl FromStr for ByteSize {
-    type Err = BadSize;
+    type Err = InvalidSize;
 
-    fn from_str(text: &str) -> Result<ByteSize, BadSize> {
+    fn from_str(text: &str) -> Result<ByteSize, InvalidSize> {
         let text = text.trim();
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = (&text[..digits], text[digits..].trim_start());
         let factor = match unit {
             "" => 1,
-            unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or(BadSize)?.1,
+            unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or(InvalidSize)?.1,
         };
-        let number: u64 = number.parse().map_err(|_| BadSize)?;
-        number.checked_mul(factor).map(ByteSize).ok_or(BadSize)
+        let number: u64 = number.parse().map_err(|_| InvalidSize)?;
+        number.checked_mul(factor).map(ByteSize).ok_or(InvalidSize)
     }
 }
 

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Postgres truncates longer identifiers silently, so two names could become one.
+/// PostgreSQL truncates longer identifiers silently, so two names could become the same.
 const IDENTIFIER_BYTES_MAX: usize = 63;
 
-/// Leaves room for the longest suffix of the names derived from the table's, such as `_hold_changed`.
+/// Leaves room for the longest suffix of a derived name, `_hold_changed`.
 const TABLE_BYTES_MAX: usize = IDENTIFIER_BYTES_MAX - 13;
 
 /// A schema and the name of the outbox table in it.
 ///
-/// Parsed as SQL reads a name: `outbox` (in schema `public`), `app.outbox`, `"My Schema"."out""box"`. What is
-/// not quoted is folded to lower case.
+/// Parsed like a name in SQL: `outbox` (in schema `public`), `app.outbox`, `"My Schema"."out""box"`. Unquoted parts are
+/// folded to lower case.
 ///
 /// ```
 /// use outbox_relay::config::TableName;
@@ -28,42 +28,42 @@ pub struct TableName {
     table: String,
 }
 
-/// Why a text does not name a table.
+/// Why a text is not the name of a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableNameError {
     /// A part is empty.
-    #[error("the {0} name is empty: write `table` or `schema.table`")]
+    #[error("the {0} name is empty. Write `table` or `schema.table`")]
     Empty(&'static str),
     /// More than a schema and a table.
     #[error(
-        "the name has more than two parts: write `table` or `schema.table`, and quote a name that holds a dot"
+        "the name has more than two parts. Write `table` or `schema.table`, and quote a part that contains a dot"
     )]
     TooManyParts,
     /// A character that needs quotes.
     #[error(
-        "the character {0:?} needs quotes: write the name as \"schema\".\"table\", with each quote in it doubled"
+        "the character {0:?} needs quotes. Write the name as \"schema\".\"table\", and double each quote in it"
     )]
     NeedsQuotes(char),
     /// The closing quote is missing.
-    #[error("a quoted name does not end: add the closing quote")]
+    #[error("the closing quote is missing")]
     Unterminated,
-    /// Too long for Postgres.
-    #[error("the {part} name has {bytes} bytes, at most {max} are possible: choose a shorter one")]
+    /// Too long for PostgreSQL.
+    #[error("the {part} name has {bytes} bytes, but the maximum is {max}")]
     TooLong {
         /// `schema` or `table`.
         part: &'static str,
-        /// The length that was given.
+        /// The length.
         bytes: usize,
-        /// The longest possible; for a table, what its derived names leave.
+        /// The maximum length. For a table, it leaves room for derived names.
         max: usize,
     },
-    /// A control character, or `$$`, which ends a function's body.
-    #[error("the {0} name holds a control character or `$$`: choose another one")]
+    /// A control character, or `$$`, which would end the body of a function.
+    #[error("the {0} name contains a control character or `$$`. Choose another name")]
     Unsupported(&'static str),
 }
 
 impl TableName {
-    /// The table `table` in `schema`, both taken as they are (nothing is unquoted or folded).
+    /// The table `table` in `schema`, both used literally, without unquoting or folding.
     pub fn new(schema: impl Into<String>, table: impl Into<String>) -> Result<Self, TableNameError> {
         let name = Self { schema: schema.into(), table: table.into() };
         check_part("schema", &name.schema, IDENTIFIER_BYTES_MAX)?;
@@ -81,16 +81,16 @@ impl TableName {
         &self.table
     }
 
-    /// Something else in the same schema, as a person would write it.
-    pub(crate) fn beside(&self, name: &str) -> String {
+    /// A name in the same schema, quoted only where SQL needs it.
+    pub(crate) fn display_sibling(&self, name: &str) -> String {
         format!("{}.{}", quote_if_needed(&self.schema), quote_if_needed(name))
     }
 }
 
-/// As a person would write it, quoted only where SQL needs it; parses back to the same name.
+/// Quoted only where SQL needs it. Parses back to the same name.
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.beside(&self.table))
+        f.write_str(&self.display_sibling(&self.table))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks that a value has the right type and is in range, and converts it.
+//! Checks the type and range of a value, and converts it.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use super::setting::{Fallback, Kind, Setting};
 use super::size::ByteSize;
 use super::table::TableName;
 
-/// A value as it was written.
+/// A value as written in the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Raw {
-    /// From the environment, where everything is text.
+    /// From the environment, where every value is text.
     Variable(String),
-    /// From the file.
+    /// From the file, as the following ones.
     String(String),
     Integer(i64),
     Boolean(bool),
     List(Vec<String>),
-    /// A type of TOML that no setting has.
+    /// Of a TOML type that no setting has.
     Other(&'static str),
 }
 
@@ -40,7 +40,7 @@ impl Raw {
     }
 }
 
-/// Checks a value against the kind of its setting. Returns it as the environment would give it.
+/// Checks a value against the kind of its setting. Returns it as text, as in the environment.
 pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
     let wrong = || wrong_type(setting, raw);
     let text = match (setting.kind, raw) {
@@ -79,7 +79,9 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
                 let (min, max) = (ByteSize::bytes(min), ByteSize::bytes(max));
                 return Err(out_of_range(setting, text, min, max));
             }
-            Err(bad) => return Err(Problem::new(format!("{setting} is {bad}"), "for instance \"8MiB\"")),
+            Err(invalid) => {
+                return Err(Problem::new(format!("{setting} is {invalid}"), "for example \"8MiB\""));
+            }
         },
         Kind::Span(min, max) => {
             in_range(setting, duration(&text, setting)?, min, max, format_duration)?;
@@ -104,7 +106,7 @@ fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
         Raw::Variable(_) => format!("{setting} must be {wanted}"),
         _ => format!("{setting} must be {wanted}, not {}", raw.type_name()),
     };
-    Problem::new(message, format!("for instance {} = {example}", setting.key))
+    Problem::new(message, format!("for example {} = {example}", setting.key))
 }
 
 fn one_of(setting: &Setting, words: &[&str], text: &str) -> Result<(), Problem> {
@@ -114,7 +116,7 @@ fn one_of(setting: &Setting, words: &[&str], text: &str) -> Result<(), Problem> 
 pub(super) fn unknown_word(setting: &Setting, words: &[&str], text: &str) -> Problem {
     let near = nearest(text, words.iter().copied());
     let help = near.map(|word| format!("did you mean \"{word}\"?")).unwrap_or_default();
-    Problem::new(format!("{setting} is {text:?}, and must be one of {}", words.join(", ")), help)
+    Problem::new(format!("{setting} is {text:?}, but must be one of {}", words.join(", ")), help)
 }
 
 fn in_range<T: PartialOrd + Copy, S: Display>(
@@ -131,19 +133,19 @@ fn in_range<T: PartialOrd + Copy, S: Display>(
 }
 
 fn out_of_range(setting: &Setting, value: impl Display, min: impl Display, max: impl Display) -> Problem {
-    Problem::new(format!("{setting} is {value}, and must be from {min} to {max}"), "")
+    Problem::new(format!("{setting} is {value}, but must be from {min} to {max}"), "")
 }
 
 fn split(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// A type that a field of a section has.
+/// A type of a setting.
 pub(super) trait FromText: Sized {
-    /// The value of a text that [`parse`] has accepted.
+    /// Converts a text that [`parse`] has accepted.
     fn from_text(text: &str, setting: &Setting, reader: &Reader) -> Result<Self, Problem>;
 
-    /// The value of a setting that is not given and has no default.
+    /// The value of a setting that is not set and has no default.
     fn unset() -> Option<Self> {
         None
     }
@@ -186,7 +188,7 @@ impl FromText for Duration {
 
 fn duration(text: &str, setting: &Setting) -> Result<Duration, Problem> {
     humantime::parse_duration(text.trim()).map_err(|problem| {
-        let help = "a number and a unit, for instance \"50ms\", \"10s\", \"1h 30m\" or \"7d\"";
+        let help = "write a number and a unit, for example \"50ms\", \"10s\", \"1h 30m\" or \"7d\"";
         Problem::new(format!("{setting} is not a duration: {problem}"), help)
     })
 }
@@ -195,7 +197,7 @@ macro_rules! from_str {
     ($($type:ty),*) => {$(
         impl FromText for $type {
             fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<$type, Problem> {
-                text.parse().map_err(|error| refused(setting, &error))
+                text.parse().map_err(|error| rejected(setting, &error))
             }
         }
     )*};
@@ -204,13 +206,13 @@ from_str!(bool, u32, usize, String, ByteSize, TableName);
 
 impl FromText for TopicTemplate {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<TopicTemplate, Problem> {
-        TopicTemplate::parse(text).map_err(|error| refused(setting, &error))
+        TopicTemplate::parse(text).map_err(|error| rejected(setting, &error))
     }
 }
 
-fn refused(setting: &Setting, error: &dyn Display) -> Problem {
+fn rejected(setting: &Setting, error: &dyn Display) -> Problem {
     let help = match setting.fallback {
-        Fallback::Default(default) => format!("for instance \"{default}\""),
+        Fallback::Default(default) => format!("for example \"{default}\""),
         _ => String::new(),
     };
     Problem::new(format!("{setting}: {error}"), help)

@@ -1,6 +1,6 @@
-//! Everything that is SQL.
+//! All SQL of the daemon.
 //!
-//! [`cycle::claim`] and `settle` are the cycle's two halves, [`cycle::statements`] their text; [`cycle::lookout`] is the scout's eye.
+//! Start with [`cycle::claim`] and `cycle::settle`, the two halves of a cycle, and [`cycle::statements`], their text.
 
 pub mod access;
 pub mod connection;

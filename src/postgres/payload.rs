@@ -1,10 +1,10 @@
-//! How the payload column's type, which the check at start detects, is read.
+//! SQL and wire types for each type that the payload column may have.
 
 pub use crate::postgres::schema::check::PayloadType;
 use tokio_postgres::types::Type;
 
 impl PayloadType {
-    /// The one that a column of a result has.
+    /// The payload type for this column of a result.
     pub(crate) fn of(column: &Type) -> Option<PayloadType> {
         match *column {
             Type::JSON => Some(PayloadType::Json),
@@ -15,8 +15,8 @@ impl PayloadType {
         }
     }
 
-    /// The length of a payload in bytes, in SQL. For all but jsonb it is known without reading the value: the cast of
-    /// json to text is binary-compatible and parses nothing.
+    /// SQL for the length of a payload in bytes. Except for jsonb, the server does not read the value: the cast of json to
+    /// text is binary-compatible.
     pub(crate) fn length_sql(self, column: &str) -> String {
         match self {
             PayloadType::Bytea => format!("octet_length({column})"),
@@ -26,7 +26,7 @@ impl PayloadType {
         }
     }
 
-    /// The payload as bytes, in SQL.
+    /// SQL for a payload as bytes.
     pub(crate) fn bytes_sql(self, column: &str) -> String {
         match self {
             PayloadType::Bytea => column.to_owned(),
@@ -36,8 +36,8 @@ impl PayloadType {
         }
     }
 
-    /// The payload out of its bytes again, in SQL: what [`PayloadType::bytes_sql`] has made of it.
-    pub(crate) fn sql_of_bytes(self, bytes: &str) -> String {
+    /// SQL that converts the result of [`PayloadType::bytes_sql`] back to a payload.
+    pub(crate) fn decode_sql(self, bytes: &str) -> String {
         match self {
             PayloadType::Bytea => bytes.to_owned(),
             PayloadType::Text => format!("convert_from({bytes}, 'UTF8')"),

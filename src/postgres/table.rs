@@ -1,12 +1,12 @@
-//! The names in SQL of the outbox table and of everything that derives its name from it.
+//! Names in SQL.
 //!
-//! A user names one table; the lane table, the dead letters and the rest derive their names from it. SQL text is
-//! written with placeholders (`{outbox}`, `{lane}`, ...) and [`TableName::render`]ed once.
+//! The user names the outbox table. The names of the other tables derive from it. Statements contain placeholders
+//! (`{outbox}`, `{lane}`, ...), which [`TableName::render`] replaces.
 
 pub use crate::config::TableName;
 pub use crate::config::quote_identifier;
 
-/// What derives its name from the outbox table: the placeholder in SQL text, and the suffix of the name.
+/// Placeholders of names that derive from the outbox table, with the suffix of each name.
 const DERIVED: [(&str, &str); 11] = [
     ("outbox", ""),
     ("lane", "_lane"),
@@ -21,9 +21,9 @@ const DERIVED: [(&str, &str); 11] = [
     ("migration", "_migration"),
 ];
 
-/// What the optional modules have beside the outbox, under fixed names: a schema has each of them once, whatever its
-/// outbox is called. The placeholder is the name.
-const OF_MODULES: [&str; 18] = [
+/// Fixed names, which a schema has at most once: the tables and functions of the optional modules. The placeholder is the
+/// name.
+const MODULE_NAMES: [&str; 18] = [
     "pg_outbox_migration",
     "processed_message",
     "inbox_receive",
@@ -72,12 +72,12 @@ impl TableName {
         self.derived("_blocked_key")
     }
 
-    /// The table of what operators have paused, quoted.
+    /// The table of pauses, quoted.
     pub(crate) fn pause(&self) -> String {
         self.derived("_pause")
     }
 
-    /// The table that counts changes of the holds, blocked keys and pauses, quoted.
+    /// The table that counts changes of holds, blocked keys and pauses, quoted.
     pub(crate) fn hold_version(&self) -> String {
         self.derived("_hold_version")
     }
@@ -87,7 +87,7 @@ impl TableName {
         self.derived("_enqueue")
     }
 
-    /// The pending index, quoted; without the schema, which `CREATE INDEX` does not accept.
+    /// The pending index, quoted, without the schema: `CREATE INDEX` does not accept one.
     pub(crate) fn pending_index(&self) -> String {
         quote_identifier(&self.pending_index_name())
     }
@@ -97,37 +97,34 @@ impl TableName {
         format!("{}{PENDING_INDEX_SUFFIX}", self.table())
     }
 
-    /// The unquoted name of what a placeholder stands for, as the catalogue has it: `{lane}` -> `outbox_lane`.
+    /// The name of a placeholder, unquoted, as in the system catalogs: `{lane}` becomes `outbox_lane`.
     pub(crate) fn name_of(&self, placeholder: &str) -> String {
         let name = placeholder.trim_matches(['{', '}']);
-        if OF_MODULES.contains(&name) {
+        if MODULE_NAMES.contains(&name) {
             return name.to_owned();
         }
         let known = DERIVED.iter().find(|(known, _)| *known == name);
         format!("{}{}", self.table(), known.map_or("", |(_, suffix)| suffix))
     }
 
-    /// Something else in the same schema, quoted.
+    /// A name in the same schema, quoted.
     pub(crate) fn sibling(&self, name: &str) -> String {
         format!("{}.{}", quote_identifier(self.schema()), quote_identifier(name))
     }
 
-    /// `template` with every `{placeholder}` replaced by the name it stands for.
-    ///
-    /// Templates are written in this crate; a test holds each to the known placeholders. Anything else in braces
-    /// is left alone, because SQL text holds braces of its own.
+    /// `template` with every known `{placeholder}` replaced. Other braces stay, because SQL contains braces too.
     pub fn render(&self, template: &str) -> String {
         fill(template, |placeholder| self.value_of(placeholder))
     }
 
-    /// What a placeholder, without its braces, stands for.
+    /// The value of a placeholder, given without braces.
     pub(crate) fn value_of(&self, placeholder: &str) -> Option<String> {
         match placeholder {
             "pending_index" => Some(self.pending_index()),
             "schema" => Some(quote_identifier(self.schema())),
             "schema_literal" => Some(quote_literal(self.schema())),
             "outbox_literal" => Some(quote_literal(&self.quoted())),
-            name if OF_MODULES.contains(&name) => Some(self.sibling(name)),
+            name if MODULE_NAMES.contains(&name) => Some(self.sibling(name)),
             _ => DERIVED
                 .iter()
                 .find_map(|(known, suffix)| (*known == placeholder).then(|| self.derived(suffix))),
@@ -139,7 +136,7 @@ impl TableName {
     }
 }
 
-/// `'text'`, for a server with `standard_conforming_strings` on or off.
+/// `'text'`, whether `standard_conforming_strings` is on or off.
 pub(crate) fn quote_literal(text: &str) -> String {
     let doubled = text.replace('\'', "''");
     if doubled.contains('\\') {
@@ -149,7 +146,7 @@ pub(crate) fn quote_literal(text: &str) -> String {
     }
 }
 
-/// `template` with every `{placeholder}` replaced that has a value. What is put in is not looked at again.
+/// `template` with every `{placeholder}` replaced for which `value_of` returns a value. Values are not expanded again.
 pub(crate) fn fill(template: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
     let mut sql = String::with_capacity(template.len() + template.len() / 4);
     let mut rest = template;
@@ -165,7 +162,7 @@ pub(crate) fn fill(template: &str, value_of: impl Fn(&str) -> Option<String>) ->
     sql
 }
 
-/// The text before the next `{lower_case}` placeholder, the placeholder's name, and the text behind it.
+/// The next `{lower_case}` placeholder: the text before it, its name, and the text after it.
 fn next_placeholder(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     loop {
@@ -179,7 +176,7 @@ fn next_placeholder(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-/// For the tests of templates: the placeholders in `template` that [`TableName::render`] does not know.
+/// The placeholders in `template` that [`TableName::render`] does not know.
 #[cfg(test)]
 pub(crate) fn unknown_placeholders(template: &str) -> Vec<String> {
     let name = TableName::new("s", "t").unwrap();
@@ -201,7 +198,7 @@ mod tests {
     const IDENTIFIER_BYTES_MAX: usize = 63;
 
     #[test]
-    fn every_derived_name_of_the_longest_table_fits() {
+    fn names_derived_from_the_longest_table_name_fit() {
         let name = TableName::new("s".repeat(63), "t".repeat(50)).unwrap();
         for (placeholder, suffix) in DERIVED {
             assert!(name.table().len() + suffix.len() <= IDENTIFIER_BYTES_MAX, "{placeholder}");
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn render_replaces_names_once_and_leaves_other_braces() {
+    fn render_replaces_names_once_and_keeps_other_braces() {
         let name = TableName::new("{lane}", "it's").unwrap();
         assert_eq!(
             name.render(r#"{outbox} {pending_index} {schema} {schema_literal} {unknown} '{"a": {}}' {"#),
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_cannot_be_left() {
+    fn literals_escape_quotes_and_backslashes() {
         assert_eq!(quote_literal("it's"), "'it''s'");
         assert_eq!(quote_literal(r"\'"), r"E'\\'''");
     }

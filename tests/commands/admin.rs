@@ -177,7 +177,7 @@ async fn without_postgres_a_relay_is_live_but_not_ready() {
     let setup = Setup::empty("admin_no_postgres").await;
     setup.configure(&format!("postgres://relay:hunter2@{}/app", nowhere()), &kafka());
     let relay = Running::start(&setup);
-    let answer = relay.until("GET /readyz", |_, answer| answer.contains("connecting to Postgres")).await;
+    let answer = relay.until("GET /readyz", |_, answer| answer.contains("connecting to PostgreSQL")).await;
     assert!(answer.starts_with("HTTP/1.1 503") && !answer.contains("hunter2"), "{answer}");
     assert_eq!(relay.ask("GET /livez").await.0, 200);
     drop(relay);

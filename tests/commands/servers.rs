@@ -24,7 +24,7 @@ async fn commands_that_do_not_wait_end_with_69_without_postgres() {
         &["blocked-keys", "dead-letter", "--all", "--dry-run"],
     ] {
         let ended = setup.relay(args);
-        ended.fails(69, &["connecting to Postgres"]);
+        ended.fails(69, &["connecting to PostgreSQL"]);
         assert!(!ended.to_string().contains("hunter2"), "{ended}");
     }
     setup.drop(&[]).await;

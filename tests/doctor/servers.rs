@@ -32,7 +32,7 @@ async fn without_postgres_or_a_configuration_there_are_no_findings_but_an_exit_c
         world.relay.clone().set("postgres", "url", format!("postgres://relay:hunter2@{}/app", nowhere()));
     for args in [&["doctor"][..], &["doctor", "--json"]] {
         let ended = away.clone().command(args);
-        ended.fails(69, &["connecting to Postgres"]);
+        ended.fails(69, &["connecting to PostgreSQL"]);
         assert!(ended.stdout.is_empty() && !ended.stderr.contains("hunter2"), "{ended}");
     }
     world.relay.clone().set("relay", "workers", 0).command(&["doctor"]).fails(78, &["workers"]);

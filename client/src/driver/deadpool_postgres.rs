@@ -16,8 +16,7 @@ use crate::insert::Insert;
 
 impl OutboxTransaction for &Transaction<'_> {}
 
-/// deadpool-postgres keeps prepared statements with the connection: each is prepared by its first use on a
-/// connection, and Postgres plans it no more after a few.
+/// deadpool-postgres caches prepared statements per connection. PostgreSQL stops planning a statement after a few uses.
 impl Driver for &Transaction<'_> {
     async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
         let failed = |statement: &str, error: PgError| {
@@ -28,7 +27,7 @@ impl Driver for &Transaction<'_> {
             failure(insert, error.into())
         };
         let one = self.prepare_cached(insert.one()).await.map_err(|error| failed(insert.one(), error))?;
-        // Also what makes the table's faults known before they make Postgres give up the transaction.
+        // This also detects problems of the table before a failed statement aborts the transaction.
         let payload = insert.learn_payload(payload_type(one.params()))?;
         if let [event] = events {
             let row = Row::of(event);

@@ -21,10 +21,8 @@ use statement::Statement;
 
 impl OutboxTransaction for &mut AsyncPgConnection {}
 
-/// diesel has no type for a transaction: its closure is handed the connection. So each call looks whether diesel has one
-/// open, which costs no round trip.
-///
-/// diesel keeps prepared statements with the connection: each is prepared by its first use on a connection.
+/// diesel has no type for a transaction: its closure receives the connection. So each call checks whether diesel has an open
+/// transaction, which costs no round trip. diesel caches prepared statements per connection.
 impl Driver for &mut AsyncPgConnection {
     async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
         in_transaction(self).map_err(|error| failure(insert, error))?;
@@ -52,7 +50,7 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresErro
     if is_in_transaction(connection)? {
         return Ok(());
     }
-    Err(PostgresError::found("25P01", "no transaction is open on this connection"))
+    Err(PostgresError::detected("25P01", "no transaction is open on this connection"))
 }
 
 #[cfg(feature = "_modules")]
@@ -63,7 +61,7 @@ pub fn outside_transaction(connection: &mut AsyncPgConnection) -> Result<(), Pos
     Ok(())
 }
 
-/// What diesel knows: a BEGIN that was sent as SQL is none of its transactions.
+/// diesel does not track a BEGIN that was sent as SQL.
 fn is_in_transaction(connection: &mut AsyncPgConnection) -> QueryResult<bool> {
     let status = AnsiTransactionManager::transaction_manager_status_mut(connection);
     Ok(status.transaction_depth()?.is_some())
@@ -76,7 +74,7 @@ impl Plain for AsyncPgConnection {
         Ok(rows.iter().map(|row| answer(call, row)).collect::<QueryResult<_>>()?)
     }
 
-    async fn stored(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
+    async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
         let executing = self.execute_returning_count(Statement::new(sql, arguments));
         Ok(executing.await? as u64)
     }

@@ -1,7 +1,7 @@
-//! The insert for drivers that bind plain types: text, bytea, and arrays of them without NULLs.
+//! The insert for drivers that bind only plain types: text, bytea, and arrays of them without NULLs.
 //!
-//! The statements cast to what the table has. A payload travels as the bytes that it is, and becomes json by way of
-//! text: what json takes of it is what json would take of it directly.
+//! The statements cast the parameters to the types of the table. A payload is sent as bytes, and converted to text and then to
+//! json. The result is the same as for a json parameter.
 
 use std::future::Future;
 
@@ -14,22 +14,22 @@ use crate::table::TableName;
 
 /// An open transaction, or a connection.
 pub trait Plain: Send {
-    /// Runs a statement and reads its rows.
+    /// Runs a statement, and returns its rows.
     fn rows(
         &mut self,
         call: &Call,
         arguments: &[Argument<'_>],
     ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;
 
-    /// Runs a statement and counts the rows that it stored.
-    fn stored(
+    /// Runs a statement, and returns the number of stored rows.
+    fn execute(
         &mut self,
         sql: &str,
         arguments: &[Argument<'_>],
     ) -> impl Future<Output = Result<u64, PostgresError>> + Send;
 }
 
-/// What is sent to one outbox table.
+/// The statements for one outbox table.
 #[derive(Debug)]
 pub struct Statements {
     payload_type: Call,
@@ -42,7 +42,7 @@ pub struct Statements {
 impl Statements {
     pub fn new(table: &TableName) -> Statements {
         Statements {
-            payload_type: Call::of(PAYLOAD_TYPE.to_owned(), &[Kind::Flag, Kind::Text]),
+            payload_type: Call::statement(PAYLOAD_TYPE.to_owned(), &[Kind::Flag, Kind::Text]),
             one_json: insert_one(table, "convert_from($6, 'UTF8')::json"),
             one_bytea: insert_one(table, "$6"),
             many_json: insert_many(table, "convert_from(e.payload, 'UTF8')::json"),
@@ -65,7 +65,7 @@ impl Statements {
     }
 }
 
-/// Whether there is such a table, and the type of its payload.
+/// Whether the table exists, and the type of its payload column.
 const PAYLOAD_TYPE: &str = "
     SELECT o.oid IS NOT NULL,
            (SELECT t.typname::text
@@ -80,7 +80,7 @@ fn insert_one(table: &TableName, payload: &str) -> String {
     )
 }
 
-/// Sorted by the place in the arrays: identity ids are drawn after the sort, so they follow the input.
+/// Sorted by position in the arrays. Identity ids are drawn after the sort, so they have the order of the input.
 fn insert_many(table: &TableName, payload: &str) -> String {
     format!(
         "INSERT INTO {table} (event_id, aggregate_type, aggregate_id, event_type, headers, payload)
@@ -93,18 +93,18 @@ fn insert_many(table: &TableName, payload: &str) -> String {
     )
 }
 
-/// Inserts the events, at least one, in one round trip once the type of the payload is known.
+/// Inserts one or more events. Needs one round trip once the type of the payload column is known.
 pub async fn insert(connection: &mut impl Plain, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
     let payload = match insert.known_payload() {
         Some(payload) => payload,
         None => learn_payload(connection, insert).await?,
     };
-    let stored = match events {
-        [event] => store_one(connection, insert.plain().one(payload), event).await,
-        _ => store_many(connection, insert.plain().many(payload), events).await,
+    let inserted = match events {
+        [event] => insert_event(connection, insert.plain().one(payload), event).await,
+        _ => insert_events(connection, insert.plain().many(payload), events).await,
     };
-    stored.map_err(|error| {
-        // The column may have another type than it had; a driver that does not tell may mean that too.
+    inserted.map_err(|error| {
+        // The type of the column may have changed. A driver that does not expose the SQLSTATE may report that too.
         if matches!(error.sqlstate(), Some("42804") | None) {
             insert.forget_payload();
         }
@@ -116,15 +116,15 @@ async fn learn_payload(connection: &mut impl Plain, insert: &Insert) -> Result<P
     let arguments = [Argument::Text(insert.table())];
     let rows = connection.rows(&insert.plain().payload_type, &arguments).await;
     let rows = rows.map_err(|error| failure(insert, error))?;
-    let Some(mut row) = rows.into_iter().next() else { unreachable!("the statement gives a row") };
+    let Some(mut row) = rows.into_iter().next() else { unreachable!("the statement returns one row") };
     if !row.flag() {
         let message = format!("relation {} does not exist", insert.table());
-        return Err(failure(insert, PostgresError::found("42P01", &message)));
+        return Err(failure(insert, PostgresError::detected("42P01", &message)));
     }
     insert.learn_payload(row.text().as_deref().unwrap_or("unknown"))
 }
 
-async fn store_one(connection: &mut impl Plain, sql: &str, event: &Event) -> Result<u64, PostgresError> {
+async fn insert_event(connection: &mut impl Plain, sql: &str, event: &Event) -> Result<u64, PostgresError> {
     let (event_id, headers) = (event.id.to_string(), headers(event));
     let arguments = [
         Argument::Text(&event_id),
@@ -134,10 +134,14 @@ async fn store_one(connection: &mut impl Plain, sql: &str, event: &Event) -> Res
         Argument::Text(&headers),
         Argument::Bytes(event.payload.0.as_deref()),
     ];
-    connection.stored(sql, &arguments).await
+    connection.execute(sql, &arguments).await
 }
 
-async fn store_many(connection: &mut impl Plain, sql: &str, events: &[Event]) -> Result<u64, PostgresError> {
+async fn insert_events(
+    connection: &mut impl Plain,
+    sql: &str,
+    events: &[Event],
+) -> Result<u64, PostgresError> {
     let event_ids: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
     let headers: Vec<String> = events.iter().map(headers).collect();
     let texts = |of: fn(&Event) -> &str| -> Vec<&str> { events.iter().map(of).collect() };
@@ -153,10 +157,10 @@ async fn store_many(connection: &mut impl Plain, sql: &str, events: &[Event]) ->
         Argument::Flags(&has_payload),
         Argument::ByteStrings(&payloads),
     ];
-    connection.stored(sql, &arguments).await
+    connection.execute(sql, &arguments).await
 }
 
-/// Nothing for no headers, which becomes NULL, like a row that was inserted by hand.
+/// Without headers, the text is empty and the column is NULL, as in a row that was inserted manually.
 fn headers(event: &Event) -> String {
     if event.headers.is_empty() {
         return String::new();

@@ -15,7 +15,7 @@ use crate::insert::Insert;
 
 impl OutboxTransaction for &DatabaseTransaction {}
 
-/// sea-orm works through sqlx, and so keeps prepared statements with the connection.
+/// sea-orm uses sqlx, which caches prepared statements per connection.
 impl Driver for &DatabaseTransaction {
     async fn insert(mut self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
         plain::insert(&mut self, insert, events).await
@@ -31,7 +31,7 @@ impl Plain for &DatabaseTransaction {
         rows(*self, call, arguments).await
     }
 
-    async fn stored(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
+    async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
         Ok(self.execute_raw(statement(*self, sql, arguments)?).await?.rows_affected())
     }
 }
@@ -54,13 +54,13 @@ async fn rows(
     let rows = connection.query_all_raw(statement(connection, call.sql(), arguments)?).await?;
     let rows = rows.iter().map(|row| {
         let row =
-            row.try_as_pg_row().ok_or_else(|| DbErr::Custom("the row is not one of Postgres".to_owned()))?;
+            row.try_as_pg_row().ok_or_else(|| DbErr::Custom("the row is not a PostgreSQL row".to_owned()))?;
         answer(call, row).map_err(PostgresError::from)
     });
     rows.collect()
 }
 
-/// The types of sea-orm do not tell databases apart.
+/// Checks the database, because the types of sea-orm do not distinguish databases.
 fn statement(
     connection: &impl ConnectionTrait,
     sql: &str,
@@ -68,7 +68,10 @@ fn statement(
 ) -> Result<Statement, PostgresError> {
     let backend = connection.get_database_backend();
     if backend != DbBackend::Postgres {
-        return Err(PostgresError::found("0A000", "the connection of sea-orm is not one to Postgres"));
+        return Err(PostgresError::detected(
+            "0A000",
+            "the sea-orm connection is not a PostgreSQL connection",
+        ));
     }
     Ok(Statement::from_sql_and_values(backend, sql, arguments.iter().map(value)))
 }

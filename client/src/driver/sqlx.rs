@@ -15,7 +15,7 @@ use crate::insert::Insert;
 
 impl OutboxTransaction for &mut Transaction<'_, Postgres> {}
 
-/// sqlx keeps prepared statements with the connection: each is prepared by its first use on a connection.
+/// sqlx caches prepared statements per connection.
 impl Driver for &mut Transaction<'_, Postgres> {
     async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
         plain::insert(&mut **self, insert, events).await
@@ -31,7 +31,7 @@ impl Plain for PgConnection {
         rows(self, call, arguments).await
     }
 
-    async fn stored(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
+    async fn execute(&mut self, sql: &str, arguments: &[Argument<'_>]) -> Result<u64, PostgresError> {
         Ok(query(sql, arguments)?.execute(self).await?.rows_affected())
     }
 }
@@ -68,7 +68,7 @@ async fn rows(
     Ok(rows.iter().map(|row| answer(call, row)).collect::<Result<_, sqlx::Error>>()?)
 }
 
-/// The SQL is this crate's own, or names of tables in quotes.
+/// The SQL consists of this crate's statements and quoted names of tables.
 fn query(
     sql: &str,
     arguments: &[Argument<'_>],

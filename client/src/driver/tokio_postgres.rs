@@ -13,14 +13,13 @@ use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::{Insert, PayloadKind};
 
-/// The place of the payload among the parameters of each statement.
+/// The position of the payload in the parameters of each statement.
 const PAYLOAD_PARAMETER: usize = 4;
 
 impl OutboxTransaction for &Transaction<'_> {}
 
-/// tokio-postgres keeps no prepared statements, and to prepare one for each call would double its round
-/// trips. So the statement is sent with its types, which needs none; the one type that is not the same
-/// everywhere is learnt by the first call.
+/// tokio-postgres does not cache prepared statements, and preparing one per call would double the round trips. So statements
+/// are sent with their types. The first call learns the type of the payload column.
 impl Driver for &Transaction<'_> {
     async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
         let payload = match insert.known_payload() {
@@ -54,12 +53,12 @@ impl Driver for &Transaction<'_> {
     }
 }
 
-/// Of the statement that inserts one event, as Postgres has prepared it.
+/// The type of the payload parameter of the prepared statement that inserts one event.
 pub(super) fn payload_type(parameters: &[Type]) -> &str {
     parameters.get(PAYLOAD_PARAMETER).map_or("unknown", Type::name)
 }
 
-/// Whether the payload column has changed its type since the statement was made.
+/// Whether the type of the payload column has changed since the statement was created.
 pub(super) fn is_stale(error: &PgError) -> bool {
     error.code() == Some(&SqlState::DATATYPE_MISMATCH)
 }

@@ -1,35 +1,37 @@
 use diesel::result::{DatabaseErrorKind, Error};
 
-use super::postgres::{PostgresError, Said, Says, Unsaid};
+use super::postgres::{Details, DriverError, PostgresError, WithoutSqlstate};
 
 mod sqlstate;
 
 impl From<Error> for PostgresError {
     fn from(error: Error) -> PostgresError {
-        PostgresError::of(error)
+        PostgresError::of_driver(error)
     }
 }
 
-impl Says for Error {
-    fn said(&self) -> Said {
+impl DriverError for Error {
+    fn details(&self) -> Details {
         match self {
-            Error::DatabaseError(kind, information) => Said {
+            Error::DatabaseError(kind, information) => Details {
                 sqlstate: sqlstate::of(kind, information.message()).map(str::to_owned),
                 message: information.message().to_owned(),
                 constraint: information.constraint_name().map(str::to_owned),
-                unsaid: match kind {
-                    // What diesel-async calls everything that did not come from Postgres.
+                without_sqlstate: match kind {
+                    // diesel-async uses these for every error that PostgreSQL did not report.
                     DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
-                        Unsaid::CutOff
+                        WithoutSqlstate::ConnectionLost
                     }
-                    _ => Unsaid::Untold,
+                    _ => WithoutSqlstate::NotExposed,
                 },
             },
-            Error::RollbackErrorOnCommit { commit_error, .. } => commit_error.said(),
-            other => {
-                let message = other.to_string();
-                Said { sqlstate: None, message, constraint: None, unsaid: Unsaid::Refused }
-            }
+            Error::RollbackErrorOnCommit { commit_error, .. } => commit_error.details(),
+            other => Details {
+                sqlstate: None,
+                message: other.to_string(),
+                constraint: None,
+                without_sqlstate: WithoutSqlstate::Rejected,
+            },
         }
     }
 }

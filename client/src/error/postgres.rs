@@ -1,64 +1,63 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-/// An error of Postgres or of the connection to it, whichever driver it came through.
+/// An error of PostgreSQL or of the connection, for any driver.
 ///
-/// What it prints has the message and the SQLSTATE, and leaves out DETAIL and CONTEXT, which quote the row
-/// and the payload. All of it is in [`PostgresError::driver_error`].
-// In a box, since every result of this crate is as large as its error.
-pub struct PostgresError(Box<(Said, Box<dyn StdError + Send + Sync>)>);
+/// It prints the message and the SQLSTATE, but not DETAIL and CONTEXT, which can quote the row and the payload. They are in
+/// [`PostgresError::driver_error`].
+// Boxed, because every result of this crate is as large as its error.
+pub struct PostgresError(Box<(Details, Box<dyn StdError + Send + Sync>)>);
 
-/// What a driver's error says.
-pub(crate) struct Said {
+/// What a driver's error reports.
+pub(crate) struct Details {
     pub(crate) sqlstate: Option<String>,
     pub(crate) message: String,
     pub(crate) constraint: Option<String>,
-    pub(crate) unsaid: Unsaid,
+    pub(crate) without_sqlstate: WithoutSqlstate,
 }
 
-/// What is known of an error without a SQLSTATE.
-#[allow(dead_code)] // no driver alone makes all of them
+/// What an error without a SQLSTATE means.
+#[allow(dead_code)] // no single driver uses all of them
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsaid {
-    /// The driver refused a value or could not read an answer.
-    Refused,
-    /// A pool had no connection, so nothing was sent.
+pub(crate) enum WithoutSqlstate {
+    /// The driver rejected a value or could not read an answer.
+    Rejected,
+    /// The pool had no connection, so nothing was sent.
     NoConnection,
-    /// The connection ended without a word of Postgres.
-    CutOff,
-    /// Postgres has answered, and the driver does not hand on the SQLSTATE.
-    Untold,
+    /// The connection was lost without an answer.
+    ConnectionLost,
+    /// PostgreSQL reported an error, but the driver does not expose the SQLSTATE.
+    NotExposed,
 }
 
 /// An error of a driver.
-pub(crate) trait Says {
-    fn said(&self) -> Said;
+pub(crate) trait DriverError {
+    fn details(&self) -> Details;
 }
 
 impl PostgresError {
-    /// The five characters of the SQLSTATE, if Postgres sent the error: `40001` for a serialization
-    /// failure, `40P01` for a deadlock. `25P01` and `25001` also come from this crate, where a call needs
-    /// an open transaction and finds none, or the other way round.
+    /// The SQLSTATE, if PostgreSQL reported the error: `40001` for a serialization failure, `40P01` for a deadlock. This crate
+    /// also uses `25P01` if a call needs an open transaction, and `25001` if a call must not be in one.
     ///
-    /// diesel does not hand it on. There it is known for violated constraints, serialization failures and
-    /// read-only transactions; other errors are recognised by their message, if the server's `lc_messages`
-    /// is English.
+    /// diesel does not expose it. This crate derives it for violated constraints, serialization failures and read-only
+    /// transactions. It recognizes other errors by their message, if the server's `lc_messages` is English.
     pub fn sqlstate(&self) -> Option<&str> {
         self.0.0.sqlstate.as_deref()
     }
 
-    /// The constraint that was violated.
+    /// The violated constraint.
     pub fn constraint(&self) -> Option<&str> {
         self.0.0.constraint.as_deref()
     }
 
-    /// Whether the connection is gone. If that was during a COMMIT nobody knows its outcome.
+    /// Whether the connection is lost. If this happened during a COMMIT, its outcome is unknown.
     pub fn is_connection_lost(&self) -> bool {
-        self.0.0.unsaid == Unsaid::CutOff || self.sqlstate().is_some_and(ends_the_connection)
+        self.0.0.without_sqlstate == WithoutSqlstate::ConnectionLost
+            || self.sqlstate().is_some_and(ends_the_connection)
     }
 
-    /// The driver's own error: downcast it to `tokio_postgres::Error`, `sqlx::Error`, `sea_orm::DbErr` or
-    /// `diesel::result::Error`. Its text can quote the payload: keep it out of logs.
+    /// The driver's error. Downcast it to `tokio_postgres::Error`, `sqlx::Error`, `sea_orm::DbErr` or
+    /// `diesel::result::Error`. Do not log it, because its text can quote the payload.
     pub fn driver_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.0.1
     }
@@ -68,35 +67,35 @@ impl PostgresError {
         self.0.1
     }
 
-    pub(super) fn of(error: impl Says + StdError + Send + Sync + 'static) -> PostgresError {
-        PostgresError(Box::new((error.said(), Box::new(error))))
+    pub(super) fn of_driver(error: impl DriverError + StdError + Send + Sync + 'static) -> PostgresError {
+        PostgresError(Box::new((error.details(), Box::new(error))))
     }
 
     #[cfg(feature = "retry")]
-    pub(crate) fn said(&self) -> &Said {
+    pub(crate) fn details(&self) -> &Details {
         &self.0.0
     }
 
-    /// An error that this crate finds by itself.
+    /// An error that this crate detects.
     #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
-    pub(crate) fn found(sqlstate: &str, message: &str) -> PostgresError {
-        let said = Said {
+    pub(crate) fn detected(sqlstate: &str, message: &str) -> PostgresError {
+        let details = Details {
             sqlstate: Some(sqlstate.to_owned()),
             message: message.to_owned(),
             constraint: None,
-            unsaid: Unsaid::Refused,
+            without_sqlstate: WithoutSqlstate::Rejected,
         };
-        PostgresError(Box::new((said, message.into())))
+        PostgresError(Box::new((details, message.into())))
     }
 
-    /// A call that is committed by itself met an open transaction.
+    /// A call that commits by itself was made in an open transaction.
     #[cfg(all(feature = "_modules", any(feature = "sqlx", feature = "diesel-async")))]
     pub(crate) fn in_transaction() -> PostgresError {
-        PostgresError::found("25001", "a transaction is open on this connection")
+        PostgresError::detected("25001", "a transaction is open on this connection")
     }
 }
 
-/// Class 08, and what a server says last: a shutdown, a crash, a timeout of an idle session.
+/// Class 08, and the codes of a shutdown, a crash and idle timeouts.
 fn ends_the_connection(sqlstate: &str) -> bool {
     sqlstate.starts_with("08") || matches!(sqlstate, "57P01" | "57P02" | "57P05" | "25P03")
 }
@@ -117,5 +116,5 @@ impl fmt::Debug for PostgresError {
     }
 }
 
-// No source(): a chain printed to its end must not reach the driver's DETAIL.
+// No source(), so that printing the chain of causes does not show the driver's DETAIL.
 impl StdError for PostgresError {}

@@ -1,22 +1,22 @@
 use sea_orm::{ConnAcquireErr, DbErr, RuntimeErr};
 
-use super::postgres::{PostgresError, Said, Says, Unsaid};
+use super::postgres::{Details, DriverError, PostgresError, WithoutSqlstate};
 
 impl From<DbErr> for PostgresError {
     fn from(error: DbErr) -> PostgresError {
-        PostgresError::of(error)
+        PostgresError::of_driver(error)
     }
 }
 
-impl Says for DbErr {
-    fn said(&self) -> Said {
-        let unsaid = match self {
+impl DriverError for DbErr {
+    fn details(&self) -> Details {
+        let without_sqlstate = match self {
             DbErr::Conn(RuntimeErr::SqlxError(inner))
             | DbErr::Exec(RuntimeErr::SqlxError(inner))
-            | DbErr::Query(RuntimeErr::SqlxError(inner)) => return inner.said(),
-            DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => Unsaid::NoConnection,
-            _ => Unsaid::Refused,
+            | DbErr::Query(RuntimeErr::SqlxError(inner)) => return inner.details(),
+            DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => WithoutSqlstate::NoConnection,
+            _ => WithoutSqlstate::Rejected,
         };
-        Said { sqlstate: None, message: self.to_string(), constraint: None, unsaid }
+        Details { sqlstate: None, message: self.to_string(), constraint: None, without_sqlstate }
     }
 }

@@ -7,55 +7,55 @@ use crate::call::DatabaseError;
 use crate::error::PostgresError;
 use crate::invalid_text::InvalidText;
 
-/// The SQLSTATE of the functions for a lock that is not held any more.
+/// The SQLSTATE that the SQL functions use for a lost lock.
 const LOCK_LOST: &str = "OB001";
 
-/// Why something about an idempotency key failed. No message holds anything of a request or a response.
+/// Errors of idempotency keys. Messages never contain parts of a request or a response.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum Error {
-    /// A scope, a key or the name of a phase that cannot be stored.
+    /// A scope, a key or the name of a phase is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidText),
-    /// The body is not JSON in UTF-8. A client's mistake: 400.
-    #[error("the request's body is not JSON: line {line}, column {column}")]
+    /// The body is not JSON in UTF-8. Return 400.
+    #[error("the body of the request is not valid JSON at line {line}, column {column}")]
     NotJson {
-        /// The line of the first fault, from 1.
+        /// The line of the first error, from 1.
         line: usize,
-        /// Its column, from 1; 0 if the body has ended.
+        /// Its column, from 1; 0 at the end of the body.
         column: usize,
     },
-    /// The body is JSON, but nested too deep. A client's mistake: 400.
-    #[error("the request's body is nested deeper than {DEPTH_MAX}")]
+    /// The body is JSON, but nested too deeply. Return 400.
+    #[error("the JSON body of the request has more than {DEPTH_MAX} levels")]
     TooDeep,
     /// The body is too large to be kept.
-    #[error("the request's body has {bytes} bytes; at most {REQUEST_BYTES_MAX} can be kept")]
+    #[error("the body of the request has {bytes} bytes, but the maximum is {REQUEST_BYTES_MAX}")]
     RequestTooLarge {
-        /// How many it has.
+        /// The size of the body.
         bytes: usize,
     },
-    /// The time of a lock is nothing, or more than a day.
-    #[error("a lock is held for more than 0 s and at most a day")]
+    /// The lock time is less than 1 ms or more than a day.
+    #[error("the lock time is invalid. Set it to a value between 1 ms and 1 day")]
     LockTime,
-    /// The response is not one to be stored. The transaction is as it was.
+    /// The response cannot be stored. The transaction is unchanged.
     #[error(transparent)]
     Response(#[from] InvalidResponse),
-    /// The lock is not held any more: it had expired and somebody else has taken the request over, or it is finished
-    /// already. The transaction can only be rolled back, which keeps the effect from happening twice.
-    #[error("the lock of this idempotency key is not held any more: the transaction has to be rolled back")]
+    /// The lock has expired and another attempt has taken over the request, or the request is finished. The transaction can
+    /// only be rolled back, so the effect does not happen twice.
+    #[error("the lock of this idempotency key is lost. Roll back the transaction")]
     LockLost,
-    /// What is stored cannot be read: another program has written it.
-    #[error("what is stored for this idempotency key cannot be read")]
+    /// The stored data has an unexpected format.
+    #[error("cannot read the data stored for this idempotency key")]
     Stored(#[source] serde_json::Error),
-    /// Postgres refused, or is out of reach.
+    /// PostgreSQL rejected the call or is unavailable.
     #[error(transparent)]
     Database(DatabaseError),
 }
 
 impl Error {
-    #[allow(clippy::needless_pass_by_value)] // map_err hands it over
+    #[allow(clippy::needless_pass_by_value)] // for map_err
     pub(super) fn not_json(error: serde_json::Error) -> Error {
-        // Not the source: its text can quote the body.
+        // Without the source, because its text can quote the body.
         Error::NotJson { line: error.line(), column: error.column() }
     }
 }
@@ -69,23 +69,23 @@ impl From<PostgresError> for Error {
     }
 }
 
-/// Why a phase did not come to its end. Nothing of it is committed, but after [`PhaseError::Commit`] that is unknown.
+/// Why a phase failed. Nothing was committed, except that the outcome of [`PhaseError::Commit`] is unknown.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum PhaseError<E> {
-    /// The application's own work failed.
+    /// The application's work failed.
     #[error(transparent)]
     Work(E),
-    /// What the phase keeps is no JSON, or not of this type any more.
-    #[error("the data of the phase cannot be converted")]
+    /// The result of the phase cannot be converted to JSON, or the stored result to this type.
+    #[error("cannot convert the result of the phase")]
     Data(#[source] serde_json::Error),
     /// The phase could not be recorded.
     #[error(transparent)]
     Idempotency(#[from] Error),
     /// The transaction could not be begun.
-    #[error("the transaction of the phase could not be begun")]
+    #[error("cannot begin the transaction of the phase")]
     Begin(#[source] PostgresError),
-    /// The transaction could not be committed, or its answer was lost. Begin the request again.
-    #[error("the transaction of the phase could not be committed")]
+    /// The transaction could not be committed, or the answer was lost. Begin the request again.
+    #[error("cannot commit the transaction of the phase. Begin the request again")]
     Commit(#[source] PostgresError),
 }

@@ -5,17 +5,16 @@ use sha2::{Digest, Sha256};
 
 use super::error::Error;
 
-/// How deep a request's JSON may be nested. A body is parsed once for each of its levels.
+/// The maximum number of levels of a JSON body, which is parsed once per level.
 pub const DEPTH_MAX: usize = 64;
 
-/// What tells a request from another one with the same key: a SHA-256.
+/// Distinguishes requests with the same key: a SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of a JSON body. White space and the order of an object's names do not matter, nor how a character of a
-    /// text is escaped. Numbers are compared as they are written: `1` and `1.0` are two. Of a name that stands
-    /// twice in an object the last one counts.
+    /// The fingerprint of a JSON body. White space, the order of an object's names and the escaping of characters do not
+    /// matter. Numbers are compared as text: `1` and `1.0` differ. If an object contains a name twice, the last one counts.
     ///
     /// # Errors
     ///
@@ -30,7 +29,7 @@ impl Fingerprint {
         Ok(Fingerprint::of(&canonical))
     }
 
-    /// Of any body, byte for byte.
+    /// The fingerprint of any body, byte by byte.
     pub fn bytes(body: &[u8]) -> Fingerprint {
         Fingerprint::of(&[b"bytes:", body].concat())
     }
@@ -44,8 +43,8 @@ impl Fingerprint {
     }
 }
 
-/// Writes a value without white space and with names in order. Each level is parsed alone, so that numbers stay as
-/// they were written: as an f64, two amounts of more than 16 digits can be one.
+/// Writes a value without white space and with sorted names. Each level is parsed separately, to keep numbers as text: as f64,
+/// two numbers of more than 16 digits could be equal.
 fn write(value: &RawValue, into: &mut Vec<u8>) -> Result<(), Error> {
     let text = value.get();
     match text.as_bytes().first() {
@@ -78,7 +77,7 @@ fn write(value: &RawValue, into: &mut Vec<u8>) -> Result<(), Error> {
     Ok(())
 }
 
-/// How deep the brackets of a text are nested, those in strings left out: known before the nesting costs anything.
+/// The number of levels, counted by brackets outside of strings, before anything is parsed.
 fn depth(body: &[u8]) -> usize {
     let (mut now, mut most) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_is_the_same() {
+    fn equivalent_bodies_have_the_same_fingerprint() {
         let plain = of(r#"{"a":1,"b":[true,null,"ü"],"c":{"x":"1","y":2.50}}"#);
         assert_eq!(
             plain,
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_differs() {
+    fn different_bodies_have_different_fingerprints() {
         let all = [
             "{}",
             "[]",
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_an_error_that_shows_nothing_of_it() {
+    fn invalid_json_is_an_error_that_does_not_quote_it() {
         for body in ["", "secret", "{\"secret\"", "{\"a\":1} secret", "\"\\ud800secret\"", "{secret:1}"] {
             let error = Fingerprint::json(body.as_bytes()).unwrap_err();
             assert!(matches!(error, Error::NotJson { .. }), "{body}: {error:?}");
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn nesting_is_limited() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(Fingerprint::json(nested(DEPTH_MAX).as_bytes()).is_ok());
         assert!(matches!(Fingerprint::json(nested(DEPTH_MAX + 1).as_bytes()), Err(Error::TooDeep)));

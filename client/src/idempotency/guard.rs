@@ -14,12 +14,12 @@ use crate::call::Argument;
 use crate::driver::{OutboxClient, OutboxTransaction};
 use crate::invalid_text::check_text;
 
-/// The most bytes of a phase's name.
+/// The maximum length of a phase's name.
 pub const PHASE_BYTES_MAX: usize = 255;
 
-/// A request that this caller has to work at: it holds the lock of the key, for a time.
+/// A request that this caller processes. The caller holds the lock of the key for the lock time.
 ///
-/// A guard that is dropped lets go of nothing; the lock expires. [`Guard::release`] lets go at once.
+/// Dropping the guard does not release the lock, which then expires. [`Guard::release`] releases it.
 pub struct Guard {
     pub(super) calls: Arc<Calls>,
     pub(super) lock_for: Duration,
@@ -43,33 +43,33 @@ impl Guard {
         &self.key
     }
 
-    /// The body that was kept with [`Request::keep_body`](super::Request::keep_body), for a completer.
+    /// The body that was kept with [`Request::keep_body`](super::Request::keep_body).
     pub fn request(&self) -> Option<&[u8]> {
         self.request.as_deref()
     }
 
-    /// How often somebody has begun, this time included.
+    /// The number of attempts, including this one.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// The last phase that is known to be committed.
+    /// The last committed phase.
     pub fn recovery_point(&self) -> Option<&str> {
         self.recovery_point.as_deref()
     }
 
-    /// What a phase has kept, if it is known to be committed.
+    /// The result of a committed phase.
     ///
     /// # Errors
     ///
-    /// [`Error::Stored`] if it is not of this type.
+    /// [`Error::Stored`] if the result has another type.
     pub fn kept<T: DeserializeOwned>(&self, phase: &str) -> Result<Option<T>, Error> {
         let kept = self.phases.get(phase).map(|data| serde_json::from_value(data.clone()));
         kept.transpose().map_err(Error::Stored)
     }
 
-    /// A key for a foreign call of this request: the same for each attempt, another one for each `step`. A provider that
-    /// takes idempotency keys then does once what is asked of it twice. 32 hexadecimal digits.
+    /// An idempotency key for an external call of this request: 32 hexadecimal digits, the same for each attempt, and different
+    /// for each `step`.
     pub fn foreign_key(&self, step: &str) -> String {
         let mut digest = Sha256::new();
         for part in [self.scope.as_str(), self.key.as_str(), step] {
@@ -78,17 +78,17 @@ impl Guard {
         }
         let digest = digest.finalize();
         digest.iter().take(16).fold(String::new(), |mut key, byte| {
-            let _ = write!(key, "{byte:02x}"); // a String takes everything
+            let _ = write!(key, "{byte:02x}"); // writing to a String cannot fail
             key
         })
     }
 
-    /// Stores the response as part of the transaction that makes the business change. One round trip.
+    /// Stores the response in the transaction of the business change. One round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::Response`] leaves the transaction usable. After any other error Postgres accepts nothing but a rollback;
-    /// with [`Error::LockLost`] somebody else has the request.
+    /// After [`Error::Response`], the transaction is still usable. After any other error, PostgreSQL accepts only a rollback.
+    /// After [`Error::LockLost`], another attempt has the request.
     pub async fn finish(
         &self,
         transaction: impl OutboxTransaction,
@@ -108,12 +108,12 @@ impl Guard {
         Ok(())
     }
 
-    /// Records as part of the transaction that a phase is done, with what later phases need of it, and holds the lock for
-    /// its whole time again. One round trip. [`Guard::phase`] does it for you.
+    /// Records in the transaction that a phase is completed, with its result, and restarts the lock time. One round trip.
+    /// [`Guard::phase`] calls it for you.
     ///
     /// # Errors
     ///
-    /// As [`Guard::finish`]; a name that cannot be stored is [`Error::Invalid`].
+    /// [`Error::Invalid`] if the name is invalid. For the others, see [`Guard::finish`].
     pub async fn reach(
         &self,
         transaction: impl OutboxTransaction,
@@ -134,11 +134,11 @@ impl Guard {
         Ok(())
     }
 
-    /// Holds the lock for its whole time again, before a foreign call that takes long. One round trip, committed at once.
+    /// Restarts the lock time, before a long external call. Commits immediately, in one round trip.
     ///
     /// # Errors
     ///
-    /// [`Error::LockLost`] if somebody else has the request: stop.
+    /// [`Error::LockLost`] if another attempt has the request. Stop in this case.
     pub async fn extend(&self, client: impl OutboxClient) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
@@ -150,15 +150,15 @@ impl Guard {
         Ok(())
     }
 
-    /// Lets go of a request that failed before its response: a retry may begin at once. If no phase was committed, the
-    /// key is as if it had never been used, and may even come with another request. One round trip, committed at once.
+    /// Releases a request that failed before its response, so that a retry can begin immediately. If no phase was committed, the
+    /// key counts as unused. Commits immediately, in one round trip.
     ///
-    /// Not after a foreign call whose phase was not committed: then leave the lock to expire, so that a completer or a
-    /// retry comes back to it.
+    /// Do not call it after an external call whose phase was not committed. Let the lock expire, so that a retry or
+    /// [`Idempotency::abandoned`](super::Idempotency::abandoned) resumes the request.
     ///
     /// # Errors
     ///
-    /// [`Error::Database`]. A lock that was lost is none.
+    /// [`Error::Database`]. A lost lock is not an error.
     pub async fn release(self, client: impl OutboxClient) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
@@ -170,7 +170,7 @@ impl Guard {
     }
 }
 
-/// Shows nothing of the request and of what phases have kept.
+/// Does not show the request and the results of phases.
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")

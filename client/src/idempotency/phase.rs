@@ -1,4 +1,4 @@
-//! A phase in a transaction of its own: the same with each driver, but for how a transaction is begun.
+//! Phases, each in its own transaction, for each driver.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,8 +9,8 @@ use super::guard::Guard;
 use crate::driver::OutboxTransaction;
 
 impl Guard {
-    /// Does a phase in a transaction of its own, and commits it together with what it keeps and the new recovery point.
-    /// If it was committed before, by an earlier attempt, it is not done again: what it has kept is given back.
+    /// Runs a phase in its own transaction, and commits it together with its result and the new recovery point. If an earlier
+    /// attempt has committed the phase, this returns the stored result instead.
     ///
     /// ```no_run
     /// # use pg_outbox::idempotency::{Guard, PhaseError};
@@ -27,7 +27,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`PhaseError`]; with its variant `Commit` the outcome is unknown, and the request has to be begun again.
+    /// [`PhaseError`]. After `Commit`, the outcome is unknown, so begin the request again.
     #[cfg(feature = "tokio-postgres")]
     pub async fn phase<T, E, F>(
         &mut self,
@@ -39,18 +39,18 @@ impl Guard {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(&tokio_postgres::Transaction<'_>) -> Result<T, E>,
     {
-        if let Some(kept) = self.done_before(phase) {
+        if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
         let tx = client.transaction().await.map_err(|error| PhaseError::Begin(error.into()))?;
         let result = work(&tx).await.map_err(PhaseError::Work)?;
         let data = self.record(&tx, phase, &result).await?;
         tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
-        self.has_done(phase, data);
+        self.note_committed(phase, data);
         Ok(result)
     }
 
-    /// [`Guard::phase`] with sqlx.
+    /// [`Guard::phase`], for sqlx.
     ///
     /// ```no_run
     /// # use pg_outbox::idempotency::{Guard, PhaseError};
@@ -65,7 +65,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// As [`Guard::phase`].
+    /// See [`Guard::phase`].
     #[cfg(feature = "sqlx")]
     pub async fn phase_sqlx<T, E, F>(
         &mut self,
@@ -77,22 +77,22 @@ impl Guard {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(&mut sqlx::PgTransaction<'_>) -> Result<T, E>,
     {
-        if let Some(kept) = self.done_before(phase) {
+        if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
         let mut tx = pool.begin().await.map_err(|error| PhaseError::Begin(error.into()))?;
         let result = work(&mut tx).await.map_err(PhaseError::Work)?;
         let data = self.record(&mut tx, phase, &result).await?;
         tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
-        self.has_done(phase, data);
+        self.note_committed(phase, data);
         Ok(result)
     }
 
-    /// [`Guard::phase`] with sea-orm.
+    /// [`Guard::phase`], for sea-orm.
     ///
     /// # Errors
     ///
-    /// As [`Guard::phase`].
+    /// See [`Guard::phase`].
     #[cfg(feature = "sea-orm")]
     pub async fn phase_sea_orm<T, E, F>(
         &mut self,
@@ -106,23 +106,23 @@ impl Guard {
     {
         use sea_orm::TransactionTrait;
 
-        if let Some(kept) = self.done_before(phase) {
+        if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
         let tx = connection.begin().await.map_err(|error| PhaseError::Begin(error.into()))?;
         let result = work(&tx).await.map_err(PhaseError::Work)?;
         let data = self.record(&tx, phase, &result).await?;
         tx.commit().await.map_err(|error| PhaseError::Commit(error.into()))?;
-        self.has_done(phase, data);
+        self.note_committed(phase, data);
         Ok(result)
     }
 
-    /// [`Guard::phase`] with diesel-async. A connection on which a transaction is open is refused, as
-    /// [`PhaseError::Begin`]: the phase would be a savepoint in it. Drop the connection if the future was dropped.
+    /// [`Guard::phase`], for diesel-async. A connection with an open transaction causes [`PhaseError::Begin`], because the phase
+    /// would only be a savepoint. If you drop the future, drop the connection too.
     ///
     /// # Errors
     ///
-    /// As [`Guard::phase`].
+    /// See [`Guard::phase`].
     #[cfg(feature = "diesel-async")]
     pub async fn phase_diesel<T, E, F>(
         &mut self,
@@ -136,7 +136,7 @@ impl Guard {
     {
         use diesel_async::{AnsiTransactionManager as Manager, TransactionManager};
 
-        if let Some(kept) = self.done_before(phase) {
+        if let Some(kept) = self.stored_result(phase) {
             return kept;
         }
         crate::driver::outside_transaction(connection).map_err(PhaseError::Begin)?;
@@ -148,17 +148,17 @@ impl Guard {
         let (result, data) = match done {
             Ok(done) => done,
             Err(error) => {
-                // If it fails diesel knows the connection to be broken, and the first error says more.
+                // If this fails, diesel marks the connection as broken, and the first error is more useful.
                 let _ = Manager::rollback_transaction(connection).await;
                 return Err(error);
             }
         };
         Manager::commit_transaction(connection).await.map_err(|error| PhaseError::Commit(error.into()))?;
-        self.has_done(phase, data);
+        self.note_committed(phase, data);
         Ok(result)
     }
 
-    fn done_before<T: DeserializeOwned, E>(&self, phase: &str) -> Option<Result<T, PhaseError<E>>> {
+    fn stored_result<T: DeserializeOwned, E>(&self, phase: &str) -> Option<Result<T, PhaseError<E>>> {
         let kept = self.phases.get(phase)?;
         Some(serde_json::from_value(kept.clone()).map_err(PhaseError::Data))
     }
@@ -174,7 +174,7 @@ impl Guard {
         Ok(data)
     }
 
-    fn has_done(&mut self, phase: &str, data: Value) {
+    fn note_committed(&mut self, phase: &str, data: Value) {
         self.phases.insert(phase.to_owned(), data);
         self.recovery_point = Some(phase.to_owned());
     }

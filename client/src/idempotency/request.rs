@@ -5,30 +5,31 @@ use super::error::Error;
 use super::fingerprint::Fingerprint;
 use crate::invalid_text::{InvalidText, check_characters, check_text};
 
-/// The most bytes of a scope.
+/// The maximum length of a scope in bytes.
 pub const SCOPE_BYTES_MAX: usize = 512;
 
-/// The most characters of a key.
+/// The maximum length of a key.
 pub const KEY_BYTES_MAX: usize = 255;
 
-/// What an idempotency key is unique in: one operation of one subject. Keys of two users never meet.
+/// The scope in which an idempotency key is unique: one operation of one subject. Keys of two users never conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scope(String);
 
 impl Scope {
-    /// Of method, path and subject: `Scope::new("POST", "/payments", user_id)`.
+    /// A scope of method, path and subject: `Scope::new("POST", "/payments", user_id)`.
     ///
-    /// The subject is whoever was authenticated, such as a user or an API key's id; never what a client may
-    /// choose. Method and path hold no white space, so no two scopes are written alike. All three have at most
-    /// 512 bytes together, with the two spaces between them.
+    /// The subject is the authenticated user or API key, never something that the client can choose. Method and path cannot
+    /// contain white space, so two scopes cannot have the same text. Together they can have 512 bytes, including two
+    /// separators.
     ///
     /// # Errors
     ///
-    /// If one of them is empty, holds what it must not, or all together are too long.
+    /// If one of them is empty or contains an invalid character, or if they are too long together.
     pub fn new(method: &str, path: &str, subject: impl fmt::Display) -> Result<Scope, InvalidText> {
-        let solid = |c: char| !c.is_whitespace() && !c.is_control();
-        check_characters("the method", method, SCOPE_BYTES_MAX, "it has no white space", solid)?;
-        check_characters("the path", path, SCOPE_BYTES_MAX, "it has no white space", solid)?;
+        const RULE: &str = "White space and control characters are not allowed";
+        let is_allowed = |c: char| !c.is_whitespace() && !c.is_control();
+        check_characters("the method", method, SCOPE_BYTES_MAX, RULE, is_allowed)?;
+        check_characters("the path", path, SCOPE_BYTES_MAX, RULE, is_allowed)?;
         let subject = subject.to_string();
         check_text("the subject", &subject, SCOPE_BYTES_MAX)?;
         let scope = format!("{method} {path} {subject}");
@@ -36,7 +37,7 @@ impl Scope {
         Ok(Scope(scope))
     }
 
-    /// As it is stored.
+    /// The scope as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -46,28 +47,28 @@ impl Scope {
     }
 }
 
-/// What a client calls its request, however often it sends it: 1 to 255 characters of printable ASCII.
+/// A client's identifier for a request: 1 to 255 characters of printable ASCII, the same for each attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key(String);
 
 impl Key {
-    /// A key as it is.
+    /// A key.
     ///
     /// # Errors
     ///
-    /// If it is empty, too long, or holds something else than printable ASCII.
+    /// If it is empty, too long, or contains anything but printable ASCII.
     pub fn new(key: &str) -> Result<Key, InvalidText> {
-        let rule = "a key is of printable ASCII";
+        let rule = "Only printable ASCII is allowed";
         check_characters("the idempotency key", key, KEY_BYTES_MAX, rule, |c| matches!(c, ' '..='~'))?;
         Ok(Key(key.to_owned()))
     }
 
-    /// The key in the value of the header `Idempotency-Key`, in quotes as the IETF draft has it
-    /// (`"8e03978e-40d5"`), or without, as many clients send it. Both are the same key.
+    /// The key in the value of the header `Idempotency-Key`, with quotes as in the IETF draft (`"8e03978e-40d5"`), or without
+    /// them, as many clients send it. Both are the same key.
     ///
     /// # Errors
     ///
-    /// As [`Key::new`]; bytes that are no UTF-8 are an error too.
+    /// See [`Key::new`]. Bytes that are not UTF-8 are an error too.
     pub fn from_header(value: &[u8]) -> Result<Key, InvalidText> {
         let text = String::from_utf8_lossy(value);
         let text = text.trim();
@@ -97,13 +98,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request; the fingerprint is what tells it from another one with the same key.
+    /// A request. The fingerprint distinguishes it from other requests with the same key.
     pub fn new(scope: Scope, key: Key, fingerprint: Fingerprint) -> Request {
         Request { scope, key, fingerprint, body: None }
     }
 
-    /// Keeps this body with the key until the request is finished, for a completer:
-    /// [`Idempotency::abandoned`](super::Idempotency::abandoned).
+    /// Stores this body until the request is finished, for [`Idempotency::abandoned`](super::Idempotency::abandoned).
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Request {
     }
 }
 
-/// Shows no body.
+/// Does not show the body.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request").field("scope", &self.scope).field("key", &self.key).finish_non_exhaustive()
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_of_1_to_255_printable_ascii_characters() {
+    fn keys_have_1_to_255_printable_ascii_characters() {
         assert!(Key::new("a b~").is_ok());
         assert!(Key::new(&"k".repeat(255)).is_ok());
         assert!(matches!(Key::new(""), Err(InvalidText::Empty { .. })));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quoted_header_is_the_same_key() {
+    fn quoted_and_unquoted_headers_are_the_same_key() {
         let plain = Key::new("8e03978e-40d5").unwrap();
         assert_eq!(Key::from_header(b"8e03978e-40d5"), Ok(plain.clone()));
         assert_eq!(Key::from_header(b" \"8e03978e-40d5\" "), Ok(plain));
@@ -154,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn scopes_of_two_subjects_never_meet() {
+    fn scopes_of_two_subjects_differ() {
         let scope = |path, subject| Scope::new("POST", path, subject).unwrap();
         assert_ne!(scope("/a", "b c"), scope("/a", "b"));
-        assert!(Scope::new("POST", "/a b", "c").is_err(), "else /a and `b c` would meet /a b and c");
+        assert!(Scope::new("POST", "/a b", "c").is_err(), "else /a and `b c` would equal `/a b` and c");
         assert!(Scope::new("POST", "/a", "").is_err());
         assert!(matches!(Scope::new("POST", "/a", "s".repeat(506)), Err(InvalidText::TooLong { .. })));
         assert_eq!(scope("/a", &"s".repeat(504)).as_str().len(), 512);

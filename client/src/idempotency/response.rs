@@ -4,13 +4,13 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-/// The most bytes of a stored response's body.
+/// The maximum size of a stored body.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 
-/// The most bytes of a stored response's headers, names and values together.
+/// The maximum size of stored headers: names and values together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 
-/// What a request is answered with, and each repetition of it.
+/// The response to a request and to each repetition of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     pub(super) status: u16,
@@ -18,39 +18,39 @@ pub struct Response {
     pub(super) body: Vec<u8>,
 }
 
-/// Why a response is not stored. The transaction is as it was.
+/// Why a response cannot be stored. The transaction is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidResponse {
     /// Not an HTTP status.
-    #[error("{status} is no HTTP status from 100 to 599")]
+    #[error("{status} is not an HTTP status from 100 to 599")]
     Status {
-        /// What was given.
+        /// The status.
         status: u16,
     },
-    /// An answer that another attempt may change: it must not be the request's answer for good. Answer the client
-    /// with it, roll back and let go of the key.
-    #[error("status {status} is a transient answer, which is not stored: roll back and release the key")]
+    /// A transient status, because another attempt can have another result. Return the response to the client, roll back, and
+    /// release the key.
+    #[error("cannot store a response with the transient status {status}. Roll back and release the key")]
     Transient {
         /// 408, 425, 429, or 500 and above.
         status: u16,
     },
-    /// A body that is too long to be kept for each request.
-    #[error("the body has {bytes} bytes; at most {BODY_BYTES_MAX} are stored: store a reference to it")]
+    /// The body is too large.
+    #[error("the body has {bytes} bytes, but the maximum is {BODY_BYTES_MAX}. Store a reference instead")]
     BodyTooLarge {
-        /// How many it has.
+        /// The size of the body.
         bytes: usize,
     },
-    /// Too many or too long headers.
-    #[error("the headers have {bytes} bytes; at most {HEADER_BYTES_MAX} are stored")]
+    /// The headers are too large.
+    #[error("the headers have {bytes} bytes, but the maximum is {HEADER_BYTES_MAX}")]
     HeadersTooLarge {
-        /// How many they have.
+        /// The size of the headers.
         bytes: usize,
     },
-    /// A header with the character U+0000, which Postgres cannot store.
-    #[error("the header {name:?} holds the character U+0000, which Postgres cannot store")]
+    /// A header contains the character U+0000.
+    #[error("the header {name:?} contains the character U+0000, which PostgreSQL cannot store")]
     Nul {
-        /// Its name.
+        /// The name of the header.
         name: String,
     },
 }
@@ -61,23 +61,23 @@ impl Response {
         Response { status, headers: BTreeMap::new(), body: Vec::new() }
     }
 
-    /// Adds a header that a repetition is to bear too; one of the same name is replaced. Leave out what belongs to
-    /// the connection or the moment, such as `Date`.
+    /// Adds a header, or replaces one of the same name. Leave out headers that belong to the connection or the time, such as
+    /// `Date`.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Response {
         self.headers.insert(name.into().to_ascii_lowercase(), value.into());
         self
     }
 
-    /// Gives it these bytes as its body.
+    /// Sets the body.
     pub fn body(self, body: impl Into<Vec<u8>>) -> Response {
         Response { body: body.into(), ..self }
     }
 
-    /// Gives it a JSON body, and the header `content-type` that says so.
+    /// Sets a JSON body and the header `content-type`.
     ///
     /// # Errors
     ///
-    /// If the value cannot be serialised.
+    /// If the value cannot be serialized.
     pub fn json(self, body: &(impl Serialize + ?Sized)) -> Result<Response, serde_json::Error> {
         let body = serde_json::to_vec(body)?;
         Ok(self.header("content-type", "application/json").body(body))
@@ -120,7 +120,7 @@ impl Response {
     }
 }
 
-/// Shows the names of the headers and the length of the body, and no content of either.
+/// Shows only the names of the headers and the length of the body.
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Response")
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definite_answers_are_stored_and_transient_ones_are_not() {
+    fn final_responses_are_stored_and_transient_ones_are_rejected() {
         for status in [200, 201, 303, 400, 402, 404, 409, 422] {
             assert_eq!(Response::new(status).check(), Ok(()), "{status}");
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_content() {
+    fn debug_does_not_show_content() {
         let shown = format!("{:?}", Response::new(201).header("location", "secret").body("secret"));
         assert!(!shown.contains("secret") && shown.contains("6 bytes"), "{shown}");
     }

@@ -1,29 +1,29 @@
-/// What is known of an attempt that failed.
+/// The outcome of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has definitely not happened, and may succeed if it is tried again.
+    /// The attempt had no effect, and a retry can succeed.
     Again,
-    /// It may have happened.
+    /// The attempt may have had its effect.
     Unknown,
-    /// It has not happened, and trying again changes nothing.
+    /// The attempt had no effect, and a retry would fail too.
     Final,
 }
 
-/// An error that says what is known of its attempt. Implement it for the application's own errors.
+/// An error that determines the [`Verdict`] of its attempt. Implement it for the application's errors.
 pub trait Classify {
-    /// What is known.
+    /// The verdict.
     fn verdict(&self) -> Verdict;
 }
 
-/// The SQLSTATEs after which a transaction has definitely not happened and is worth another attempt: serialization
-/// failure, deadlock, lock not available, too many connections, and a server that starts or stops.
+/// The SQLSTATEs after which a transaction had no effect and can be retried: serialization failure, deadlock, lock not
+/// available, too many connections, and a server that is starting or stopping.
 pub const RETRYABLE_SQLSTATES: [&str; 5] = ["40001", "40P01", "55P03", "53300", "57P03"];
 
-/// The connection has ended, or the server says itself that it does not know. Class 08 is that of connections.
+/// The connection was lost, or the server does not know the outcome. Class 08 (connection exceptions) counts too.
 const UNKNOWN_SQLSTATES: [&str; 5] = ["40003", "57P01", "57P02", "57P05", "25P03"];
 
 impl Verdict {
-    /// What is known after an error of Postgres with this SQLSTATE.
+    /// The verdict for an error with this SQLSTATE.
     pub fn of_sqlstate(code: &str) -> Verdict {
         if RETRYABLE_SQLSTATES.contains(&code) {
             Verdict::Again
@@ -70,7 +70,7 @@ mod of_idempotency {
     use super::{Classify, Verdict};
     use crate::idempotency::{Error, PhaseError};
 
-    /// Who has lost a lock has changed nothing; beginning again finds out what became of the request.
+    /// A lost lock means that the attempt had no effect. A retry finds out the state of the request.
     impl Classify for Error {
         fn verdict(&self) -> Verdict {
             match self {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_of_a_sqlstate() {
+    fn sqlstates_have_the_expected_verdict() {
         for code in RETRYABLE_SQLSTATES {
             assert_eq!(Verdict::of_sqlstate(code), Verdict::Again, "{code}");
         }

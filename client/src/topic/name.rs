@@ -1,39 +1,39 @@
 use thiserror::Error;
 
-/// The longest topic name that Kafka takes, in characters.
+/// The maximum length of a topic name in Kafka.
 pub const TOPIC_LENGTH_MAX: usize = 249;
 
-/// Why Kafka would refuse a topic name.
+/// Why Kafka would reject a topic name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TopicError {
-    /// The name has no characters.
-    #[error("a topic name cannot be empty")]
+    /// The name is empty.
+    #[error("the topic name is empty")]
     Empty,
     /// The name is `.` or `..`, which Kafka reserves.
-    #[error("a topic cannot be called {0:?}")]
+    #[error("Kafka reserves the topic name {0:?}")]
     Dots(&'static str),
     /// The name has more than [`TOPIC_LENGTH_MAX`] characters.
-    #[error("a topic name has at most {TOPIC_LENGTH_MAX} characters, this one has {length}")]
+    #[error("the topic name has {length} characters, but the maximum is {TOPIC_LENGTH_MAX}")]
     TooLong {
-        /// How many characters the name has.
+        /// The number of characters.
         length: usize,
     },
-    /// The name holds a character other than `a-z A-Z 0-9 . _ -`.
+    /// The name contains a character other than `a-z A-Z 0-9 . _ -`.
     #[error("character {character:?} at position {position} is not one of a-z A-Z 0-9 . _ -")]
     IllegalCharacter {
         /// The first such character.
         character: char,
-        /// Where it stands, in characters; the first one is 1.
+        /// Its position, in characters from 1.
         position: usize,
     },
 }
 
-/// Checks a topic name by Kafka's rule: `[a-zA-Z0-9._-]{1,249}`, but not `.` or `..`.
+/// Checks a topic name by Kafka's rules: `[a-zA-Z0-9._-]{1,249}`, but not `.` or `..`.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with the name.
+/// The first violated rule.
 ///
 /// ```
 /// use pg_outbox::topic::{TopicError, check_topic};
@@ -51,7 +51,7 @@ pub fn check_topic(topic: &str) -> Result<(), TopicError> {
     if let Some((index, character)) = topic.chars().enumerate().find(|&(_, c)| !is_legal(c)) {
         return Err(TopicError::IllegalCharacter { character, position: index + 1 });
     }
-    // All characters are ASCII here, so bytes count them.
+    // All characters are ASCII here, so the number of bytes is the number of characters.
     match topic.len() {
         length if length > TOPIC_LENGTH_MAX => Err(TopicError::TooLong { length }),
         _ => Ok(()),
@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn legal_names_pass() {
+    fn valid_names_are_accepted() {
         for topic in ["a", "...", "events.order", "Events_Order-2", &"x".repeat(249)] {
             assert_eq!(check_topic(topic), Ok(()), "{topic}");
         }
     }
 
     #[test]
-    fn each_broken_rule_has_its_own_error() {
+    fn each_violated_rule_has_its_own_error() {
         assert_eq!(check_topic(""), Err(TopicError::Empty));
         assert_eq!(check_topic("."), Err(TopicError::Dots(".")));
         assert_eq!(check_topic(".."), Err(TopicError::Dots("..")));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_illegal_character_is_named_with_its_position() {
+    fn the_error_has_the_first_illegal_character_and_its_position() {
         let illegal = |character, position| Err(TopicError::IllegalCharacter { character, position });
         assert_eq!(check_topic("a/b c"), illegal('/', 2));
         assert_eq!(check_topic("überweisung"), illegal('ü', 1));

@@ -7,10 +7,9 @@ use super::name::{TOPIC_LENGTH_MAX, TopicError, check_topic, is_legal};
 
 const PLACEHOLDER: &str = "aggregate_type";
 
-/// Makes the topic of an event from its aggregate type, e.g. `events.{aggregate_type}`.
+/// Determines the topic of an event from its aggregate type, such as `events.{aggregate_type}`.
 ///
-/// `{aggregate_type}` is the only placeholder and stands at most once; a template without it sends every
-/// event to one topic.
+/// `{aggregate_type}` is the only placeholder, and can occur once. A template without it sends every event to one topic.
 ///
 /// ```
 /// use pg_outbox::topic::TopicTemplate;
@@ -22,54 +21,57 @@ const PLACEHOLDER: &str = "aggregate_type";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TopicTemplate {
     prefix: String,
-    /// None: the template is constant, and `prefix` is all of it.
+    /// `None` if the template is constant. Then `prefix` is all of it.
     suffix: Option<String>,
 }
 
-/// Why a topic template was refused. Positions count characters; the first one is 1.
+/// Why a topic template is invalid. Positions are in characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// A literal character that no topic name can hold.
+    /// A character that topic names cannot contain.
     #[error("character {character:?} at position {position} is not one of a-z A-Z 0-9 . _ -")]
     IllegalCharacter {
         /// The first such character.
         character: char,
-        /// Where it stands.
+        /// Its position.
         position: usize,
     },
-    /// A `{` without its `}`.
-    #[error("the {{ at position {position} is never closed; write {{aggregate_type}}")]
+    /// A `{` without a `}`.
+    #[error("the {{ at position {position} is not closed. Write {{aggregate_type}}")]
     UnclosedBrace {
-        /// Where the `{` stands.
+        /// The position of the `{`.
         position: usize,
     },
-    /// A `}` without its `{`.
-    #[error("the }} at position {position} closes nothing; write {{aggregate_type}}")]
+    /// A `}` without a `{`.
+    #[error("the }} at position {position} has no {{. Write {{aggregate_type}}")]
     UnopenedBrace {
-        /// Where the `}` stands.
+        /// The position of the `}`.
         position: usize,
     },
     /// A placeholder other than `{aggregate_type}`.
-    #[error("unknown placeholder {{{name}}} at position {position}; the only one is {{aggregate_type}}")]
+    #[error(
+        "unknown placeholder {{{name}}} at position {position}. The only placeholder is {{aggregate_type}}"
+    )]
     UnknownPlaceholder {
-        /// What stands between the braces.
+        /// The text between the braces.
         name: String,
-        /// Where its `{` stands.
+        /// The position of the `{`.
         position: usize,
     },
     /// A second `{aggregate_type}`.
-    #[error("{{aggregate_type}} stands a second time at position {position}; once is the most")]
+    #[error("second {{aggregate_type}} at position {position}. The placeholder can occur only once")]
     RepeatedPlaceholder {
-        /// Where the second `{` stands.
+        /// The position of the second `{`.
         position: usize,
     },
-    /// The literal part leaves no room for an aggregate type.
+    /// The fixed part leaves no room for an aggregate type.
     #[error(
-        "the fixed part has {length} characters, which leaves no room in a topic name of at most {TOPIC_LENGTH_MAX}"
+        "the fixed part has {length} characters, which leaves no room for an aggregate type: a topic name has at most \
+         {TOPIC_LENGTH_MAX} characters"
     )]
     NoRoom {
-        /// How many characters stand outside the placeholder.
+        /// The number of characters outside of the placeholder.
         length: usize,
     },
     /// A template without a placeholder that is not a topic name.
@@ -78,11 +80,11 @@ pub enum TemplateError {
 }
 
 impl TopicTemplate {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with it.
+    /// The first problem of the template.
     pub fn parse(template: &str) -> Result<TopicTemplate, TemplateError> {
         let mut prefix = String::new();
         let mut suffix: Option<String> = None;
@@ -115,14 +117,14 @@ impl TopicTemplate {
         Ok(TopicTemplate { prefix, suffix })
     }
 
-    /// The topic of events of this aggregate type. It is not checked: see [`check_topic`].
+    /// The topic for this aggregate type. To check it, call [`check_topic`].
     pub fn topic(&self, aggregate_type: &str) -> String {
         let mut topic = String::new();
         self.render(aggregate_type, &mut topic);
         topic
     }
 
-    /// Like [`TopicTemplate::topic`], replacing the content of a string, which keeps its allocation.
+    /// Like [`TopicTemplate::topic`], but replaces the content of an existing string.
     pub fn render(&self, aggregate_type: &str, topic: &mut String) {
         topic.clear();
         topic.push_str(&self.prefix);
@@ -132,12 +134,12 @@ impl TopicTemplate {
         }
     }
 
-    /// What stands before the placeholder; all of a constant template.
+    /// The text before the placeholder, or all of a constant template.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// What stands behind the placeholder; empty for a constant template.
+    /// The text after the placeholder; empty for a constant template.
     pub fn suffix(&self) -> &str {
         self.suffix.as_deref().unwrap_or_default()
     }
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_placeholder_may_stand_anywhere() {
+    fn the_placeholder_can_be_anywhere() {
         for (template, topic, prefix, suffix) in [
             ("events.{aggregate_type}", "events.order", "events.", ""),
             ("{aggregate_type}", "order", "", ""),
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_may_be_constant() {
+    fn a_template_can_be_constant() {
         let template = TopicTemplate::parse("everything").unwrap();
         assert_eq!((template.prefix(), template.suffix(), template.is_constant()), ("everything", "", true));
         assert_eq!(template.topic("order"), "everything");
@@ -220,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn rendering_replaces_what_the_string_held() {
+    fn rendering_replaces_the_content_of_the_string() {
         let mut topic = "old".to_owned();
         TopicTemplate::default().render("order", &mut topic);
         assert_eq!(topic, "events.order");
     }
 
     #[test]
-    fn bad_templates_are_refused_with_the_place() {
+    fn errors_have_the_position() {
         use TemplateError::*;
         assert_eq!(refused("a b"), IllegalCharacter { character: ' ', position: 2 });
         assert_eq!(refused("ä{aggregate_type}"), IllegalCharacter { character: 'ä', position: 1 });
@@ -243,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn messages_say_what_to_write_instead() {
+    fn messages_name_the_right_placeholder() {
         assert_eq!(
             refused("x.{type}").to_string(),
-            "unknown placeholder {type} at position 3; the only one is {aggregate_type}"
+            "unknown placeholder {type} at position 3. The only placeholder is {aggregate_type}"
         );
         assert_eq!(
             refused("a.{aggregate_type").to_string(),
-            "the { at position 3 is never closed; write {aggregate_type}"
+            "the { at position 3 is not closed. Write {aggregate_type}"
         );
     }
 }

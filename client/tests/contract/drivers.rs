@@ -1,4 +1,4 @@
-//! What the suite needs from a driver: a connection, a transaction, and a way to run SQL in it.
+//! What the suite needs of a driver: a connection, a transaction, and SQL in it.
 
 #[cfg(feature = "deadpool-postgres")]
 pub mod deadpool_postgres;
@@ -22,7 +22,7 @@ pub trait Connection: Sized {
     /// The driver's own error.
     type Error: Classify + std::error::Error + 'static;
 
-    /// Whether the pool pings a returned connection, which is a round trip that the caller does not see.
+    /// Whether the pool pings a connection that is returned to it, which adds a round trip.
     const IS_PINGED_BY_ITS_POOL: bool = false;
 
     async fn connect(url: &str) -> Self;

@@ -18,7 +18,7 @@ fn postgres_error(error: &Error) -> &PostgresError {
     }
 }
 
-pub async fn a_bad_event_is_refused_before_the_database<C: Connection>() {
+pub async fn an_invalid_event_is_rejected_before_a_statement_is_sent<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let refused = db.outbox.enqueue(tx.tx(), Event::new("my order", 1, "E").tombstone()).await;
@@ -34,7 +34,7 @@ pub async fn a_bad_event_is_refused_before_the_database<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_missing_table_names_the_command_that_creates_it<C: Connection>() {
+pub async fn the_error_for_a_missing_table_names_the_migrate_command<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     for table in ["nowhere.outbox".to_owned(), format!("{}.other", db.schema)] {
         let mut tx = connection.begin().await;
@@ -52,9 +52,9 @@ pub async fn a_table_that_drops_rows_is_an_error<C: Connection>() {
     let (schema, table) = (&db.schema, db.table());
     db.client
         .batch_execute(&format!(
-            "CREATE FUNCTION {schema}.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-             CREATE TRIGGER swallow BEFORE INSERT ON {table} FOR EACH ROW
-             WHEN (NEW.aggregate_id = '2') EXECUTE FUNCTION {schema}.swallow()"
+            "CREATE FUNCTION {schema}.skip_row() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TRIGGER skip_row BEFORE INSERT ON {table} FOR EACH ROW
+             WHEN (NEW.aggregate_id = '2') EXECUTE FUNCTION {schema}.skip_row()"
         ))
         .await
         .unwrap();
@@ -65,7 +65,7 @@ pub async fn a_table_that_drops_rows_is_an_error<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn an_error_shows_no_payload<C: Connection>() {
+pub async fn errors_do_not_print_the_payload<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let check =
         format!("ALTER TABLE {} ADD CONSTRAINT no_robots CHECK (aggregate_id <> 'robot')", db.table());
@@ -81,9 +81,9 @@ pub async fn an_error_shows_no_payload<C: Connection>() {
         let mut tx = connection.begin().await;
         let error = db.outbox.enqueue_many(tx.tx(), events).await.unwrap_err();
         tx.rollback().await;
-        let said = postgres_error(&error);
-        assert_eq!(said.sqlstate(), Some(sqlstate), "{said}");
-        assert!(!said.is_connection_lost());
+        let source = postgres_error(&error);
+        assert_eq!(source.sqlstate(), Some(sqlstate), "{source}");
+        assert!(!source.is_connection_lost());
         let chain = format!("{error} {error:?} {}", error.source().unwrap());
         assert!(error.source().unwrap().source().is_none() && !chain.contains("secret"), "{chain}");
         assert!(chain.contains(sqlstate), "{chain}");
@@ -92,28 +92,28 @@ pub async fn an_error_shows_no_payload<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_violated_constraint_is_named<C: Connection>() {
+pub async fn the_error_names_a_violated_constraint<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let unique = format!("ALTER TABLE {} ADD CONSTRAINT one_of_each UNIQUE (aggregate_id)", db.table());
     db.client.batch_execute(&unique).await.unwrap();
     let mut tx = connection.begin().await;
     let error = db.outbox.enqueue_many(tx.tx(), [event(1), event(1)]).await.unwrap_err();
     tx.rollback().await;
-    let said = postgres_error(&error);
-    assert_eq!((said.sqlstate(), said.constraint()), (Some("23505"), Some("one_of_each")));
-    assert!(said.driver_error().downcast_ref::<C::Error>().is_some(), "{said:?}");
+    let source = postgres_error(&error);
+    assert_eq!((source.sqlstate(), source.constraint()), (Some("23505"), Some("one_of_each")));
+    assert!(source.driver_error().downcast_ref::<C::Error>().is_some(), "{source:?}");
     db.clean_up().await;
 }
 
-fn of_postgres(error: inbox::Error) -> PostgresError {
+fn inbox_postgres_error(error: inbox::Error) -> PostgresError {
     match error {
         inbox::Error::Database(DatabaseError::Postgres { source, .. }) => source,
         other => panic!("{other:?}"),
     }
 }
 
-/// Two transactions receive two events in opposite orders. PostgreSQL aborts either of them.
-pub async fn a_deadlock_may_be_retried<C: Connection>() {
+/// Two transactions receive two events in opposite orders. PostgreSQL aborts one of them.
+pub async fn a_deadlock_can_be_retried<C: Connection>() {
     let db = modules::Database::new().await;
     let (mut one, mut two) = (C::connect(&url()).await, C::connect(&url()).await);
     let (mut first, mut second) = (one.begin().await, two.begin().await);
@@ -122,7 +122,7 @@ pub async fn a_deadlock_may_be_retried<C: Connection>() {
     }
     let _ = db.inbox.receive(first.tx(), "a", "1").await.unwrap();
     let _ = db.inbox.receive(second.tx(), "a", "2").await.unwrap();
-    // The aborted transaction has to roll back, because the other one waits for its locks.
+    // The aborted transaction rolls back. The other one waits for that.
     let receive = async |mut tx: C::Tx<'_>, event: &str| {
         let received = db.inbox.receive(tx.tx(), "a", event).await;
         tx.rollback().await;
@@ -134,11 +134,11 @@ pub async fn a_deadlock_may_be_retried<C: Connection>() {
         both => panic!("{both:?}"),
     };
     assert_eq!(error.verdict(), Verdict::Again);
-    assert_eq!(of_postgres(error).sqlstate(), Some("40P01"));
+    assert_eq!(inbox_postgres_error(error).sqlstate(), Some("40P01"));
     db.clean_up().await;
 }
 
-pub async fn a_serialization_failure_may_be_retried<C: Connection>() {
+pub async fn a_serialization_failure_can_be_retried<C: Connection>() {
     let db = modules::Database::new().await;
     let mut connection = C::connect(&url()).await;
     let mut tx = connection.begin().await;
@@ -148,11 +148,11 @@ pub async fn a_serialization_failure_may_be_retried<C: Connection>() {
     let error = db.inbox.receive(tx.tx(), "a", "e").await.unwrap_err();
     tx.rollback().await;
     assert_eq!(error.verdict(), Verdict::Again);
-    assert_eq!(of_postgres(error).sqlstate(), Some("40001"));
+    assert_eq!(inbox_postgres_error(error).sqlstate(), Some("40001"));
     db.clean_up().await;
 }
 
-pub async fn a_lock_timeout_may_be_retried<C: Connection>() {
+pub async fn a_lock_timeout_can_be_retried<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut other = connect().await;
     let lock = other.transaction().await.unwrap();
@@ -167,7 +167,7 @@ pub async fn a_lock_timeout_may_be_retried<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_statement_after_an_error_is_not_retried<C: Connection>() {
+pub async fn statements_after_an_error_are_not_retried<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let error = tx.run("SELECT * FROM nowhere.at_all").await.unwrap_err();
@@ -180,12 +180,12 @@ pub async fn a_statement_after_an_error_is_not_retried<C: Connection>() {
     db.clean_up().await;
 }
 
-/// PostgreSQL ends connections like this when it restarts or fails over.
+/// A restart of PostgreSQL or a failover closes connections in the same way.
 pub async fn a_lost_connection_leaves_the_outcome_unknown<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     db.outbox.enqueue(tx.tx(), event(1)).await.unwrap();
-    // No other transaction has written to this table.
+    // Only this transaction has written to the table.
     let end = format!(
         "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_locks
          WHERE relation = '{}'::regclass AND mode = 'RowExclusiveLock'",

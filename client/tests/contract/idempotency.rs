@@ -27,7 +27,7 @@ async fn expire(db: &Database) {
     db.run("UPDATE {s}.idempotency_key SET locked_until = clock_timestamp()").await;
 }
 
-pub async fn a_request_is_started_in_progress_and_then_replayed<C: Connection>() {
+pub async fn a_request_is_started_then_in_progress_then_replayed<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let guard = started(&db, &mut connection).await;
     let again = begin(&db.idempotency, &mut connection).await;
@@ -51,7 +51,7 @@ pub async fn a_request_is_started_in_progress_and_then_replayed<C: Connection>()
     db.clean_up().await;
 }
 
-pub async fn another_request_with_the_key_is_a_mismatch<C: Connection>() {
+pub async fn a_different_request_with_the_same_key_is_a_mismatch<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     started(&db, &mut connection).await;
     let other = db.idempotency.begin(connection.client(), &request(br#"{"cents": 11}"#)).await.unwrap();
@@ -59,7 +59,7 @@ pub async fn another_request_with_the_key_is_a_mismatch<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_late_finish_is_refused_with_its_business_change<C: Connection>() {
+pub async fn a_late_finish_rolls_back_the_business_change<C: Connection>() {
     let db = Database::new().await;
     let (mut slow, mut connection) = (C::connect(&url()).await, C::connect(&url()).await);
     db.run("CREATE TABLE {s}.payment (by text)").await;
@@ -77,7 +77,7 @@ pub async fn a_late_finish_is_refused_with_its_business_change<C: Connection>() 
     db.clean_up().await;
 }
 
-pub async fn a_release_lets_a_retry_begin_immediately<C: Connection>() {
+pub async fn a_retry_can_begin_after_a_release<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let guard = started(&db, &mut connection).await;
     guard.release(connection.client()).await.unwrap();
@@ -85,13 +85,17 @@ pub async fn a_release_lets_a_retry_begin_immediately<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_retry_continues_after_the_last_phase<C: Connection>() {
+pub async fn a_retry_resumes_after_the_last_phase<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     db.run("CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY)").await;
     let insert = db.sql("INSERT INTO {s}.payment DEFAULT VALUES RETURNING id");
     let mut guard = started(&db, &mut connection).await;
     assert_eq!(connection.phase(&mut guard, "recorded", &insert).await.unwrap(), 1);
-    assert_eq!(connection.phase(&mut guard, "recorded", &insert).await.unwrap(), 1, "the phase was repeated");
+    assert_eq!(
+        connection.phase(&mut guard, "recorded", &insert).await.unwrap(),
+        1,
+        "the phase does not run again"
+    );
     let failed = connection.phase(&mut guard, "charged", "SELECT 1 / 0::bigint AS id").await;
     assert!(matches!(failed, Err(PhaseError::Work(_))), "{failed:?}");
     assert_eq!(guard.recovery_point(), Some("recorded"));
@@ -109,7 +113,7 @@ pub async fn a_retry_continues_after_the_last_phase<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_phase_after_a_takeover_is_refused<C: Connection>() {
+pub async fn a_phase_after_a_takeover_fails<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     db.run("CREATE TABLE {s}.payment (id bigint GENERATED ALWAYS AS IDENTITY)").await;
     let insert = db.sql("INSERT INTO {s}.payment DEFAULT VALUES RETURNING id");
@@ -119,12 +123,12 @@ pub async fn a_phase_after_a_takeover_is_refused<C: Connection>() {
     let refused = connection.phase(&mut first, "recorded", &insert).await;
     assert!(matches!(refused, Err(PhaseError::Idempotency(Error::LockLost))), "{refused:?}");
     assert_eq!(db.number("SELECT count(*) FROM {s}.payment").await, 0);
-    // The failed phase has left the connection usable.
+    // The connection is still usable.
     second.release(connection.client()).await.unwrap();
     db.clean_up().await;
 }
 
-pub async fn an_abandoned_request_can_be_taken_over<C: Connection>() {
+pub async fn an_abandoned_request_is_taken_over_once<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let request = request(b"{}").keep_body("body").unwrap();
     let begun = db.idempotency.begin(connection.client(), &request).await.unwrap();

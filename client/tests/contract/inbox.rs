@@ -21,13 +21,13 @@ pub async fn a_rollback_removes_the_mark<C: Connection>() {
     for _ in 0..2 {
         let mut tx = connection.begin().await;
         assert_eq!(db.inbox.receive(tx.tx(), "a", "e").await.unwrap(), First);
-        assert_eq!(db.inbox.receive(tx.tx(), "a", "e").await.unwrap(), Duplicate, "in the same transaction");
+        assert_eq!(db.inbox.receive(tx.tx(), "a", "e").await.unwrap(), Duplicate, "within one transaction");
         tx.rollback().await;
     }
     db.clean_up().await;
 }
 
-/// A transaction receives an event. A second one receives the same event before the first one ends.
+/// What the second transaction gets for an event that the first one has marked but not committed.
 async fn second_of_two<C: Connection>(first_commits: bool) -> Receipt {
     let db = Database::new().await;
     let (mut one, mut two) = (C::connect(&url()).await, C::connect(&url()).await);
@@ -58,7 +58,7 @@ pub async fn a_batch_returns_receipts_in_the_order_of_its_input<C: Connection>()
     let mut tx = connection.begin().await;
     assert_eq!(db.inbox.receive_many(tx.tx(), "a", ["m", "B"]).await.unwrap(), [First, First]);
     tx.commit().await;
-    // Known and new ids, some of them twice, in an order that no sorting produces.
+    // Marked ids, new ids and repeated ids, unsorted.
     let ids = ["z", "m", "é", "z", "B", "a", "{\"Z\",NULL}", "a", "é", "m"];
     let expected =
         [First, Duplicate, First, Duplicate, Duplicate, First, First, Duplicate, Duplicate, Duplicate];
@@ -69,7 +69,7 @@ pub async fn a_batch_returns_receipts_in_the_order_of_its_input<C: Connection>()
     db.clean_up().await;
 }
 
-pub async fn invalid_input_is_refused_without_aborting_the_transaction<C: Connection>() {
+pub async fn invalid_ids_are_rejected_and_the_transaction_stays_usable<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let refused = db.inbox.receive(tx.tx(), "a", "").await;
@@ -82,7 +82,7 @@ pub async fn invalid_input_is_refused_without_aborting_the_transaction<C: Connec
     db.clean_up().await;
 }
 
-pub async fn a_missing_inbox_names_the_command_that_creates_it<C: Connection>() {
+pub async fn the_error_for_a_missing_inbox_names_the_migrate_command<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
     db.run("DROP FUNCTION {s}.inbox_receive").await;
     for schema in [db.schema.as_str(), "nowhere"] {

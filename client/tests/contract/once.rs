@@ -4,13 +4,13 @@ use pg_outbox::once::{Claim, Error};
 
 use crate::drivers::{Connection, Tx};
 use crate::modules::{Database, url};
-use Claim::{First, Seen};
+use Claim::{First, Taken};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub async fn a_key_is_claimed_once_and_a_rollback_frees_it<C: Connection>() {
+pub async fn a_key_is_claimed_once_and_a_rollback_releases_it<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
-    for (commits, expected) in [(false, First), (true, First), (true, Seen)] {
+    for (commits, expected) in [(false, First), (true, First), (true, Taken)] {
         let mut tx = connection.begin().await;
         let refused = db.once.claim(tx.tx(), "jöb", Duration::ZERO).await;
         assert!(matches!(refused, Err(Error::Ttl { .. })));
@@ -20,9 +20,9 @@ pub async fn a_key_is_claimed_once_and_a_rollback_frees_it<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn a_key_is_free_after_it_has_expired<C: Connection>() {
+pub async fn an_expired_key_can_be_claimed_again<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
-    for (age, expected) in [("0", First), ("59 minutes 59 seconds", Seen), ("60 minutes", First)] {
+    for (age, expected) in [("0", First), ("59 minutes 59 seconds", Taken), ("60 minutes", First)] {
         db.run(&format!(
             "UPDATE {{s}}.once_key SET claimed_at = clock_timestamp() - interval '{age}',
                                        expires_at = clock_timestamp() - interval '{age}' + interval '1 hour'"

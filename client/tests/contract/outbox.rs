@@ -3,7 +3,7 @@ use pg_outbox::{Error, Event, EventId, Outbox};
 use crate::database::{Database, Row, url};
 use crate::drivers::{Connection, Tx};
 
-/// JSON whose bytes any parser and printer would change.
+/// JSON that changes when it is parsed and printed again.
 const ODD_JSON: &str = "  {\"b\" : 1.0e2,\n\t\"a\":\"\\u00fc ü 🦀\", \"a\": 1 } \n";
 
 fn event(key: impl std::fmt::Display) -> Event {
@@ -58,8 +58,7 @@ pub async fn an_event_is_stored_unchanged<C: Connection>() {
 
 pub async fn a_batch_keeps_its_order_and_its_columns<C: Connection>() {
     let (db, mut connection) = (Database::new().await, C::connect(&url()).await);
-    // Neither the keys nor the event ids ascend, so that no other sort order can be mistaken for the order of the
-    // input.
+    // Neither keys nor event ids ascend, so only the order of the input passes.
     let mut ids: Vec<EventId> = (0..500).map(|_| EventId::new()).collect();
     ids.reverse();
     let expected: Vec<Row> = ids
@@ -102,17 +101,17 @@ pub async fn ten_thousand_events_are_inserted_by_one_call<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn an_empty_batch_sends_nothing<C: Connection>() {
+pub async fn enqueueing_no_events_sends_no_statement<C: Connection>() {
     let mut connection = C::connect(&url()).await;
     let mut tx = connection.begin().await;
-    // Does not even access the table, which does not exist.
+    // The table does not exist, so a statement would fail.
     let nowhere = Outbox::new("nowhere.outbox").unwrap();
     assert_eq!(nowhere.enqueue_many(tx.tx(), Vec::new()).await.unwrap(), []);
     tx.run("SELECT 1").await.unwrap();
     tx.commit().await;
 }
 
-/// Stores the payload once with `enqueue` and twice in a batch, and returns the stored payloads.
+/// Enqueues one event alone and two in a batch. Returns the stored payloads.
 async fn stored<C: Connection>(db: &Database, payload: Option<&[u8]>) -> Vec<Option<Vec<u8>>> {
     let event = || match payload {
         Some(bytes) => Event::new("order", 1, "E").bytes(bytes),
@@ -151,7 +150,7 @@ pub async fn a_jsonb_column_accepts_the_same_events<C: Connection>() {
     db.clean_up().await;
 }
 
-pub async fn another_column_type_is_refused_by_name<C: Connection>() {
+pub async fn an_unsupported_column_type_is_an_error_with_its_name<C: Connection>() {
     let (db, mut connection) = (Database::with_payload("text").await, C::connect(&url()).await);
     let mut tx = connection.begin().await;
     let error = db.outbox.enqueue(tx.tx(), event(1)).await.unwrap_err();

@@ -9,19 +9,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-/// The number of requests that wait for an answer, over all connections of the proxy.
+/// Counts the requests that wait for an answer.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<AtomicUsize>);
 
 impl Requests {
-    /// Returns the number since the previous call.
+    /// The number of requests since the last call.
     pub fn take(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }
 }
 
-/// Starts a proxy for the server of `url` and returns its URL.
-pub async fn counted(url: &str) -> (String, Requests) {
+/// Starts a proxy for the server of `url` and returns the proxy's URL.
+pub async fn start(url: &str) -> (String, Requests) {
     let config: Config = url.parse().unwrap();
     let Some(Host::Tcp(host)) = config.get_hosts().first().cloned() else {
         panic!("the test needs PostgreSQL over TCP")
@@ -46,8 +46,8 @@ pub async fn counted(url: &str) -> (String, Requests) {
     (proxy, requests)
 }
 
-/// A startup message consists of its length and its body. Every other message starts with a letter. Sync ends a request
-/// of the extended protocol, and Query is a request of the simple protocol.
+/// The start-up message is its length and its body. Every other message starts with a letter. Sync ends a request of the
+/// extended protocol. Query is a request of the simple protocol.
 async fn forward(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, requests: Requests) -> Option<()> {
     let mut is_first = true;
     loop {

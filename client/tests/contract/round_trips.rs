@@ -5,7 +5,7 @@ use pg_outbox::idempotency::{Begun, Fingerprint, Key, Request, Response, Scope};
 
 use crate::database::Database;
 use crate::drivers::{Connection, Tx};
-use crate::proxy::counted;
+use crate::proxy;
 use crate::{database, modules};
 
 fn event() -> Event {
@@ -14,10 +14,10 @@ fn event() -> Event {
 
 pub async fn each_prepared_call_is_one_round_trip<C: Connection>() {
     let (db, modules) = (Database::new().await, modules::Database::new().await);
-    let (url, requests) = counted(&database::url()).await;
+    let (url, requests) = proxy::start(&database::url()).await;
     let mut connection = C::connect(&url).await;
     for is_first in [true, false] {
-        // The first call of each kind also prepares its statement and looks up the table.
+        // The first call of each kind also prepares its statement and reads the column type.
         let expect = |most: usize, what: &str| {
             let taken = requests.take();
             assert!(is_first || (1..=most).contains(&taken), "{what}: {taken} round trips");
@@ -27,7 +27,7 @@ pub async fn each_prepared_call_is_one_round_trip<C: Connection>() {
         requests.take();
         let Begun::Started(guard) = modules.idempotency.begin(connection.client(), &request).await.unwrap()
         else {
-            panic!("a new key must be claimed")
+            panic!("the key is new")
         };
         expect(if C::IS_PINGED_BY_ITS_POOL { 2 } else { 1 }, "begin");
         let mut tx = connection.begin().await;

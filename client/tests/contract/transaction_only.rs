@@ -1,17 +1,16 @@
-//! Compile-time checks: only transactions are `OutboxTransaction`s, only clients are `OutboxClient`s, and the futures
-//! can be spawned.
+//! Compiles only if transactions are the only `OutboxTransaction`s, clients are the only `OutboxClient`s, and the futures
+//! can be spawned. diesel has one type for both, so the crate checks it at run time.
 //!
-//! The `compile_fail` examples in the trait's documentation show the same, but stable rustdoc accepts any compile
-//! error. Here, nothing else can fail. diesel has one type for both, so it is checked at run time.
+//! The `compile_fail` examples in the documentation of the traits do not test this: stable rustdoc accepts any error.
 
-#![allow(dead_code)] // compiling it is the test
+#![allow(dead_code)] // compiling is the test
 
 use pg_outbox::{Event, OutboxClient, OutboxTransaction, inbox};
 
 fn is_transaction<T: OutboxTransaction>() {}
 fn is_client<T: OutboxClient>() {}
 
-/// Does not compile for a type that both implementations cover, because `some_item` is then ambiguous.
+/// If both implementations apply to a type, `some_item` is ambiguous and does not compile.
 trait NotATransaction<Marker> {
     fn some_item() {}
 }

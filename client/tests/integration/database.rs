@@ -1,4 +1,4 @@
-//! A separate schema for each test, with the outbox of the first migration.
+//! Creates a schema with an outbox for each test.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ pub struct Database {
     pub schema: String,
 }
 
-/// A row of the outbox with its exact bytes.
+/// A row of the outbox, with the stored bytes of the payload.
 #[derive(Debug, PartialEq)]
 pub struct Row {
     pub event_id: EventId,
@@ -38,7 +38,7 @@ pub async fn connect() -> Client {
 }
 
 impl Database {
-    /// An outbox with a payload column of type json.
+    /// The payload column has the type json.
     pub async fn new() -> Database {
         let client = connect().await;
         let schema = unique_schema();
@@ -67,7 +67,7 @@ impl Database {
         format!("{}.outbox", self.schema)
     }
 
-    /// The committed rows in the order of their ids, as another connection sees them.
+    /// Reads the committed rows in id order on another connection.
     pub async fn rows(&self) -> Vec<Row> {
         let sql = format!(
             "SELECT event_id, aggregate_type, aggregate_id, event_type, payload, headers::text
@@ -100,7 +100,7 @@ impl Database {
     }
 }
 
-/// Unique even among concurrent test runs on one server.
+/// Test runs can share a server, so the name is unique across them.
 fn unique_schema() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let micros = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
@@ -126,7 +126,7 @@ fn migration(schema: &str) -> String {
     sql
 }
 
-/// The bytes of a json or bytea column. For a jsonb column, its text.
+/// The stored bytes of a json or bytea column, or the text of a jsonb column.
 struct Bytes(Vec<u8>);
 
 impl<'a> tokio_postgres::types::FromSql<'a> for Bytes {

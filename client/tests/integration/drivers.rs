@@ -4,7 +4,7 @@ use tokio_postgres::NoTls;
 
 use crate::database::{Database, url};
 
-/// A pool of one connection, so that its prepared statements are used again.
+/// Has one connection, so the calls reuse its prepared statements.
 fn pool() -> Pool {
     let manager = Manager::new(url().parse().unwrap(), NoTls);
     Pool::builder(manager).max_size(1).build().unwrap()
@@ -53,7 +53,7 @@ async fn a_deadpool_connection_recovers_from_a_changed_column_type() {
 }
 
 #[tokio::test]
-async fn deadpool_reports_a_missing_table_too() {
+async fn deadpool_reports_a_missing_table() {
     let (pool, mut db) = (pool(), Database::new().await);
     db.outbox = pg_outbox::Outbox::new("nowhere.outbox").unwrap();
     assert!(matches!(enqueue_three(&db, &pool, b"{}").await, Err(Error::NoOutbox { .. })));
@@ -61,7 +61,7 @@ async fn deadpool_reports_a_missing_table_too() {
 }
 
 #[tokio::test]
-async fn a_pooled_transaction_works_without_its_pool() {
+async fn the_inner_transaction_of_a_pooled_one_is_accepted() {
     let (pool, db) = (pool(), Database::new().await);
     let mut client = pool.get().await.unwrap();
     let tx = client.transaction().await.unwrap();

@@ -28,7 +28,7 @@ async fn nothing_is_visible_before_the_commit() {
 }
 
 #[tokio::test]
-async fn a_commit_stores_the_event_unchanged() {
+async fn a_committed_event_is_stored_unchanged() {
     let mut db = Database::new().await;
     let event = Event::new("order", "Bestellung-ä-1", "OrderPlaced")
         .json(&serde_json::json!({ "total": 12 }))
@@ -81,7 +81,7 @@ async fn the_table_accepts_a_repeated_event_id() {
 }
 
 #[tokio::test]
-async fn a_savepoint_stores_and_rolls_back_events() {
+async fn a_rolled_back_savepoint_removes_its_events() {
     let mut db = Database::new().await;
     let mut tx = db.client.transaction().await.unwrap();
     db.outbox.enqueue(&tx, Event::new("order", "kept", "E").tombstone()).await.unwrap();

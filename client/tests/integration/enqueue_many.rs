@@ -5,8 +5,7 @@ use crate::database::Database;
 #[tokio::test]
 async fn row_ids_follow_the_order_of_the_input() {
     let mut db = Database::new().await;
-    // Neither the keys nor the event ids ascend, so that no other sort order can be mistaken for the order of the
-    // input.
+    // Neither keys nor event ids ascend, so only the order of the input passes.
     let mut ids: Vec<EventId> = (0..1000).map(|_| EventId::new()).collect();
     ids.reverse();
     let keys: Vec<String> = (0..1000).map(|n| (n * 7919 % 1000).to_string()).collect();
@@ -52,10 +51,10 @@ async fn each_event_keeps_its_own_columns() {
 }
 
 #[tokio::test]
-async fn an_empty_batch_sends_nothing() {
+async fn enqueueing_no_events_sends_no_statement() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
-    // Does not even access the table, which does not exist.
+    // The table does not exist, so a statement would fail.
     let nowhere = pg_outbox::Outbox::new("nowhere.outbox").unwrap();
     assert_eq!(nowhere.enqueue_many(&tx, Vec::new()).await.unwrap(), []);
     tx.commit().await.unwrap();

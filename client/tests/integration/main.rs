@@ -1,6 +1,6 @@
-//! The guarantees of the crate, tested with a real PostgreSQL.
+//! Tests the crate on a real PostgreSQL server.
 
-#![allow(clippy::unwrap_used)] // also in shared code
+#![allow(clippy::unwrap_used)]
 
 mod database;
 mod drivers;

@@ -2,7 +2,7 @@ use pg_outbox::{Error, Event};
 
 use crate::database::Database;
 
-/// JSON whose bytes any parser and printer would change.
+/// JSON that changes when it is parsed and printed again.
 const ODD_JSON: &str = "  {\"b\" : 1.0e2,\n\t\"a\":\"\\u00fc ü 🦀\", \"a\": 1 } \n";
 
 async fn enqueue_both_ways(db: &mut Database, payload: Option<&[u8]>) {
@@ -54,7 +54,7 @@ async fn a_tombstone_is_null_in_each_column_type() {
 }
 
 #[tokio::test]
-async fn another_column_type_is_refused_by_name() {
+async fn an_unsupported_column_type_is_an_error_with_its_name() {
     let mut db = Database::with_payload("text").await;
     let tx = db.client.transaction().await.unwrap();
     let error = db.outbox.enqueue(&tx, Event::new("order", 1, "E").bytes("{}")).await.unwrap_err();

@@ -5,7 +5,7 @@ use pg_outbox::{Error, Event, InvalidEvent, Outbox};
 use crate::database::Database;
 
 #[tokio::test]
-async fn a_refused_event_does_not_abort_the_transaction() {
+async fn an_invalid_event_leaves_the_transaction_usable() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let good = || Event::new("order", 1, "E").tombstone();
@@ -23,7 +23,7 @@ async fn a_refused_event_does_not_abort_the_transaction() {
 }
 
 #[tokio::test]
-async fn a_missing_table_names_the_command_that_creates_it() {
+async fn the_error_for_a_missing_table_names_the_migrate_command() {
     let mut db = Database::new().await;
     for table in ["nowhere.outbox".to_owned(), format!("{}.other", db.schema)] {
         let tx = db.client.transaction().await.unwrap();
@@ -36,7 +36,7 @@ async fn a_missing_table_names_the_command_that_creates_it() {
 }
 
 #[tokio::test]
-async fn a_postgres_error_shows_no_payload() {
+async fn postgres_errors_do_not_print_the_payload() {
     let mut db = Database::new().await;
     let check =
         format!("ALTER TABLE {} ADD CONSTRAINT no_robots CHECK (aggregate_id <> 'robot')", db.table());
@@ -63,9 +63,9 @@ async fn a_table_that_drops_rows_is_an_error() {
     let (schema, table) = (&db.schema, db.table());
     db.client
         .batch_execute(&format!(
-            "CREATE FUNCTION {schema}.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
-             CREATE TRIGGER swallow BEFORE INSERT ON {table} FOR EACH ROW
-             WHEN (NEW.aggregate_id = '2') EXECUTE FUNCTION {schema}.swallow()"
+            "CREATE FUNCTION {schema}.skip_row() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TRIGGER skip_row BEFORE INSERT ON {table} FOR EACH ROW
+             WHEN (NEW.aggregate_id = '2') EXECUTE FUNCTION {schema}.skip_row()"
         ))
         .await
         .unwrap();

@@ -20,7 +20,7 @@ async fn a_call_is_one_round_trip_with_tokio_postgres() {
     let (mut client, _task, requests) = connect().await;
     let tx = client.transaction().await.unwrap();
     db.outbox.enqueue(&tx, event()).await.unwrap();
-    // The client closes the statements of the first call in the background. Waits until that is done.
+    // The driver closes the statement of the first call in the background. This call waits until it has.
     tx.query_typed("SELECT 1", &[]).await.unwrap();
     requests.take();
 

@@ -1,7 +1,6 @@
-//! Compile-time checks: only transactions are `OutboxTransaction`s, and the futures can be spawned.
+//! Compiles only if transactions are the only `OutboxTransaction`s and the futures can be spawned.
 //!
-//! The `compile_fail` examples in the trait's documentation show the same, but stable rustdoc accepts any compile
-//! error. Here, nothing else can fail.
+//! The `compile_fail` examples in the documentation of the trait do not test this: stable rustdoc accepts any error.
 
 use pg_outbox::{Event, OutboxTransaction};
 
@@ -13,7 +12,7 @@ fn transactions_are_accepted() {
     is_transaction::<&deadpool_postgres::Transaction<'_>>();
 }
 
-/// Does not compile for a type that both implementations cover, because `some_item` is then ambiguous.
+/// If both implementations apply to a type, `some_item` is ambiguous and does not compile.
 trait NotATransaction<Marker> {
     fn some_item() {}
 }
@@ -21,7 +20,7 @@ impl<T> NotATransaction<()> for T {}
 impl<T: OutboxTransaction> NotATransaction<u8> for T {}
 
 #[test]
-fn clients_and_pools_are_not_accepted() {
+fn clients_and_pools_are_rejected() {
     <&tokio_postgres::Client as NotATransaction<_>>::some_item();
     <&mut tokio_postgres::Client as NotATransaction<_>>::some_item();
     <&deadpool_postgres::Client as NotATransaction<_>>::some_item();
@@ -32,7 +31,7 @@ fn clients_and_pools_are_not_accepted() {
 #[test]
 fn futures_can_be_spawned() {
     fn is_send(_: impl Send) {}
-    #[allow(dead_code)] // compiling it is the test
+    #[allow(dead_code)] // compiling is the test
     fn never(plain: &tokio_postgres::Transaction<'_>, pooled: &deadpool_postgres::Transaction<'_>) {
         let event = || Event::new("order", 1, "E").tombstone();
         is_send(pg_outbox::enqueue(plain, event()));

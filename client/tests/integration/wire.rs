@@ -13,15 +13,15 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::database::url;
 
-/// Ends each request of the extended protocol. The client waits for the answer.
+/// The message Sync. It ends each request of the extended protocol, and the client waits for the answer.
 const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
 
-/// The number of requests.
+/// Counts the requests that wait for an answer.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<AtomicUsize>);
 
 impl Requests {
-    /// Returns the number since the previous call.
+    /// The number of requests since the last call.
     pub fn take(&self) -> usize {
         self.0.swap(0, Ordering::SeqCst)
     }

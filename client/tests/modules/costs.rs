@@ -1,5 +1,5 @@
-//! Measures the cost of the calls: time, WAL and space. These are not tests and have to be requested by name: `cargo
-//! test -p pg-outbox --all-features --test modules costs -- --ignored --nocapture`
+//! Measures what a call costs in time, write-ahead log and space. It asserts nothing, so it is ignored by default:
+//! `cargo test -p pg-outbox --all-features --test modules costs -- --ignored --nocapture`
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,9 @@ use crate::database::Database;
 
 const CALLS: u32 = 5_000;
 
-/// The current end of the WAL.
-const LOG: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
+const WAL_POSITION: &str = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Makes a number of calls, each in its own transaction, without waiting for the disk.
+/// Runs `call` `calls` times without waiting for the disk.
 async fn measure(
     name: &str,
     db: &mut Database,
@@ -23,32 +22,32 @@ async fn measure(
 ) {
     let mut client = crate::database::connect().await;
     client.batch_execute("SET synchronous_commit = off").await.unwrap();
-    call(db, &mut client, u32::MAX).await; // the first call of a connection includes planning
-    let log: i64 = client.query_one(LOG, &[]).await.unwrap().get(0);
+    call(db, &mut client, u32::MAX).await; // the first call of a connection also plans the statement
+    let wal_before: i64 = client.query_one(WAL_POSITION, &[]).await.unwrap().get(0);
     let server = crate::database::pid(&client).await;
-    let cpu = cpu_micros(server);
+    let cpu_before = cpu_micros(server);
     let begun = Instant::now();
     for n in 0..calls {
         call(db, &mut client, n).await;
     }
     let micros = begun.elapsed().as_secs_f64() * 1e6 / f64::from(calls);
-    let cpu = (cpu_micros(server) - cpu) / f64::from(calls);
-    let bytes = client.query_one(LOG, &[]).await.unwrap().get::<_, i64>(0) - log;
+    let cpu = (cpu_micros(server) - cpu_before) / f64::from(calls);
+    let bytes = client.query_one(WAL_POSITION, &[]).await.unwrap().get::<_, i64>(0) - wal_before;
     let bytes = bytes / i64::from(calls);
-    println!("{name:<44} {micros:>7.0} us, of the server's CPU {cpu:>6.0} us, {bytes:>7} bytes of WAL");
+    println!("{name:<44} {micros:>7.0} us, server CPU {cpu:>6.0} us, {bytes:>7} bytes of WAL");
 }
 
-/// The CPU time of a backend on this machine, with a resolution of 10 ms.
+/// The CPU time of a backend on this machine. Its resolution is 10 ms.
 fn cpu_micros(pid: i32) -> f64 {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return f64::NAN };
-    let behind_the_name = stat.rsplit_once(')').unwrap().1;
+    let after_the_name = stat.rsplit_once(')').unwrap().1;
     let ticks: f64 =
-        behind_the_name.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap()).sum();
+        after_the_name.split_whitespace().skip(11).take(2).map(|n| n.parse::<f64>().unwrap()).sum();
     ticks * 10_000.0
 }
 
 #[tokio::test]
-#[ignore = "a measurement without assertions"]
+#[ignore = "measures, and asserts nothing"]
 async fn costs_of_calls() {
     let mut db = Database::new().await;
     measure("an empty transaction", &mut db, CALLS, async |_, client, _| {
@@ -70,7 +69,7 @@ async fn costs_of_calls() {
         tx.commit().await.unwrap();
     })
     .await;
-    for (name, fresh) in [("once::claim, first", true), ("once::claim, seen", false)] {
+    for (name, fresh) in [("once::claim, first", true), ("once::claim, taken", false)] {
         measure(name, &mut db, CALLS, async |db, client, n| {
             let key = if fresh { n.to_string() } else { "same".to_owned() };
             let tx = client.transaction().await.unwrap();
@@ -89,7 +88,7 @@ async fn costs_of_calls() {
     };
     measure("idempotency: begin, finish with 200 bytes", &mut db, CALLS, async |db, client, n| {
         let Begun::Started(guard) = db.idempotency.begin(&*client, &request(n)).await.unwrap() else {
-            panic!("a new key must be started")
+            panic!("the key is new")
         };
         let tx = client.transaction().await.unwrap();
         guard.finish(&tx, &Response::new(201).body([b'x'; 200])).await.unwrap();
@@ -105,7 +104,7 @@ async fn costs_of_calls() {
 }
 
 #[tokio::test]
-#[ignore = "a measurement without assertions"]
+#[ignore = "measures, and asserts nothing"]
 async fn costs_of_a_million_rows() {
     let db = Database::new().await;
     for (table, fill, reap) in [
@@ -146,7 +145,7 @@ async fn costs_of_a_million_rows() {
         }
         let per_second = rows as f64 / begun.elapsed().as_secs_f64();
         println!(
-            "{table:<18} 1,000,000 rows: {} MB, of which {} MB indexes; reaped at {per_second:.0} rows/s",
+            "{table:<18} 1,000,000 rows: {} MB, including {} MB of indexes; reaped at {per_second:.0} rows/s",
             bytes / 1_000_000,
             (bytes - heap) / 1_000_000
         );

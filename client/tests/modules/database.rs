@@ -1,4 +1,4 @@
-//! A separate schema for each test, with the modules installed.
+//! Creates a schema with the modules for each test.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ const MIGRATIONS: [&str; 3] = [
     include_str!("../../../sql/once/0001_once.sql"),
 ];
 
-/// How long to wait for a condition, even on a busy machine.
+/// Long enough for every wait, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Database {
@@ -60,7 +60,7 @@ impl Database {
         }
     }
 
-    /// Runs statements after replacing `{s}` with the schema.
+    /// Runs statements in which `{s}` stands for the schema.
     pub async fn run(&self, sql: &str) {
         self.client.batch_execute(&self.sql(sql)).await.unwrap();
     }
@@ -69,7 +69,7 @@ impl Database {
         sql.replace("{s}", &self.schema)
     }
 
-    /// The number that a statement returns, as another connection sees it.
+    /// Runs a statement that returns one number, on another connection.
     pub async fn number(&self, sql: &str) -> i64 {
         connect().await.query_one(&self.sql(sql), &[]).await.unwrap().get(0)
     }
@@ -85,15 +85,15 @@ impl Database {
     }
 }
 
-/// Waits until this backend waits for another session's lock.
+/// Waits until the backend waits for a lock of another one.
 pub async fn until_blocked(pid: i32) {
     let client = connect().await;
     let blocked = "SELECT cardinality(pg_blocking_pids($1)) > 0";
     until("the backend waits", async || client.query_one(blocked, &[&pid]).await.unwrap().get(0)).await;
 }
 
-/// Waits until any statement on this schema waits for another session's lock.
-#[allow(dead_code)] // for tests that do not know the backend
+/// Waits until a statement on the schema waits for a lock of another backend.
+#[allow(dead_code)] // only used by the contract tests
 pub async fn until_any_blocked(schema: &str) {
     let client = connect().await;
     let blocked = "SELECT count(*) > 0 FROM pg_stat_activity
@@ -108,19 +108,19 @@ pub async fn pid(client: &Client) -> i32 {
 async fn until(what: &str, condition: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !condition().await {
-        assert!(begun.elapsed() < PATIENCE, "timed out after {PATIENCE:?}: {what}");
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// Unique even among concurrent test runs on one server.
+/// Test runs can share a server, so the name is unique across them.
 fn unique_schema() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let micros = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
     format!("modules_{micros}_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Replaces the placeholders: `{schema_literal}`, and each `{name}` with `schema.name`.
+/// Replaces `{schema_literal}`, and each `{name}` with `schema.name`.
 fn render(migration: &str, schema: &str) -> String {
     let mut sql = String::new();
     let mut rest = migration;

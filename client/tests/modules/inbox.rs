@@ -18,18 +18,18 @@ async fn an_event_is_first_once_for_each_subscriber() {
 }
 
 #[tokio::test]
-async fn a_rollback_removes_the_mark_with_the_effect() {
+async fn a_rollback_removes_the_mark() {
     let mut db = Database::new().await;
     for _ in 0..2 {
         let tx = db.client.transaction().await.unwrap();
         assert_eq!(db.inbox.receive(&tx, "a", "e").await.unwrap(), First);
-        assert_eq!(db.inbox.receive(&tx, "a", "e").await.unwrap(), Duplicate, "in the same transaction");
+        assert_eq!(db.inbox.receive(&tx, "a", "e").await.unwrap(), Duplicate, "within one transaction");
         tx.rollback().await.unwrap();
     }
     db.clean_up().await;
 }
 
-/// Two consumers of one event. The second one receives it while the transaction of the first one is open.
+/// What the second consumer gets for an event that the first one has marked but not committed.
 async fn second_of_two(first_commits: bool) -> Receipt {
     let mut db = Database::new().await;
     let first = db.client.transaction().await.unwrap();
@@ -67,7 +67,7 @@ async fn the_second_of_two_consumers_waits_and_is_first_if_the_first_rolls_back(
 }
 
 #[tokio::test]
-async fn at_stricter_isolation_levels_a_duplicate_never_counts_as_first() {
+async fn in_stricter_isolation_levels_a_duplicate_is_never_first() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         for batch in [false, true] {
             let mut db = Database::new().await;
@@ -101,7 +101,7 @@ async fn a_batch_returns_receipts_in_the_order_of_its_input() {
     assert_eq!(db.inbox.receive_many(&tx, "a", ["m", "B"]).await.unwrap(), [First, First]);
     tx.commit().await.unwrap();
 
-    // Known and new ids, some of them twice, in an order that no sorting produces.
+    // Marked ids, new ids and repeated ids, unsorted.
     let ids = ["z", "m", "é", "z", "B", "a", "Z", "a", "é", "m"];
     let expected =
         [First, Duplicate, First, Duplicate, Duplicate, First, First, Duplicate, Duplicate, Duplicate];
@@ -114,7 +114,7 @@ async fn a_batch_returns_receipts_in_the_order_of_its_input() {
 }
 
 #[tokio::test]
-async fn a_batch_of_500_is_one_call_with_either_driver() {
+async fn a_batch_of_500_works_with_both_drivers() {
     let mut db = Database::new().await;
     let ids: Vec<EventId> = (0..500).map(|_| EventId::new()).collect();
     let half = ids.iter().step_by(2);
@@ -133,8 +133,8 @@ async fn a_batch_of_500_is_one_call_with_either_driver() {
     db.clean_up().await;
 }
 
-/// Two consumers repeatedly receive the same 200 new events in opposite orders. If the marks were inserted in the order
-/// of the input, the consumers would soon wait for each other.
+/// Two consumers receive the same 200 new events in opposite orders, many times. If marks were inserted in input order,
+/// the consumers would soon wait for each other.
 #[tokio::test]
 async fn batches_in_opposite_orders_never_deadlock() {
     const ROUNDS: usize = 40;
@@ -160,16 +160,12 @@ async fn batches_in_opposite_orders_never_deadlock() {
         }
     };
     let (one, two) = tokio::join!(tokio::spawn(consumer(false)), tokio::spawn(consumer(true)));
-    assert_eq!(
-        one.unwrap() + two.unwrap(),
-        200 * ROUNDS,
-        "each event must be first for exactly one consumer"
-    );
+    assert_eq!(one.unwrap() + two.unwrap(), 200 * ROUNDS, "each event is first for exactly one of them");
     db.clean_up().await;
 }
 
 #[tokio::test]
-async fn invalid_input_is_refused_without_aborting_the_transaction() {
+async fn invalid_ids_are_rejected_and_the_transaction_stays_usable() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let long = "x".repeat(BYTES_MAX + 1);
@@ -183,7 +179,7 @@ async fn invalid_input_is_refused_without_aborting_the_transaction() {
     let Err(Error::InvalidInBatch { position: 2, reason: InvalidText::Character { .. } }) = refused else {
         panic!("{refused:?}")
     };
-    // The longest possible values, in two-byte characters.
+    // The longest possible text, mostly of two-byte characters.
     let longest = "ü".repeat(BYTES_MAX / 2) + "x";
     assert_eq!(db.inbox.receive(&tx, &longest, &longest).await.unwrap(), First);
     tx.commit().await.unwrap();
@@ -192,7 +188,7 @@ async fn invalid_input_is_refused_without_aborting_the_transaction() {
 }
 
 #[tokio::test]
-async fn a_missing_inbox_names_the_command_that_creates_it() {
+async fn the_error_for_a_missing_inbox_names_the_migrate_command() {
     let mut db = Database::new().await;
     db.run("DROP TABLE {s}.processed_message; DROP FUNCTION {s}.inbox_receive").await;
     for schema in [db.schema.as_str(), "nowhere"] {
@@ -206,7 +202,7 @@ async fn a_missing_inbox_names_the_command_that_creates_it() {
 }
 
 #[tokio::test]
-async fn the_reaper_deletes_only_old_marks_and_at_most_its_limit() {
+async fn the_reaper_deletes_only_old_marks_up_to_its_limit() {
     let db = Database::new().await;
     db.run(
         "INSERT INTO {s}.processed_message (subscriber, event_id, processed_at)
@@ -226,7 +222,7 @@ async fn the_reaper_deletes_only_old_marks_and_at_most_its_limit() {
 }
 
 #[tokio::test]
-async fn of_two_concurrent_reapers_one_does_nothing() {
+async fn only_one_of_two_concurrent_reapers_deletes() {
     let mut db = Database::new().await;
     db.run("INSERT INTO {s}.processed_message VALUES ('a', 'e', now() - interval '2 days')").await;
     let reap = db.sql("SELECT {s}.inbox_reap(interval '1 day', 10)::bigint");
@@ -234,11 +230,7 @@ async fn of_two_concurrent_reapers_one_does_nothing() {
     assert_eq!(tx.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 1);
     let other = connect().await;
     other.batch_execute("SET lock_timeout = '5s'").await.unwrap();
-    assert_eq!(
-        other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0),
-        0,
-        "the second reaper must not wait"
-    );
+    assert_eq!(other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 0, "without waiting");
     tx.rollback().await.unwrap();
     assert_eq!(other.query_one(&reap, &[]).await.unwrap().get::<_, i64>(0), 1);
     db.clean_up().await;

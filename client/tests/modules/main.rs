@@ -1,6 +1,6 @@
-//! The optional modules on a real server. Each test has its own schema.
+//! Tests the optional modules on a real server. Each test has its own schema.
 
-#![allow(clippy::unwrap_used)] // also in shared code
+#![allow(clippy::unwrap_used)]
 
 mod costs;
 mod database;

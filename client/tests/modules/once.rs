@@ -5,12 +5,12 @@ use pg_outbox::{DatabaseError, InvalidText};
 use tokio_postgres::IsolationLevel;
 
 use crate::database::{Database, connect, pid, until_blocked};
-use Claim::{First, Seen};
+use Claim::{First, Taken};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn of_64_concurrent_claims_exactly_one_is_first() {
+async fn exactly_one_of_64_concurrent_claims_is_first() {
     let db = Database::new().await;
     let mut clients = Vec::new();
     for _ in 0..64 {
@@ -33,10 +33,10 @@ async fn of_64_concurrent_claims_exactly_one_is_first() {
     db.clean_up().await;
 }
 
-/// Eight clients repeatedly claim one key for 20 ms. Each client that is first records how long it has the key, by the
-/// server's clock. No two clients may have it at the same time.
+/// Eight clients keep claiming one key for 20 ms. Each successful claim records from when to when it is valid, by the
+/// server's clock. The recorded times must not overlap.
 #[tokio::test]
-async fn an_expiring_key_is_never_claimed_by_two_clients() {
+async fn two_clients_never_hold_one_key() {
     let db = Database::new().await;
     db.run("CREATE TABLE {s}.held (from_ timestamptz, until timestamptz)").await;
     let record =
@@ -59,28 +59,28 @@ async fn an_expiring_key_is_never_claimed_by_two_clients() {
         claimer.await.unwrap();
     }
     let times = db.number("SELECT count(*) FROM {s}.held").await;
-    assert!(times > 10, "the key expired only {times} times");
+    assert!(times > 10, "it expired only {times} times");
     let overlaps = db
         .number(
             "SELECT count(*) FROM {s}.held AS a JOIN {s}.held AS b
              ON a.ctid < b.ctid AND a.from_ < b.until AND b.from_ < a.until",
         )
         .await;
-    assert_eq!(overlaps, 0, "overlapping claims, of {times}");
+    assert_eq!(overlaps, 0, "of {times}");
     db.clean_up().await;
 }
 
 #[tokio::test]
-async fn a_key_is_free_after_it_has_expired_and_not_before() {
+async fn a_key_can_be_claimed_again_only_after_its_time_to_live() {
     let mut db = Database::new().await;
-    for expected in [First, Seen] {
+    for expected in [First, Taken] {
         let tx = db.client.transaction().await.unwrap();
         assert_eq!(db.once.claim(&tx, "job", HOUR).await.unwrap(), expected);
         tx.commit().await.unwrap();
     }
-    // The client's clock and time zone must not matter.
+    // The session's time zone has no effect.
     db.run("SET timezone = 'Pacific/Auckland'").await;
-    for (age, expected) in [("59 minutes 59 seconds", Seen), ("60 minutes", First), ("0", Seen)] {
+    for (age, expected) in [("59 minutes 59 seconds", Taken), ("60 minutes", First), ("0", Taken)] {
         db.run(&format!(
             "UPDATE {{s}}.once_key SET claimed_at = clock_timestamp() - interval '{age}',
                                        expires_at = clock_timestamp() - interval '{age}' + interval '1 hour'"
@@ -94,7 +94,7 @@ async fn a_key_is_free_after_it_has_expired_and_not_before() {
 }
 
 #[tokio::test]
-async fn a_rollback_gives_the_key_to_the_waiting_client() {
+async fn a_waiting_claim_gets_the_key_after_a_rollback() {
     for commits in [false, true] {
         let mut db = Database::new().await;
         let first = db.client.transaction().await.unwrap();
@@ -113,30 +113,30 @@ async fn a_rollback_gives_the_key_to_the_waiting_client() {
         } else {
             first.rollback().await.unwrap();
         }
-        assert_eq!(second.await.unwrap(), if commits { Seen } else { First });
+        assert_eq!(second.await.unwrap(), if commits { Taken } else { First });
         db.clean_up().await;
     }
 }
 
 #[tokio::test]
-async fn a_claim_of_a_taken_key_blocks_no_one() {
+async fn a_claim_of_a_taken_key_locks_nothing() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     assert_eq!(db.once.claim(&tx, "job", HOUR).await.unwrap(), First);
     tx.commit().await.unwrap();
     let open = db.client.transaction().await.unwrap();
-    assert_eq!(db.once.claim(&open, "job", HOUR).await.unwrap(), Seen);
+    assert_eq!(db.once.claim(&open, "job", HOUR).await.unwrap(), Taken);
     let mut other = connect().await;
     other.batch_execute("SET lock_timeout = '5s'").await.unwrap();
     let tx = other.transaction().await.unwrap();
-    assert_eq!(db.once.claim(&tx, "job", HOUR).await.unwrap(), Seen);
+    assert_eq!(db.once.claim(&tx, "job", HOUR).await.unwrap(), Taken);
     tx.commit().await.unwrap();
     open.commit().await.unwrap();
     db.clean_up().await;
 }
 
 #[tokio::test]
-async fn at_stricter_isolation_levels_a_claim_newer_than_the_snapshot_is_an_error() {
+async fn in_stricter_isolation_levels_a_claim_after_the_snapshot_is_an_error() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         for expired in [false, true] {
             let mut db = Database::new().await;
@@ -162,7 +162,7 @@ async fn at_stricter_isolation_levels_a_claim_newer_than_the_snapshot_is_an_erro
 }
 
 #[tokio::test]
-async fn an_invalid_claim_is_refused_without_aborting_the_transaction() {
+async fn invalid_claims_are_rejected_and_the_transaction_stays_usable() {
     let mut db = Database::new().await;
     let tx = db.client.transaction().await.unwrap();
     let refused = db.once.claim(&tx, "", HOUR).await;

@@ -7,13 +7,13 @@ use crate::database::Database;
 use crate::wire::connect;
 
 #[tokio::test]
-async fn each_call_is_one_round_trip_from_the_first() {
+async fn each_call_is_one_round_trip_with_tokio_postgres() {
     let db = Database::new().await;
     let (mut client, _task, requests) = connect().await;
     let scope = Scope::new("POST", "/payments", 1).unwrap();
     let request = Request::new(scope, Key::new("k").unwrap(), Fingerprint::bytes(b""));
     let Begun::Started(guard) = db.idempotency.begin(&client, &request).await.unwrap() else {
-        panic!("a new key must be started")
+        panic!("the key is new")
     };
     assert_eq!(requests.take(), 1, "begin");
     guard.extend(&client).await.unwrap();
@@ -35,7 +35,7 @@ async fn each_call_is_one_round_trip_from_the_first() {
 }
 
 #[tokio::test]
-async fn with_a_pool_each_prepared_call_is_one_round_trip() {
+async fn each_prepared_call_is_one_round_trip_with_a_pool() {
     let db = Database::new().await;
     let (client, task, requests) = connect().await;
     let mut client = ClientWrapper::new(client, task);

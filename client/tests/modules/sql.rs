@@ -1,4 +1,4 @@
-//! The SQL functions that other languages call.
+//! Tests the SQL functions that other languages call.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use tokio_postgres::error::SqlState;
 
 use crate::database::{Database, connect};
 
-/// Sends each statement separately, as psql does.
+/// Runs one statement on a new connection and returns its row.
 async fn texts(db: &Database, sql: &str) -> Vec<Option<String>> {
     let row = connect().await.query_one(&db.sql(sql), &[]).await.unwrap();
     (0..row.len()).map(|column| row.get(column)).collect()
 }
 
 #[tokio::test]
-async fn every_function_works_by_name_from_plain_sql() {
+async fn every_function_can_be_called_from_sql() {
     let db = Database::new().await;
     let receive = "SELECT {s}.inbox_receive(subscriber => 'billing', event_id => 'e-1')::text";
     assert_eq!(texts(&db, receive).await, [Some("true".to_owned())]);
@@ -40,7 +40,7 @@ async fn every_function_works_by_name_from_plain_sql() {
          SELECT {{s}}.idempotency_finish('POST /orders 42', 'k-1', '{token}', 201, '{{\"location\": \"/orders/7\"}}', 'done')"
     ))
     .await;
-    // The order of the object's members does not matter.
+    // The order of the names does not matter.
     let again = begin.replace("\"b\": 1, \"a\": 2", "\"a\": 2, \"b\": 1");
     let replay = texts(&db, &again).await;
     let shown: Vec<_> = replay.iter().map(Option::as_deref).collect();
@@ -49,7 +49,7 @@ async fn every_function_works_by_name_from_plain_sql() {
 }
 
 #[tokio::test]
-async fn the_table_refuses_what_the_crate_refuses() {
+async fn the_tables_reject_the_same_values_as_the_crate() {
     let db = Database::new().await;
     let begin = |scope: &str, key: &str, lock_for: &str| {
         db.sql(&format!("SELECT {{s}}.idempotency_begin({scope}, {key}, sha256(''), interval '{lock_for}')"))
@@ -80,7 +80,7 @@ async fn the_table_refuses_what_the_crate_refuses() {
     db.clean_up().await;
 }
 
-/// Only the server's clock counts, so a client with a wrong clock behaves like any other.
+/// The modules use only the server's clock, so a wrong clock on a client has no effect.
 #[test]
 fn no_module_reads_the_clock_of_the_client() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -12,7 +12,7 @@ async fn outbox(db: &Database, payload: &str) -> Outbox {
 }
 
 #[tokio::test]
-async fn a_test_sees_the_events_of_its_transaction() {
+async fn a_test_finds_the_events_of_its_transaction() {
     for payload in ["json", "jsonb", "bytea"] {
         let mut db = Database::new().await;
         let outbox = outbox(&db, payload).await;
@@ -33,7 +33,7 @@ async fn a_test_sees_the_events_of_its_transaction() {
 }
 
 #[tokio::test]
-#[should_panic(expected = r#"0 events OrderPaid of 42 are enqueued, not one; there are ["OrderPlaced 42"]"#)]
+#[should_panic(expected = r#"expected one event OrderPaid of 42, but found 0; enqueued: ["OrderPlaced 42"]"#)]
 async fn a_missing_event_fails_the_test_and_lists_the_enqueued_events() {
     let mut db = Database::new().await;
     let outbox = outbox(&db, "json").await;
@@ -43,7 +43,7 @@ async fn a_missing_event_fails_the_test_and_lists_the_enqueued_events() {
 }
 
 #[tokio::test]
-async fn a_drain_returns_the_committed_events_once_and_in_order() {
+async fn a_drain_returns_committed_events_once_and_in_order() {
     let mut db = Database::new().await;
     let outbox = outbox(&db, "json").await;
     for (commits, keys) in [(true, 0..3), (false, 3..6), (true, 6..8)] {

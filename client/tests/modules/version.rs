@@ -3,7 +3,7 @@ use pg_outbox::version::{Applied, Conflict, Version};
 use crate::database::{Database, connect, pid, until_blocked};
 
 #[tokio::test]
-async fn of_two_updates_from_one_version_the_second_is_a_conflict() {
+async fn the_second_of_two_updates_from_one_version_is_a_conflict() {
     let mut db = Database::new().await;
     db.run("CREATE TABLE {s}.account (id bigint, cents bigint, version bigint); INSERT INTO {s}.account VALUES (1, 100, 1)")
         .await;
@@ -30,7 +30,7 @@ async fn of_two_updates_from_one_version_the_second_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_compares_versions_ends_with_the_latest() {
+async fn a_consumer_that_compares_versions_keeps_the_latest_despite_repeats_and_reordering() {
     let db = Database::new().await;
     db.run("CREATE TABLE {s}.copy (id bigint PRIMARY KEY, version bigint, name text)").await;
     let apply = db.sql(

@@ -1,5 +1,5 @@
-//! One harness and four ways to make a payment: the one of this crate, and three that are often written by hand. The
-//! harness has to detect the bugs of those three, otherwise it would prove nothing about the first.
+//! Tests four ways to make a payment: this crate, and three common mistakes. The harness must detect the three mistakes,
+//! otherwise its success for the crate would prove nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,23 +12,22 @@ use tokio_postgres::Client;
 use crate::database::{Database, connect};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// `begin`, and `finish` in the transaction of the change.
-    Ours,
-    /// Checks whether a response exists, and does the work if there is none.
+    Crate,
+    /// Checks for a stored response and works if there is none.
     CheckThenInsert,
-    /// Stores the response in a second transaction after the change.
+    /// Stores the response in a second transaction, after the change.
     ResponseAfterCommit,
-    /// Checks nothing: `SET cents = cents - 10`.
+    /// Runs `SET cents = cents - 10` without a check.
     RelativeUpdate,
 }
 
-/// What goes wrong.
 #[derive(Clone)]
 enum Fault {
-    /// No failure, but all clients have checked before any of them does the work.
+    /// All clients check for a response before the first one works.
     Race(Arc<Barrier>),
-    /// The first client crashes after the change, which is committed by then if the way commits it separately.
+    /// The first client dies after the change. Methods that commit the change separately have committed it.
     Crash(Arc<AtomicBool>),
 }
 
@@ -39,16 +38,16 @@ impl Fault {
         }
     }
 
-    fn crashes_after_the_change(&self) -> bool {
-        matches!(self, Fault::Crash(crashed) if !crashed.swap(true, Ordering::SeqCst))
+    fn kills_after_the_change(&self) -> bool {
+        matches!(self, Fault::Crash(dead) if !dead.swap(true, Ordering::SeqCst))
     }
 }
 
-/// The application crashed and lost its connection.
-struct Crashed;
+/// The client of the application lost its connection.
+struct Died;
 
 struct Payment {
-    way: Way,
+    method: Method,
     fault: Fault,
     schema: String,
     idempotency: Idempotency,
@@ -59,62 +58,62 @@ impl Payment {
         sql.replace("{s}", &self.schema)
     }
 
-    /// One attempt. `None` asks for another one.
-    async fn attempt(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Crashed> {
-        match self.way {
-            Way::Ours => self.ours(client, checked).await,
+    /// Makes one attempt. `None` means that the client must retry.
+    async fn attempt(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Died> {
+        match self.method {
+            Method::Crate => self.with_crate(client, checked).await,
             _ => self.by_hand(client, checked).await,
         }
     }
 
-    async fn ours(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Crashed> {
+    async fn with_crate(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Died> {
         let scope = Scope::new("POST", "/payments", "user 1").unwrap();
         let request = Request::new(scope, Key::new("k").unwrap(), Fingerprint::bytes(b"10"));
         let begun = self.idempotency.begin(&*client, &request).await.unwrap();
-        self.wait_once(checked).await;
+        self.check_once(checked).await;
         let guard = match begun {
             Begun::Started(guard) => guard,
             Begun::Replay(response) => {
                 return Ok(Some(String::from_utf8(response.bytes().to_vec()).unwrap()));
             }
             Begun::InProgress { .. } => return Ok(None),
-            Begun::Mismatch => panic!("all requests are the same"),
+            Begun::Mismatch => panic!("all clients send the same request"),
         };
         let tx = client.transaction().await.unwrap();
         let answer = change(&tx, &self.schema).await;
-        if self.fault.crashes_after_the_change() {
-            return Err(Crashed); // dropping the transaction rolls it back, as a closed connection does
+        if self.fault.kills_after_the_change() {
+            return Err(Died); // dropping the transaction rolls it back, as a closed connection does
         }
         guard.finish(&tx, &Response::new(201).body(answer.clone())).await.unwrap();
         tx.commit().await.unwrap();
         Ok(Some(answer))
     }
 
-    async fn by_hand(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Crashed> {
+    async fn by_hand(&self, client: &mut Client, checked: &mut bool) -> Result<Option<String>, Died> {
         let stored = self.sql("SELECT answer FROM {s}.stored WHERE key = 'k'");
         let store = self.sql("INSERT INTO {s}.stored VALUES ('k', $1) ON CONFLICT DO NOTHING");
-        if self.way != Way::RelativeUpdate
+        if self.method != Method::RelativeUpdate
             && let Some(row) = client.query_opt(&stored, &[]).await.unwrap()
         {
             return Ok(Some(row.get(0)));
         }
-        self.wait_once(checked).await;
+        self.check_once(checked).await;
         let tx = client.transaction().await.unwrap();
         let answer = change(&tx, &self.schema).await;
-        if self.way == Way::CheckThenInsert {
+        if self.method == Method::CheckThenInsert {
             tx.execute(&store, &[&answer]).await.unwrap();
         }
         tx.commit().await.unwrap();
-        if self.fault.crashes_after_the_change() {
-            return Err(Crashed);
+        if self.fault.kills_after_the_change() {
+            return Err(Died);
         }
-        if self.way == Way::ResponseAfterCommit {
+        if self.method == Method::ResponseAfterCommit {
             client.execute(&store, &[&answer]).await.unwrap();
         }
         Ok(Some(answer))
     }
 
-    async fn wait_once(&self, checked: &mut bool) {
+    async fn check_once(&self, checked: &mut bool) {
         if !std::mem::replace(checked, true) {
             self.fault.after_the_check().await;
         }
@@ -129,8 +128,8 @@ async fn change(tx: &tokio_postgres::Transaction<'_>, schema: &str) -> String {
     tx.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// Lets each of `clients` repeat the same request until it gets an answer, and returns what is wrong afterwards.
-async fn problems(way: Way, fault: Fault, clients: usize) -> Vec<String> {
+/// All clients send the same request until they have an answer. Returns what is wrong afterwards.
+async fn faults(method: Method, fault: Fault, clients: usize) -> Vec<String> {
     let db = Database::new().await;
     db.run(
         "CREATE TABLE {s}.account (cents bigint); INSERT INTO {s}.account VALUES (1000);
@@ -142,10 +141,10 @@ async fn problems(way: Way, fault: Fault, clients: usize) -> Vec<String> {
     for _ in 0..clients {
         connected.push(connect().await);
     }
-    // Long enough that no working client loses its lock, or short enough to wait for after a crash.
+    // In a race no lock may expire. After a crash the test waits until the lock expires.
     let lock_for = Duration::from_secs(if matches!(fault, Fault::Race(_)) { 600 } else { 1 });
     let idempotency = db.idempotency.clone().lock_for(lock_for).unwrap();
-    let payment = Arc::new(Payment { way, fault, schema: db.schema.clone(), idempotency });
+    let payment = Arc::new(Payment { method, fault, schema: db.schema.clone(), idempotency });
     let senders = connected.into_iter().map(|mut client| {
         let payment = Arc::clone(&payment);
         tokio::spawn(async move {
@@ -153,8 +152,8 @@ async fn problems(way: Way, fault: Fault, clients: usize) -> Vec<String> {
             loop {
                 match payment.attempt(&mut client, &mut checked).await {
                     Ok(Some(answer)) => return answer,
-                    Ok(None) => tokio::time::sleep(Duration::from_millis(20)).await, // as Retry-After tells the client
-                    Err(Crashed) => client = connect().await,
+                    Ok(None) => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Err(Died) => client = connect().await,
                 }
             }
         })
@@ -166,20 +165,20 @@ async fn problems(way: Way, fault: Fault, clients: usize) -> Vec<String> {
     answers.sort();
     answers.dedup();
 
-    let mut problems = Vec::new();
+    let mut found = Vec::new();
     let payments = db.number("SELECT count(*) FROM {s}.payment").await;
     let cents = db.number("SELECT cents FROM {s}.account").await;
     if payments != 1 {
-        problems.push(format!("{payments} payments"));
+        found.push(format!("{payments} payments"));
     }
     if cents != 990 {
-        problems.push(format!("{cents} cents are left"));
+        found.push(format!("{cents} cents are left"));
     }
     if answers.len() != 1 {
-        problems.push(format!("{} different answers", answers.len()));
+        found.push(format!("{} different answers", answers.len()));
     }
     db.clean_up().await;
-    problems
+    found
 }
 
 fn race(clients: usize) -> Fault {
@@ -191,29 +190,29 @@ fn crash() -> Fault {
 }
 
 #[tokio::test]
-async fn of_64_clients_with_one_key_one_pays_and_all_get_its_answer() {
-    assert_eq!(problems(Way::Ours, race(64), 64).await, [""; 0]);
+async fn many_clients_with_one_key_pay_once_and_get_the_same_answer() {
+    assert_eq!(faults(Method::Crate, race(64), 64).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_crash_after_the_change_pays_once() {
-    assert_eq!(problems(Way::Ours, crash(), 1).await, [""; 0]);
+    assert_eq!(faults(Method::Crate, crash(), 1).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn checking_before_working_pays_twice() {
-    let problems = problems(Way::CheckThenInsert, race(8), 8).await;
-    assert!(problems.contains(&"8 payments".to_owned()), "{problems:?}");
+async fn check_then_insert_pays_more_than_once() {
+    let found = faults(Method::CheckThenInsert, race(8), 8).await;
+    assert!(found.contains(&"8 payments".to_owned()), "{found:?}");
 }
 
 #[tokio::test]
 async fn storing_the_response_after_the_commit_pays_twice() {
-    let problems = problems(Way::ResponseAfterCommit, crash(), 1).await;
-    assert!(problems.contains(&"2 payments".to_owned()), "{problems:?}");
+    let found = faults(Method::ResponseAfterCommit, crash(), 1).await;
+    assert!(found.contains(&"2 payments".to_owned()), "{found:?}");
 }
 
 #[tokio::test]
 async fn a_repeated_relative_update_is_applied_twice() {
-    let problems = problems(Way::RelativeUpdate, crash(), 1).await;
-    assert!(problems.contains(&"980 cents are left".to_owned()), "{problems:?}");
+    let found = faults(Method::RelativeUpdate, crash(), 1).await;
+    assert!(found.contains(&"980 cents are left".to_owned()), "{found:?}");
 }

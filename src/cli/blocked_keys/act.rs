@@ -7,7 +7,7 @@ use crate::cli::output::counted;
 use crate::cli::selection::{ChangeOptions, Filters};
 use crate::cli::{ConfigFile, block_on, one_shot, output};
 use crate::postgres::access::grants::Right;
-use crate::postgres::operate::acts::Acted;
+use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::blocked_keys::PostgresBlockedKeys;
 use crate::postgres::operate::selection::{Batch, Selection};
 use crate::relay::failure::Fault;
@@ -53,7 +53,7 @@ pub(crate) struct Chosen {
 pub(crate) fn act(
     chosen: &Chosen,
     action: &Action,
-    mut batch: impl AsyncFnMut(&PostgresBlockedKeys, &Selection, Batch) -> Result<Option<Acted>, Fault>,
+    mut batch: impl AsyncFnMut(&PostgresBlockedKeys, &Selection, Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<(), Failed> {
     let config = chosen.config.load_for_database()?;
     let (selection, options) = (chosen.filters.selection(), &chosen.options);

@@ -72,7 +72,7 @@ fn line(key: &BlockedKey) -> Line<'_> {
         reason: &key.reason,
         error: &key.error,
         blocked_at: time(key.blocked_at),
-        event_gone: !key.there,
+        event_gone: !key.unsent,
         remedy: remedy(&key.reason),
     }
 }

@@ -79,7 +79,7 @@ async fn open(config: &Config, rights: &[Right]) -> Result<PostgresBlockedKeys, 
 
 /// One line of the list.
 fn describe(key: &BlockedKey) -> String {
-    let gone = if key.there { "" } else { "  event gone (marked or deleted manually)" };
+    let gone = if key.unsent { "" } else { "  event gone (marked or deleted manually)" };
     format!(
         "{id}  {since}  {reason}  {topic}  key {name}  event {event}{gone}",
         id = key.outbox_id,

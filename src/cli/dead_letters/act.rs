@@ -8,8 +8,8 @@ use crate::cli::selection::ChangeOptions;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
 use crate::postgres::access::grants::Right;
-use crate::postgres::operate::acts::Acted;
-use crate::postgres::operate::dead_letters::{PostgresDeadLetters, Which};
+use crate::postgres::operate::acts::BatchResult;
+use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
 use serde::Serialize;
@@ -37,16 +37,16 @@ pub(crate) struct Action {
 pub(crate) fn act(
     config: &Config,
     action: &Action,
-    which: &Which,
+    filter: &Filter,
     options: &ChangeOptions,
-    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<Acted>, Fault>,
+    mut batch: impl AsyncFnMut(&PostgresDeadLetters, Batch) -> Result<Option<BatchResult>, Fault>,
 ) -> Result<(), Failed> {
-    options.check(!which.selection.is_all() || which.requeued == Some(true))?;
+    options.check(!filter.selection.is_all() || filter.requeued == Some(true))?;
     let count = block_on(async {
         let letters = open(config, action.rights).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
         if options.dry_run {
-            return preview(&letters, which, up_to, options).await;
+            return preview(&letters, filter, up_to, options).await;
         }
         let total = in_batches(options.most(), up_to, async |part| batch(&letters, part).await).await?;
         Ok(total.done)
@@ -64,16 +64,16 @@ pub(crate) fn act(
 /// Prints the first dead letters that the action would process, and returns their number.
 async fn preview(
     letters: &PostgresDeadLetters,
-    which: &Which,
+    filter: &Filter,
     up_to: i64,
     options: &ChangeOptions,
 ) -> Result<u64, Failed> {
     let most = i64::try_from(options.most()).unwrap_or(i64::MAX);
     if !options.json {
-        let first = letters.oldest(which, up_to, most.min(PREVIEW_ROWS)).await.map_err(one_shot::fault)?;
+        let first = letters.oldest(filter, up_to, most.min(PREVIEW_ROWS)).await.map_err(one_shot::fault)?;
         for letter in &first {
             output::line(&describe(letter))?;
         }
     }
-    letters.count(which, up_to, most).await.map_err(one_shot::fault)
+    letters.count(filter, up_to, most).await.map_err(one_shot::fault)
 }

@@ -5,7 +5,7 @@ use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{ChangeOptions, Filters};
 use crate::postgres::access::grants::DISCARD_RIGHTS;
-use crate::postgres::operate::dead_letters::Which;
+use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
 const DISCARD: Action = Action { name: "discard", participle: "discarded", rights: DISCARD_RIGHTS };
@@ -37,9 +37,9 @@ pub(crate) struct Discard {
 impl Discard {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
-        let which = Which { selection: self.filters.selection(), requeued: self.requeued.then_some(true) };
-        act(&config, &DISCARD, &which, &self.options, async |letters, batch| {
-            letters.discard(&which, batch).await
+        let filter = Filter { selection: self.filters.selection(), requeued: self.requeued.then_some(true) };
+        act(&config, &DISCARD, &filter, &self.options, async |letters, batch| {
+            letters.discard(&filter, batch).await
         })
     }
 }

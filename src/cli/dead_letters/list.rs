@@ -6,7 +6,7 @@ use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, ListOptions};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::LETTER_RIGHTS;
-use crate::postgres::operate::dead_letters::{DeadLetter, Which};
+use crate::postgres::operate::dead_letters::{DeadLetter, Filter};
 use clap::Args;
 use serde::Serialize;
 
@@ -83,14 +83,14 @@ impl List {
             (_, true) => Some(false),
             _ => None,
         };
-        let which = Which { selection: self.filters.selection(), requeued };
+        let filter = Filter { selection: self.filters.selection(), requeued };
         let show = |letter: &DeadLetter| {
             let text = if self.options.json { output::json(&Line::new(letter))? } else { describe(letter) };
             Ok((letter.id, text))
         };
         block_on(async {
             let letters = open(&config, LETTER_RIGHTS).await?;
-            let page = async |before, rows| letters.newest(&which, before, rows).await;
+            let page = async |before, rows| letters.newest(&filter, before, rows).await;
             output::list(self.options.limit, page, show).await
         })?
     }

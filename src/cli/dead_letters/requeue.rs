@@ -5,7 +5,7 @@ use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{ChangeOptions, Filters};
 use crate::postgres::access::grants::REQUEUE_RIGHTS;
-use crate::postgres::operate::dead_letters::Which;
+use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
 const REQUEUE: Action = Action { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };
@@ -48,9 +48,9 @@ impl Requeue {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let requeued = if self.again { None } else { Some(false) };
-        let which = Which { selection: self.filters.selection(), requeued };
-        act(&config, &REQUEUE, &which, &self.options, async |letters, batch| {
-            letters.requeue(&which, batch).await
+        let filter = Filter { selection: self.filters.selection(), requeued };
+        act(&config, &REQUEUE, &filter, &self.options, async |letters, batch| {
+            letters.requeue(&filter, batch).await
         })
     }
 }

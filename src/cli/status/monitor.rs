@@ -78,8 +78,8 @@ impl Monitor {
     /// Checks the schema, and returns whether there is a pooler. Called once per server.
     async fn check(&mut self) -> Result<bool, Failed> {
         one_shot::allowed(&self.config, &self.database, STATUS_RIGHTS).await?;
-        // This needs a second connection, which may not be available. That must not prevent the report.
-        let pooled = pooler::stands_between(&self.database).await.unwrap_or(false);
+        // This needs a second connection, filter may not be available. That must not prevent the report.
+        let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);
         Ok(pooled)
     }

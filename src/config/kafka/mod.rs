@@ -1,4 +1,4 @@
-//! `[kafka]`: the cluster, and the properties of librdkafka.
+//! `[kafka]`: the cluster, and librdkafka properties.
 
 mod oauth;
 pub mod properties;
@@ -15,24 +15,24 @@ use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::{Section, Setting};
 use crate::config::values::Raw;
 
-/// The mechanism that logs in with a token.
+/// The SASL mechanism that uses tokens.
 pub(crate) const OAUTHBEARER: &str = "OAUTHBEARER";
 
 /// The value of a librdkafka property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// A value that can be shown.
+    /// A value that may be printed.
     Plain(String),
     /// A password or a key.
     Secret(SecretSource),
 }
 
 impl Kafka {
-    /// The user's properties with the secrets as they are now, for a new producer.
+    /// The user's properties for a new producer, with the current values of secrets.
     ///
     /// # Errors
     ///
-    /// When the file of a secret cannot be read; the error names the file.
+    /// If the file of a secret cannot be read.
     pub fn read_properties(&self) -> io::Result<Vec<(&str, Secret)>> {
         let read = |property: &Property| match property {
             Property::Plain(text) => Ok(Secret::new(text)),
@@ -51,8 +51,8 @@ impl Kafka {
         for (name, entry) in &entries {
             match property(name, entry, reader) {
                 Ok((base, _)) if properties.contains_key(&base) => {
-                    let message = format!("both `{base}` and `{base}_file` are given");
-                    reader.findings.error(&entry.place, Problem::new(message, "keep one of the two"));
+                    let message = format!("both `{base}` and `{base}_file` are set");
+                    reader.findings.error(&entry.place, Problem::new(message, "remove one of them"));
                 }
                 Ok((base, property)) => {
                     properties.insert(base, property);
@@ -67,7 +67,7 @@ impl Kafka {
     }
 }
 
-/// Reports properties that librdkafka accepts one by one but not together, and those that are probably mistakes.
+/// Reports combinations of properties that librdkafka rejects or that are probably mistakes.
 fn check_together(
     properties: &BTreeMap<String, Property>,
     entries: &BTreeMap<String, Entry>,
@@ -94,8 +94,7 @@ fn check_together(
     match &tokens {
         None if uses_sasl && by_token => error(
             login,
-            "Kafka property `sasl.mechanism` is OAUTHBEARER, and nothing says where tokens come from"
-                .to_owned(),
+            "Kafka property `sasl.mechanism` is OAUTHBEARER, but [kafka.oauth] is not set".to_owned(),
             "set token_url, client_id and client_secret_file in [kafka.oauth]",
         ),
         Some(tokens) if !uses_sasl => error(
@@ -112,7 +111,7 @@ fn check_together(
     }
     if uses_sasl && chosen.eq_ignore_ascii_case("GSSAPI") {
         let message =
-            "Kafka property `sasl.mechanism` is GSSAPI, librdkafka's default, which is not built in";
+            "Kafka property `sasl.mechanism` is GSSAPI (the default of librdkafka), which is not supported";
         let help = "set \"sasl.mechanism\" to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
         error(login, message.to_owned(), help);
     }
@@ -122,13 +121,14 @@ fn check_together(
         error(place(name), message, "set \"security.protocol\" = \"sasl_ssl\"");
     }
     if protocol == "sasl_plaintext" {
-        let message = "security.protocol sasl_plaintext sends events, and with PLAIN the password or with OAUTHBEARER the token, unencrypted";
-        reader.findings.warn(place("security.protocol"), Problem::new(message, "prefer sasl_ssl"));
+        let message = "security.protocol is sasl_plaintext, so events are sent unencrypted, as are passwords (PLAIN) and tokens \
+             (OAUTHBEARER)";
+        reader.findings.warn(place("security.protocol"), Problem::new(message, "set it to \"sasl_ssl\""));
     }
     let verification = ("enable.ssl.certificate.verification", "false");
     for (name, weak) in [verification, ("ssl.endpoint.identification.algorithm", "none")] {
         if plain(name).is_some_and(|value| value.eq_ignore_ascii_case(weak)) {
-            let message = format!("with `{name}` = {weak}, any host can pose as a broker");
+            let message = format!("Kafka property `{name}` is {weak}, so any host can impersonate a broker");
             reader.findings.warn(place(name), Problem::new(message, "set \"ssl.ca.location\" instead"));
         }
     }
@@ -140,15 +140,15 @@ pub(super) fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<Strin
         let (host, port) = broker.rsplit_once(':').unwrap_or((broker, "9092"));
         let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
         if host.is_empty() || host.contains([' ', '/', '@']) || port.parse::<u16>().is_err() {
-            // Not quoted: it could be a URL with a password.
+            // The message does not quote it, because it could be a URL with a password.
             let message = format!("{setting} is not a list of host:port");
-            return Err(Problem::new(message, "for instance \"kafka-1:9092,kafka-2:9092\""));
+            return Err(Problem::new(message, "for example \"kafka-1:9092,kafka-2:9092\""));
         }
     }
     Ok(list.to_owned())
 }
 
-/// One property, by the name without `_file`.
+/// Reads a property. Returns its name without `_file`.
 fn property(name: &str, entry: &Entry, reader: &Reader) -> Result<(String, Property), Problem> {
     let value = match &entry.raw {
         Raw::Variable(text) | Raw::String(text) => text.clone(),
@@ -183,7 +183,7 @@ fn accept(name: &str, value: &str, reader: &Reader) -> Result<(), Problem> {
         let help = match nearest(name, properties::names()) {
             Some(near) if !properties::is_known(name) => format!("did you mean `{near}`?"),
             None if !properties::is_known(name) => {
-                "see librdkafka's CONFIGURATION.md for the names".to_owned()
+                "for the names, see CONFIGURATION.md of librdkafka".to_owned()
             }
             _ if properties::PROTECTED.iter().any(|(protected, _)| *protected == name) => {
                 "remove the line".to_owned()

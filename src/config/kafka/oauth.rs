@@ -1,4 +1,4 @@
-//! `[kafka.oauth]`: tokens for the login to Kafka, by the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
+//! `[kafka.oauth]`: token authentication with the client credentials grant of OAuth 2.0 (RFC 6749, 4.4).
 
 use std::net::IpAddr;
 
@@ -11,53 +11,51 @@ use crate::config::setting::{Fallback, Section, Setting};
 use crate::config::values::FromText;
 
 impl OAuth {
-    /// Where the section is in use; `None` when it is not.
+    /// The place of the first setting of the section that has no default; `None` if the section is not used.
     pub(super) fn place(reader: &Reader) -> Option<Place> {
-        let needed = |setting: &&Setting| !matches!(setting.fallback, Fallback::Default(_));
+        let has_no_default = |setting: &&Setting| !matches!(setting.fallback, Fallback::Default(_));
         let settings = SETTINGS.iter().filter(|setting| setting.section == OAuth::token_url.section);
-        settings.filter(needed).find_map(|setting| reader.place(setting))
+        settings.filter(has_no_default).find_map(|setting| reader.place(setting))
     }
 
-    /// `None` when the section is not in use, or cannot be used.
+    /// Reads the section. `None` if it is not used or is incomplete.
     pub(super) fn from(reader: &mut Reader) -> Option<OAuth> {
         let oauth = OAuth::read(reader);
-        let anywhere = OAuth::place(reader)?;
+        let place = OAuth::place(reader)?;
         let secret = [&OAuth::client_secret, &OAuth::client_secret_file];
-        let needed = [
+        let required = [
             ("token_url", &[&OAuth::token_url][..]),
             ("client_id", &[&OAuth::client_id]),
             ("client_secret or client_secret_file", &secret),
         ];
-        for (name, settings) in needed {
+        for (name, settings) in required {
             if reader.whole && settings.iter().all(|setting| reader.place(setting).is_none()) {
-                let help = "a token needs token_url, client_id and client_secret_file; without them, remove the section";
-                reader
-                    .findings
-                    .error(&anywhere, Problem::new(format!("[kafka.oauth] {name} is missing"), help));
+                let help = "set token_url, client_id and client_secret_file, or remove the section";
+                let message = format!("[kafka.oauth] {name} is missing");
+                reader.findings.error(&place, Problem::new(message, help));
             }
         }
         oauth
     }
 }
 
-/// A token endpoint: `https`, or `http` on this host. The URL is not quoted: it could hold a password.
+/// A token endpoint: `https`, or `http` on this host. Messages do not quote the URL, because it could contain a password.
 impl FromText for Uri {
     fn from_text(text: &str, setting: &Setting, _: &Reader) -> Result<Uri, Problem> {
         let problem = |message: &str, help: &str| Err(Problem::new(format!("{setting} {message}"), help));
-        let Ok(url) = text.parse::<Uri>() else {
-            return problem("is not a URL", "for instance \"https://login.example.com/oauth2/token\"");
-        };
+        let example = "for example \"https://login.example.com/oauth2/token\"";
+        let Ok(url) = text.parse::<Uri>() else { return problem("is not a URL", example) };
         let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {
-            return problem("is not a URL", "for instance \"https://login.example.com/oauth2/token\"");
+            return problem("is not a URL", example);
         };
         if authority.as_str().contains('@') {
-            return problem("holds a user or a password", "give them as client_id and client_secret_file");
+            return problem("contains a user or a password", "set client_id and client_secret_file instead");
         }
         match scheme {
             "https" => Ok(url),
             "http" if is_loopback(authority.host()) => Ok(url),
-            "http" => problem("would send the secret unencrypted", "use https"),
-            _ => problem("is neither https nor http", "use https"),
+            "http" => problem("uses http, so the secret would be sent unencrypted", "use https"),
+            _ => problem("uses neither https nor http", "use https"),
         }
     }
 }

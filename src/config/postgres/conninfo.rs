@@ -7,7 +7,7 @@ use crate::config::nearest::nearest;
 pub(super) struct Conninfo {
     /// For `tokio_postgres`: the same string without [`Conninfo::own`].
     pub(super) rest: String,
-    /// Parameters that the relay reads itself, in order, decoded.
+    /// The parameters that the relay handles itself, decoded, in order.
     pub(super) own: Vec<(String, String)>,
     names: Vec<String>,
 }
@@ -19,7 +19,7 @@ impl Conninfo {
     }
 }
 
-/// Read by the relay, because `tokio_postgres` lacks them or reads them otherwise than libpq does.
+/// The relay handles these, because `tokio_postgres` does not support them or differs from libpq.
 const OWN: &[&str] = &[
     "sslmode",
     "sslrootcert",
@@ -36,7 +36,7 @@ const OWN: &[&str] = &[
     "connect_timeout",
 ];
 
-/// Read by `tokio_postgres` as libpq reads them.
+/// `tokio_postgres` handles these like libpq.
 const PASSED: &[&str] = &[
     "user",
     "password",
@@ -55,28 +55,28 @@ const PASSED: &[&str] = &[
     "load_balance_hosts",
 ];
 
-/// Parameters with the values that match what the relay does anyway, and the help for any other value.
-const AS_IT_IS: &[(&str, &[&str], &str)] = &[
-    ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"], "remove it: the relay always speaks UTF8"),
-    ("gssencmode", &["disable", "prefer"], "the relay speaks no GSSAPI: encrypt with sslmode=verify-full"),
-    ("gssdelegation", &["0"], "remove it: the relay speaks no GSSAPI"),
-    ("max_protocol_version", &["3.0", "3.2", "latest"], "remove it: the relay speaks version 3.0"),
-    ("min_protocol_version", &["3.0"], "remove it: the relay speaks version 3.0"),
+/// Parameters with fixed behavior: the values that match it, and the help for other values.
+const FIXED: &[(&str, &[&str], &str)] = &[
+    ("client_encoding", &["UTF8", "utf8", "UTF-8", "utf-8"], "remove it: the relay always uses UTF8"),
     (
-        "replication",
-        &["false", "off", "no", "0"],
-        "remove it: the relay reads a table, and replicates nothing",
+        "gssencmode",
+        &["disable", "prefer"],
+        "set sslmode=verify-full to encrypt: the relay does not support GSSAPI",
     ),
+    ("gssdelegation", &["0"], "remove it: the relay does not support GSSAPI"),
+    ("max_protocol_version", &["3.0", "3.2", "latest"], "remove it: the relay uses version 3.0"),
+    ("min_protocol_version", &["3.0"], "remove it: the relay uses version 3.0"),
+    ("replication", &["false", "off", "no", "0"], "remove it: the relay does not use replication"),
     (
         "sslcertmode",
         &["allow"],
-        "remove it: sslcert and sslkey are sent when the server asks, and only when they are set",
+        "remove it: the relay sends the client certificate if it is set and the server requests it",
     ),
-    ("sslcompression", &["0"], "remove it: TLS is never compressed, since that can betray what is encrypted"),
+    ("sslcompression", &["0"], "remove it: TLS compression is insecure and never used"),
 ];
 
-/// Known to libpq but not to the relay, with the alternative.
-const FOREIGN: &[(&str, &str)] = &[
+/// Supported by libpq but not by the relay, with the alternative.
+const UNSUPPORTED: &[(&str, &str)] = &[
     ("fallback_application_name", "set application_name, in the url or in [postgres]"),
     ("gsslib", NO_GSSAPI),
     ("krbsrvname", NO_GSSAPI),
@@ -84,23 +84,23 @@ const FOREIGN: &[(&str, &str)] = &[
     ("oauth_client_secret", NO_OAUTH),
     ("oauth_issuer", NO_OAUTH),
     ("oauth_scope", NO_OAUTH),
-    ("passfile", "put the password alone into a file, and set [postgres] password_file"),
-    ("require_auth", "channel_binding=require takes no other method than SCRAM-SHA-256 over TLS"),
-    ("requirepeer", "let only the server's user write to the folder of the socket"),
-    ("requiressl", "set sslmode=verify-full, and sslrootcert"),
+    ("passfile", "write only the password to a file, and set [postgres] password_file"),
+    ("require_auth", "set channel_binding=require to allow only SCRAM-SHA-256 over TLS"),
+    ("requirepeer", "allow only the server's user to write to the folder of the socket"),
+    ("requiressl", "set sslmode=verify-full and sslrootcert"),
     ("scram_client_key", "set [postgres] password_file"),
     ("scram_server_key", "set [postgres] password_file"),
     ("service", NO_SERVICE),
     ("servicefile", NO_SERVICE),
-    ("ssl", "set sslmode=verify-full, and sslrootcert"),
+    ("ssl", "set sslmode=verify-full and sslrootcert"),
     ("sslkeylogfile", "remove it: anyone who can read that file can read the events"),
 ];
 
-const NO_GSSAPI: &str = "the relay speaks no GSSAPI: use SCRAM or a client certificate";
-const NO_OAUTH: &str = "the relay logs in to Postgres with SCRAM or a client certificate";
-const NO_SERVICE: &str = "write the parameters of the service into the url";
+const NO_GSSAPI: &str = "use SCRAM or a client certificate: the relay does not support GSSAPI";
+const NO_OAUTH: &str = "use SCRAM or a client certificate to authenticate with PostgreSQL";
+const NO_SERVICE: &str = "add the parameters of the service to the url";
 
-/// Splits a URL or a `key=value` string. No message quotes it, since it may hold a password.
+/// Splits a URL or a `key=value` string. Messages do not quote it, because it may contain a password.
 pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     let url = ["postgres://", "postgresql://"].iter().find(|prefix| text.starts_with(**prefix));
     let (base, parameters) = match url {
@@ -110,13 +110,13 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     let (mut own, mut passed, mut names, mut problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (key, value) in parameters {
         names.push(key.clone());
-        match reader(&key, &value) {
-            Ok(Reader::Relay) => own.push((key, value)),
-            Ok(Reader::TokioPostgres) if key == "keepalives_count" => {
+        match handler(&key, &value) {
+            Ok(Handler::Relay) => own.push((key, value)),
+            Ok(Handler::TokioPostgres) if key == "keepalives_count" => {
                 passed.push(("keepalives_retries".to_owned(), value));
             }
-            Ok(Reader::TokioPostgres) => passed.push((key, value)),
-            Ok(Reader::Nobody) => {}
+            Ok(Handler::TokioPostgres) => passed.push((key, value)),
+            Ok(Handler::None) => {}
             Err(problem) => problems.push(problem),
         }
     }
@@ -134,52 +134,52 @@ pub(super) fn split(text: &str) -> Result<Conninfo, Vec<Problem>> {
     Ok(Conninfo { rest, own, names })
 }
 
-/// The reader of a parameter.
-enum Reader {
+/// The code that handles a parameter.
+enum Handler {
     Relay,
     TokioPostgres,
-    /// The relay already does what it asks for.
-    Nobody,
+    /// The value matches the fixed behavior.
+    None,
 }
 
-/// The reader of this parameter; a problem if the relay cannot do what it asks for.
-fn reader(key: &str, value: &str) -> Result<Reader, Problem> {
+/// The handler of a parameter, or a problem if the relay does not support it.
+fn handler(key: &str, value: &str) -> Result<Handler, Problem> {
     if OWN.contains(&key) {
-        return Ok(Reader::Relay);
+        return Ok(Handler::Relay);
     }
     if PASSED.contains(&key) {
-        return Ok(Reader::TokioPostgres);
+        return Ok(Handler::TokioPostgres);
     }
-    if let Some((_, values, help)) = AS_IT_IS.iter().find(|(known, ..)| *known == key) {
+    if let Some((_, values, help)) = FIXED.iter().find(|(known, ..)| *known == key) {
         if values.contains(&value) {
-            return Ok(Reader::Nobody);
+            return Ok(Handler::None);
         }
-        let message = format!("the connection parameter {key} can only be {}", values.join(" or "));
+        let message = format!("connection parameter {key} can only be {}", values.join(" or "));
         return Err(Problem::new(message, *help));
     }
-    if let Some((_, help)) = FOREIGN.iter().find(|(known, _)| *known == key) {
-        let message = format!("the connection parameter {key} is known to libpq, but not to the relay");
+    if let Some((_, help)) = UNSUPPORTED.iter().find(|(known, _)| *known == key) {
+        let message = format!("connection parameter {key} is not supported by the relay");
         return Err(Problem::new(message, *help));
     }
-    // An unknown key may be a piece of a password: quoted only when it is nearly a known one.
+    // An unknown key may be part of a password, so it is quoted only if it is similar to a known one.
     Err(match nearest(key, OWN.iter().chain(PASSED).copied()) {
         Some(near) => {
             Problem::new(format!("unknown connection parameter {key}"), format!("did you mean {near}?"))
         }
         None => {
-            Problem::new("an unknown connection parameter", "percent-encode special characters of a password")
+            Problem::new("unknown connection parameter", "percent-encode special characters in the password")
         }
     })
 }
 
 /// Splits the query off a URL, and decodes it.
 fn url_parameters(url: &str, prefix: usize) -> Result<(String, Vec<(String, String)>), Problem> {
-    // As libpq does it: credentials end at an @ that comes before any slash.
+    // As in libpq, credentials end at an @ before the first slash.
     let after = &url[prefix..];
     let credentials = after.find(['@', '/']).filter(|at| after[*at..].starts_with('@')).unwrap_or(0);
     let Some(question) = after[credentials..].find('?') else { return Ok((url.to_owned(), Vec::new())) };
     let (base, query) = url.split_at(prefix + credentials + question);
-    let malformed = || Problem::new("the query of the url is malformed", "write it as ?key=value&key=value");
+    let malformed = || Problem::new("the query of the url is malformed", "write ?key=value&key=value");
     let pair = |part: &str| {
         let (key, value) = part.split_once('=')?;
         Some((percent_decode(key)?, percent_decode(value)?))
@@ -192,8 +192,8 @@ fn url_parameters(url: &str, prefix: usize) -> Result<(String, Vec<(String, Stri
 /// Splits `key=value key='value'`, with backslash escapes.
 fn key_values(text: &str) -> Result<Vec<(String, String)>, Problem> {
     let malformed = || {
-        let help = "for instance \"postgres://user@host/database\" or \"host=db user=relay dbname=app\"";
-        Problem::new("it is neither a postgres:// URL nor a list of key=value", help)
+        let help = "for example \"postgres://user@host/database\" or \"host=db user=relay dbname=app\"";
+        Problem::new("[postgres] url is neither a postgres:// URL nor a list of key=value", help)
     };
     let mut pairs = Vec::new();
     let mut characters = text.chars().peekable();

@@ -1,4 +1,4 @@
-//! `[postgres]`: how to reach the database.
+//! `[postgres]`: the connection to the database.
 
 mod conninfo;
 mod tls;
@@ -14,49 +14,48 @@ use crate::config::findings::Problem;
 use crate::config::reader::Reader;
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::setting::Section;
-use tls::Asked;
-use tls::is_local;
 pub use tls::{Tls, TlsMode, TlsVersion};
+use tls::{TlsParameters, is_local};
 
-/// All that is needed for a connection.
+/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// For `tokio_postgres`, with the password; its `ssl_mode` matches [`Connection::tls`].
+    /// For `tokio_postgres`, with the password. Its `ssl_mode` matches [`Connection::tls`].
     pub config: tokio_postgres::Config,
     /// For the TLS connector.
     pub tls: Tls,
 }
 
 impl Connection {
-    /// Whether every host is a socket or loopback, so that nothing goes over a network.
+    /// Whether every host is a Unix socket or loopback.
     pub fn is_local(&self) -> bool {
         is_local(&self.config)
     }
 }
 
-/// Why the settings do not make a connection; at start these are findings, later a rotated file can cause them.
+/// Why the settings cannot be used for a connection. At start these are findings. Later, a rotated file can cause them.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The file of a secret cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The URL, or the present content of its file, cannot be used. Never quotes it.
+    /// The URL cannot be used. The message does not quote it.
     #[error("[postgres] url cannot be used: {0}")]
     Invalid(String),
 }
 
 impl Postgres {
-    /// Reads the secrets as they are now, and puts the connection together. Call this at each connect, so that
-    /// rotated passwords and certificates are used.
+    /// Reads the secrets, and returns the settings of a connection. Call it for each connection, so that rotated passwords and
+    /// certificates are used.
     ///
     /// # Errors
     ///
-    /// When a secret's file cannot be read or no longer holds a usable URL.
+    /// If the file of a secret cannot be read or does not contain a valid URL.
     pub fn connection(&self) -> Result<Connection, ConnectionError> {
         let url = read(&self.url)?;
         let password = self.password.as_ref().map(read).transpose()?;
@@ -68,25 +67,25 @@ impl Postgres {
 
     fn connect_to(&self, url: &Secret, password: Option<&Secret>) -> Result<Connection, Vec<Problem>> {
         let conninfo = conninfo::split(url.expose())?;
-        // The parser's own message can quote the text.
+        // The message of the parser can quote the text.
         let parsed = conninfo.rest.parse::<tokio_postgres::Config>().map_err(|error| {
             let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             let message = match reason.strip_prefix("invalid value for option ") {
                 Some(option) => format!("[postgres] url has an invalid value for {option}"),
                 None => "[postgres] url cannot be parsed".to_owned(),
             };
-            vec![Problem::new(message, "percent-encode special characters of a password")]
+            vec![Problem::new(message, "percent-encode special characters in the password")]
         })?;
         let mut config = parsed;
         let mut problems = Vec::new();
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            let help = "for instance postgres://user@host/database, or host=/run/postgresql for a socket";
-            problems.push(Problem::new("[postgres] url names no host", help));
+            let help = "for example postgres://user@host/database, or host=/run/postgresql for a socket";
+            problems.push(Problem::new("[postgres] url has no host", help));
         }
         if let Some(password) = password {
             config.password(password.expose());
         }
-        let mut asked = Asked::new(&self.lookup);
+        let mut tls_parameters = TlsParameters::new(&self.lookup);
         // Settings override the URL.
         let keys = [
             ("sslmode", self.sslmode.map(TlsMode::name)),
@@ -96,21 +95,21 @@ impl Postgres {
         ];
         let keys = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
         for (key, value) in conninfo.own.iter().map(|(key, value)| (&**key, &**value)).chain(keys) {
-            let taken = match asked.take(key, value) {
-                Some(taken) => taken,
+            let set = match tls_parameters.set(key, value) {
+                Some(set) => set,
                 None => own_parameter(key, value, &mut config),
             };
-            problems.extend(taken.err());
+            problems.extend(set.err());
         }
-        self.settle(&mut config);
-        let (tls, faults) = asked.resolve(&config);
+        self.set_defaults(&mut config);
+        let (tls, faults) = tls_parameters.resolve(&config);
         config.ssl_mode(tls.mode.negotiation());
         problems.extend(faults);
         if problems.is_empty() { Ok(Connection { config, tls }) } else { Err(problems) }
     }
 
-    /// Sets what libpq leaves without a limit: a server that vanished is noticed within about half a minute.
-    fn settle(&self, config: &mut tokio_postgres::Config) {
+    /// Sets timeouts that libpq leaves unlimited, so that the relay detects a dead server within about half a minute.
+    fn set_defaults(&self, config: &mut tokio_postgres::Config) {
         let keepalive_default = tokio_postgres::Config::new().get_keepalives_idle();
         if config.get_keepalives_idle() == keepalive_default {
             config.keepalives_idle(Duration::from_secs(10));
@@ -134,12 +133,12 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// `None` when there is no URL.
+    /// Reads the section. `None` if there is no URL.
     pub(super) fn from(reader: &mut Reader) -> Option<Postgres> {
         let mut postgres = Postgres { lookup: reader.lookup.clone(), ..Postgres::read(reader)? };
-        // The file was readable a moment ago. If it no longer is, the empty URL is a finding.
+        // The file was just read. If it is no longer readable, the empty URL is a finding.
         let url = postgres.url.read().unwrap_or_else(|_| Secret::new(""));
-        // A setting overrides the URL, and the URL overrides a default.
+        // Settings override the URL, and the URL overrides defaults.
         let in_url = |key| conninfo::split(url.expose()).is_ok_and(|parts| parts.names(key));
         if reader.place(&Postgres::connect_timeout).is_none() && in_url("connect_timeout") {
             postgres.connect_timeout = None;
@@ -147,23 +146,25 @@ impl Postgres {
         if reader.place(&Postgres::application_name).is_none() && in_url("application_name") {
             postgres.application_name = None;
         }
-        postgres.note(&url, reader);
+        postgres.check(&url, reader);
         Some(postgres)
     }
 
-    fn note(&self, url: &Secret, reader: &mut Reader) {
+    fn check(&self, url: &Secret, reader: &mut Reader) {
         let place = reader.place(&Postgres::url).or_else(|| reader.place(&Postgres::url_file));
         let place = place.unwrap_or_else(|| reader.default_place());
         let password = self.password.as_ref().and_then(|password| password.read().ok());
         match self.connect_to(url, password.as_ref()) {
             Err(problems) => reader.findings.extend(&place, problems),
             Ok(Connection { config, tls }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
-                let danger = match tls.mode {
-                    TlsMode::VerifyCa => "any server with a certificate of this authority can pose as it",
-                    _ => "others can read the events, or pose as the server",
+                let risk = match tls.mode {
+                    TlsMode::VerifyCa => {
+                        "any server with a certificate of this authority can impersonate the server"
+                    }
+                    _ => "others can read the events or impersonate the server",
                 };
-                let message = format!("sslmode {} to a host that is not local: {danger}", tls.mode.name());
-                let help = "set sslmode to verify-full, and sslrootcert";
+                let message = format!("sslmode is {}, and a host is remote, so {risk}", tls.mode.name());
+                let help = "set sslmode to verify-full, and set sslrootcert";
                 reader.findings.warn(&place, Problem::new(message, help));
             }
             Ok(_) => {}
@@ -171,19 +172,19 @@ impl Postgres {
     }
 }
 
-/// A parameter of the URL that `tokio_postgres` lacks or reads differently from libpq.
+/// Applies a parameter that `tokio_postgres` does not support or handles differently from libpq.
 fn own_parameter(key: &str, value: &str, config: &mut tokio_postgres::Config) -> Result<(), Problem> {
     let invalid = |help: &str| invalid(key, help);
     match key {
         "connect_timeout" => {
-            let seconds: i64 = value.parse().map_err(|_| invalid("a number of seconds"))?;
+            let seconds: i64 = value.parse().map_err(|_| invalid("set a number of seconds"))?;
             if seconds > 0 {
                 config.connect_timeout(Duration::from_secs(seconds.unsigned_abs()));
             }
         }
-        // libpq counts milliseconds here, tokio_postgres seconds.
+        // The unit is milliseconds in libpq, but seconds in tokio_postgres.
         "tcp_user_timeout" => {
-            let milliseconds: i64 = value.parse().map_err(|_| invalid("a number of milliseconds"))?;
+            let milliseconds: i64 = value.parse().map_err(|_| invalid("set a number of milliseconds"))?;
             if milliseconds > 0 {
                 config.tcp_user_timeout(Duration::from_millis(milliseconds.unsigned_abs()));
             }
@@ -192,16 +193,16 @@ fn own_parameter(key: &str, value: &str, config: &mut tokio_postgres::Config) ->
             config.target_session_attrs(match value {
                 "any" => TargetSessionAttrs::Any,
                 "read-write" | "primary" => TargetSessionAttrs::ReadWrite,
-                _ => return Err(invalid("the relay writes: any or read-write")),
+                _ => return Err(invalid("set any or read-write: the relay needs to write")),
             });
         }
-        _ => return Err(invalid("remove it: the relay does not know it")),
+        _ => return Err(invalid("remove it: the relay does not support it")),
     }
     Ok(())
 }
 
 pub(super) fn invalid(key: &str, help: &str) -> Problem {
-    Problem::new(format!("the connection parameter {key} has an invalid value"), help)
+    Problem::new(format!("connection parameter {key} has an invalid value"), help)
 }
 
 fn read(source: &SecretSource) -> Result<Secret, ConnectionError> {

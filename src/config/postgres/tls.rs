@@ -1,4 +1,4 @@
-//! How the connection to Postgres is encrypted, and how the server is verified.
+//! TLS settings of the connection to PostgreSQL.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,28 +17,28 @@ use crate::config::values::{FromText, unknown_word};
 pub struct Tls {
     /// How far TLS is required and verified.
     pub mode: TlsMode,
-    /// The certificate authorities to trust; `None` means those of the system.
+    /// The trusted certificate authorities; `None` for those of the system.
     pub root_cert: Option<PathBuf>,
     /// The client's certificate chain.
     pub client_cert: Option<PathBuf>,
-    /// The client's key; given exactly when the certificate is.
+    /// The client's key, set if and only if the certificate is set.
     pub client_key: Option<PathBuf>,
     /// The password of the client's key.
     pub key_password: Option<Secret>,
     /// A file of revocation lists.
     pub crl: Option<PathBuf>,
-    /// A folder of revocation lists, named by hash as OpenSSL wants it.
+    /// A folder of revocation lists, named by hash as in OpenSSL.
     pub crl_dir: Option<PathBuf>,
-    /// Whether the server is told which host is meant (SNI).
+    /// Whether to send the host name to the server (SNI).
     pub names_host: bool,
     /// The oldest version of TLS.
     pub version_min: TlsVersion,
-    /// The newest version of TLS; `None` is the newest that OpenSSL has.
+    /// The newest version of TLS; `None` for the newest of OpenSSL.
     pub version_max: Option<TlsVersion>,
 }
 
 impl Tls {
-    /// This mode, and nothing else out of the ordinary.
+    /// This mode, with defaults for everything else.
     pub fn new(mode: TlsMode) -> Tls {
         Tls {
             mode,
@@ -65,15 +65,15 @@ impl Tls {
         let unreadable = |(key, path): (&str, &Option<PathBuf>)| {
             let path = path.as_ref()?;
             let error = std::fs::File::open(path).err()?;
-            let message = format!("{key}: {} cannot be read: {error}", path.display());
-            Some(Problem::new(message, format!("it is looked up in {}", lookup.places())))
+            let message = format!("{key}: cannot read {}: {error}", path.display());
+            Some(Problem::new(message, format!("relative names are looked up in {}", lookup.places())))
         };
         files.into_iter().filter_map(unreadable).collect()
     }
 }
 
 choice! {
-    /// A version of TLS that is still to be trusted.
+    /// A secure version of TLS.
     #[derive(PartialOrd, Ord)]
     TlsVersion {
         /// 1.2.
@@ -89,7 +89,7 @@ choice! {
     TlsMode {
         /// No TLS.
         Disable = "disable",
-        /// TLS if the server has it, without verification.
+        /// TLS if the server supports it, without verification.
         Prefer = "prefer",
         /// TLS, without verification.
         Require = "require",
@@ -101,7 +101,7 @@ choice! {
 }
 
 impl TlsMode {
-    /// The mode of `tokio_postgres`; the connector does the verification.
+    /// The mode for `tokio_postgres`. The connector verifies the server.
     pub(super) fn negotiation(self) -> SslMode {
         match self {
             TlsMode::Disable => SslMode::Disable,
@@ -111,35 +111,38 @@ impl TlsMode {
     }
 }
 
-/// Collects the parameters of TLS; a later one replaces an earlier one.
-pub(super) struct Asked<'a> {
+/// Collects the TLS parameters. Later ones override earlier ones.
+pub(super) struct TlsParameters<'a> {
     lookup: &'a Lookup,
     mode: Option<TlsMode>,
     trusts_system: bool,
     tls: Tls,
 }
 
-impl Asked<'_> {
-    pub(super) fn new(lookup: &Lookup) -> Asked<'_> {
-        Asked { lookup, mode: None, trusts_system: false, tls: Tls::new(TlsMode::Prefer) }
+impl TlsParameters<'_> {
+    pub(super) fn new(lookup: &Lookup) -> TlsParameters<'_> {
+        TlsParameters { lookup, mode: None, trusts_system: false, tls: Tls::new(TlsMode::Prefer) }
     }
 
-    /// Takes a parameter; `None` if it is not about TLS.
-    pub(super) fn take(&mut self, key: &str, value: &str) -> Option<Result<(), Problem>> {
+    /// Sets a parameter. Returns `None` if it is not about TLS.
+    pub(super) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), Problem>> {
         let tls = &mut self.tls;
         let path = Some(value).filter(|name| !name.is_empty()).map(|name| self.lookup.resolve(name));
         let version = || {
-            let help = "TLSv1.2 or TLSv1.3: older versions are broken";
+            let help = "set TLSv1.2 or TLSv1.3: older versions are insecure";
             TlsVersion::named(value).ok_or_else(|| invalid(key, help))
         };
         match key {
             "sslmode" => match TlsMode::named(value) {
                 Some(mode) => self.mode = Some(mode),
                 None if value == "allow" => {
-                    let help = "allow means no TLS unless the server insists; choose prefer or verify-full";
+                    let help =
+                        "set prefer or verify-full: allow would use TLS only if the server requires it";
                     return Some(Err(invalid(key, help)));
                 }
-                None => return Some(Err(invalid(key, &format!("one of {}", TlsMode::WORDS.join(", "))))),
+                None => {
+                    return Some(Err(invalid(key, &format!("set one of {}", TlsMode::WORDS.join(", ")))));
+                }
             },
             "sslrootcert" => {
                 self.trusts_system = value == "system";
@@ -151,7 +154,7 @@ impl Asked<'_> {
             "sslcrl" => tls.crl = path,
             "sslcrldir" => tls.crl_dir = path,
             "sslsni" if ["0", "1"].contains(&value) => tls.names_host = value == "1",
-            "sslsni" => return Some(Err(invalid(key, "1, or 0 to hide the name of the host"))),
+            "sslsni" => return Some(Err(invalid(key, "set 1, or 0 to hide the host name"))),
             "ssl_min_protocol_version" => return Some(version().map(|version| tls.version_min = version)),
             "ssl_max_protocol_version" => {
                 return Some(version().map(|version| tls.version_max = Some(version)));
@@ -161,11 +164,11 @@ impl Asked<'_> {
         Some(Ok(()))
     }
 
-    /// The TLS settings for this server, and the problems of the parameters and of the files they name.
+    /// The TLS settings, and the problems of the parameters and their files.
     pub(super) fn resolve(self, config: &tokio_postgres::Config) -> (Tls, Vec<Problem>) {
-        let Asked { lookup, mode, trusts_system, mut tls } = self;
+        let TlsParameters { lookup, mode, trusts_system, mut tls } = self;
         tls.mode = match mode {
-            // As libpq does it.
+            // As in libpq.
             Some(TlsMode::Require) if tls.root_cert.is_some() => TlsMode::VerifyCa,
             Some(mode) => mode,
             None if is_local(config) => TlsMode::Prefer,
@@ -176,32 +179,32 @@ impl Asked<'_> {
         let rules = [
             (
                 trusts_system && tls.mode < TlsMode::VerifyFull,
-                "sslrootcert is \"system\", which is safe only with sslmode verify-full".to_owned(),
+                "sslrootcert is \"system\", which is secure only with sslmode verify-full".to_owned(),
                 verify,
             ),
             (
                 tls.client_cert.is_some() != tls.client_key.is_some(),
-                "of sslcert and sslkey, only one is given".to_owned(),
-                "give both, or neither",
+                "only one of sslcert and sslkey is set".to_owned(),
+                "set both or neither",
             ),
             (
                 tls.version_max.is_some_and(|max| max < tls.version_min),
-                "ssl_max_protocol_version is below ssl_min_protocol_version".to_owned(),
+                "ssl_max_protocol_version is lower than ssl_min_protocol_version".to_owned(),
                 "remove ssl_max_protocol_version",
             ),
             (
                 (tls.crl.is_some() || tls.crl_dir.is_some()) && tls.mode < TlsMode::VerifyCa,
-                format!("with sslmode {mode} no certificate is verified, nor revoked"),
+                format!("sslmode is {mode}, so sslcrl and sslcrldir have no effect"),
                 "set sslmode to verify-full, or remove sslcrl and sslcrldir",
             ),
             (
                 config.get_channel_binding() == ChannelBinding::Require && tls.mode == TlsMode::Disable,
-                "channel_binding is require, which needs TLS, and sslmode is disable".to_owned(),
+                "channel_binding is require, which needs TLS, but sslmode is disable".to_owned(),
                 verify,
             ),
             (
                 config.get_ssl_negotiation() == SslNegotiation::Direct && tls.mode < TlsMode::Require,
-                format!("sslnegotiation is direct, which cannot do without TLS, and sslmode is {mode}"),
+                format!("sslnegotiation is direct, which needs TLS, but sslmode is {mode}"),
                 verify,
             ),
         ];
@@ -212,7 +215,7 @@ impl Asked<'_> {
     }
 }
 
-/// Whether every host is a socket or loopback. If a host has an address and a name, the relay connects to the address.
+/// Whether every host is a Unix socket or loopback. If a host has a name and an address, the relay uses the address.
 pub(super) fn is_local(config: &tokio_postgres::Config) -> bool {
     let local_host = |host: &Host| match host {
         Host::Unix(_) => true,

@@ -1,4 +1,4 @@
-//! What becomes of `[postgres]`.
+//! The connection that `[postgres]` defines.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn connection(postgres: &str) -> Connection {
 }
 
 #[test]
-fn verification_is_full_by_default_but_for_loopback_and_sockets() {
+fn default_mode_is_verify_full_except_for_loopback_and_sockets() {
     for (url, mode) in [
         ("postgres://u@db.example/a", TlsMode::VerifyFull),
         ("postgres://u@localhost/a", TlsMode::Prefer),
@@ -38,12 +38,12 @@ fn verification_is_full_by_default_but_for_loopback_and_sockets() {
 }
 
 #[test]
-fn a_weaker_mode_to_another_host_is_a_warning() {
+fn a_weaker_mode_to_a_remote_host_is_a_warning() {
     for mode in ["disable", "prefer", "require", "verify-ca"] {
         let case = case(&format!("url = 'postgres://u@db.example/a?sslmode={mode}'"));
         let findings = case.findings();
         assert_eq!(findings.len(), 1, "{mode}");
-        let expected = format!("warning: config.toml:4: sslmode {mode} to a host that is not local: ");
+        let expected = format!("warning: config.toml:4: sslmode is {mode}, and a host is remote, so ");
         assert!(findings[0].starts_with(&expected), "{}", findings[0]);
         assert!(case.load().is_ok());
     }
@@ -51,7 +51,7 @@ fn a_weaker_mode_to_another_host_is_a_warning() {
 }
 
 #[test]
-fn tls_parameters_are_taken_from_the_url_and_the_keys_come_before_them() {
+fn settings_override_the_tls_parameters_of_the_url() {
     let files = |case: Case| case.file("ca.pem", "").file("c.pem", "").file("c.key", "").file("ca2.pem", "");
     let url = "postgres://u@db.example/a?sslmode=verify-full&sslrootcert=ca.pem&sslcert=c.pem&sslkey=c.key";
     let from_url = files(case(&format!("url = '{url}'")));
@@ -67,36 +67,36 @@ fn tls_parameters_are_taken_from_the_url_and_the_keys_come_before_them() {
 }
 
 #[test]
-fn a_root_certificate_turns_require_into_verify_ca_as_in_libpq() {
+fn a_root_certificate_changes_require_to_verify_ca_as_in_libpq() {
     let case =
         case("url = 'postgres://u@db.example/a?sslmode=require&sslrootcert=ca.pem'").file("ca.pem", "");
     assert_eq!(case.load().unwrap().postgres.connection().unwrap().tls.mode, TlsMode::VerifyCa);
 }
 
 #[test]
-fn the_systems_authorities_can_be_named() {
+fn sslrootcert_system_trusts_the_authorities_of_the_system() {
     let tls = connection("url = 'postgres://u@db.example/a?sslrootcert=system'").tls;
     assert_eq!((tls.mode, tls.root_cert), (TlsMode::VerifyFull, None));
 }
 
 #[test]
-fn parameters_that_cannot_be_honoured_are_findings() {
+fn invalid_and_unsupported_parameters_are_findings() {
     for (url, expected) in [
         ("postgres://u@h/a?sslmode=allow", "sslmode has an invalid value"),
         ("postgres://u@h/a?sslmode=full", "sslmode has an invalid value"),
-        ("postgres://u@h/a?sslrootcert=system&sslmode=require", "safe only with sslmode verify-full"),
-        ("postgres://u@h/a?sslrootcert=absent.pem", "sslrootcert: absent.pem cannot be read"),
-        ("postgres://u@h/a?sslcert=config.toml", "of sslcert and sslkey, only one is given"),
-        ("postgres://u@h/a?sslcrl=x", "sslcrl: x cannot be read"),
-        ("postgres://u@h/a?passfile=x", "passfile is known to libpq, but not to the relay"),
+        ("postgres://u@h/a?sslrootcert=system&sslmode=require", "secure only with sslmode verify-full"),
+        ("postgres://u@h/a?sslrootcert=absent.pem", "sslrootcert: cannot read absent.pem: "),
+        ("postgres://u@h/a?sslcert=config.toml", "only one of sslcert and sslkey is set"),
+        ("postgres://u@h/a?sslcrl=x", "sslcrl: cannot read x: "),
+        ("postgres://u@h/a?passfile=x", "passfile is not supported by the relay"),
         ("postgres://u@h/a?slmode=require", "unknown connection parameter slmode"),
         ("postgres://u@h/a?target_session_attrs=standby", "target_session_attrs has an invalid value"),
         ("postgres://u@h/a?connect_timeout=soon", "connect_timeout has an invalid value"),
         ("postgres://u@h/a?channel_binding=yes", "invalid value for `channel_binding`"),
         ("postgres://u@h:port/a", "invalid value for `port`"),
         ("postgres://u@h/a?sslmode", "the query of the url is malformed"),
-        ("postgres:///a", "[postgres] url names no host"),
-        ("user=u dbname=a", "[postgres] url names no host"),
+        ("postgres:///a", "[postgres] url has no host"),
+        ("user=u dbname=a", "[postgres] url has no host"),
         ("", "neither a postgres:// URL nor a list of key=value"),
         ("localhost", "neither a postgres:// URL nor a list of key=value"),
     ] {
@@ -108,13 +108,13 @@ fn parameters_that_cannot_be_honoured_are_findings() {
 }
 
 #[test]
-fn several_faults_of_one_url_are_all_reported() {
+fn all_problems_of_a_url_are_reported() {
     let findings = case("url = 'postgres://u@h/a?passfile=x&service=y&sslmod=z'").findings();
     assert_eq!(findings.len(), 3, "{}", findings.join("\n"));
 }
 
 #[test]
-fn what_tokio_postgres_knows_reaches_it_unchanged() {
+fn parameters_of_tokio_postgres_are_passed_unchanged() {
     let url = "postgres://us%40er:p%2Fw@a.example:1,b.example:2/da%20ta\
                ?options=-c%20search_path%3Dx%40y&target_session_attrs=read-write&channel_binding=require";
     let keys = r"user='us@er' password='p/w' host=a.example,b.example port=1,2 dbname='da ta'
@@ -133,13 +133,13 @@ fn what_tokio_postgres_knows_reaches_it_unchanged() {
 }
 
 #[test]
-fn quotes_and_backslashes_survive() {
+fn quotes_and_backslashes_are_unescaped() {
     let config = connection(r#"url = '''host=localhost user=u password='a\'b\\c d' '''"#).config;
     assert_eq!(config.get_password(), Some(br"a'b\c d".as_slice()));
 }
 
 #[test]
-fn a_vanished_server_is_noticed_and_libpqs_units_hold() {
+fn timeouts_have_defaults_and_the_units_of_libpq() {
     let config = connection("url = 'postgres://u@localhost/a'").config;
     assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(10)));
     assert_eq!(config.get_keepalives_idle(), Duration::from_secs(10));

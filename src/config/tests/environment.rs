@@ -1,11 +1,11 @@
-//! The environment comes before the file.
+//! The environment overrides the file.
 
 use super::{Case, LEAST, with};
 use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS};
 use crate::config::{LogFormat, OnSent, OptionalHeader, Property};
 
 #[test]
-fn everything_can_come_by_environment() {
+fn every_kind_of_setting_can_be_set_in_the_environment() {
     let config = Case::without_file()
         .env("OUTBOX_RELAY__POSTGRES__URL", "postgres://relay@localhost/app")
         .env("OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS", "k1:9092,k2:9092")
@@ -32,7 +32,7 @@ fn everything_can_come_by_environment() {
 }
 
 #[test]
-fn the_environment_comes_before_the_file_even_where_the_file_is_wrong() {
+fn the_environment_overrides_the_file_even_if_the_file_is_invalid() {
     let case = with("[relay]\nworkers = 0\n[kafka.properties]\n'linger.ms' = 7\n")
         .env("OUTBOX_RELAY__RELAY__WORKERS", "2")
         .env("OUTBOX_RELAY__KAFKA__PROPERTIES__LINGER_MS", "1");
@@ -42,7 +42,7 @@ fn the_environment_comes_before_the_file_even_where_the_file_is_wrong() {
 }
 
 #[test]
-fn the_password_of_the_file_does_not_go_with_the_url_of_the_environment() {
+fn the_password_of_the_file_is_not_used_with_the_url_of_the_environment() {
     let text = LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]");
     let password = |case: Case| {
         let connection = case.load().unwrap().postgres.connection().unwrap();
@@ -53,10 +53,10 @@ fn the_password_of_the_file_does_not_go_with_the_url_of_the_environment() {
     let url = "OUTBOX_RELAY__POSTGRES__URL";
     assert_eq!(password(case().env(url, "postgres://alice@localhost/app")), None);
     assert_eq!(password(case().env(url, "postgres://alice:hers@localhost/app")).as_deref(), Some("hers"));
-    let with_one = case().env(url, "postgres://alice@localhost/app");
-    let with_one = with_one.env("OUTBOX_RELAY__POSTGRES__PASSWORD", "beside");
-    assert_eq!(password(with_one).as_deref(), Some("beside"));
-    // Nor has whoever gives a URL to be able to read it.
+    let with_password = case().env(url, "postgres://alice@localhost/app");
+    let with_password = with_password.env("OUTBOX_RELAY__POSTGRES__PASSWORD", "separate");
+    assert_eq!(password(with_password).as_deref(), Some("separate"));
+    // The password file need not be readable either.
     assert_eq!(
         password(Case::new(&text).env(url, "postgres://alice:hers@localhost/app")).as_deref(),
         Some("hers")
@@ -72,17 +72,17 @@ fn an_unknown_variable_is_a_finding_with_the_nearest_name() {
 }
 
 #[test]
-fn a_faulty_variable_is_named() {
+fn a_finding_names_an_invalid_variable() {
     Case::new(LEAST).env("OUTBOX_RELAY__RELAY__WORKERS", "many").assert_finding(
         "error: environment variable OUTBOX_RELAY__RELAY__WORKERS: [relay] workers must be a whole number\n  \
-         help: for instance workers = 100",
+         help: for example workers = 100",
     );
 }
 
 #[test]
-fn every_setting_has_its_variable() {
+fn every_setting_has_a_variable() {
     for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
-        // A value that no setting takes: the finding shows that the variable arrived where it should.
+        // No setting accepts this value, so a finding shows that the variable was applied.
         let case = Case::new("").env(&setting.variable(), "\u{0}no such thing");
         let unknown = case.findings().iter().any(|finding| finding.contains("no setting has this name"));
         assert!(!unknown, "{}", setting.variable());
@@ -90,7 +90,7 @@ fn every_setting_has_its_variable() {
 }
 
 #[test]
-fn the_catalogue_agrees_with_itself() {
+fn the_catalogue_is_consistent() {
     for setting in SETTINGS {
         let name = format!("[{}] {}", setting.section, setting.key);
         assert!(SECTIONS.iter().any(|(section, _)| *section == setting.section), "{name}");

@@ -1,4 +1,4 @@
-//! `config.example.toml` says what the code does.
+//! `config.example.toml` matches the code.
 
 use super::Case;
 use crate::config::catalogue::{Kind, SETTINGS};
@@ -17,10 +17,10 @@ fn config_example_is_up_to_date() {
 }
 
 #[test]
-fn config_example_loads_as_it_is_and_says_the_defaults() {
+fn config_example_is_valid_and_shows_the_defaults() {
     let as_it_is = Case::new(&example()).load().unwrap();
     assert!(as_it_is.warnings.is_empty(), "{}", as_it_is.warnings);
-    // With every default written out, it says the same.
+    // With all defaults uncommented, the result is the same.
     let mut text = example();
     for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
         if let crate::config::catalogue::Fallback::Default(_) = setting.fallback {
@@ -37,14 +37,14 @@ fn config_example_loads_as_it_is_and_says_the_defaults() {
 }
 
 #[test]
-fn config_example_has_no_finding_but_for_files_when_all_of_it_is_used() {
-    // One logs in with a password or with a token.
+fn config_example_is_valid_with_all_settings_uncommented() {
+    // Passwords and tokens cannot be used together.
     let text = example();
     let (before, rest) = text.split_once("[kafka.oauth]\n").unwrap();
     let (_, after) = rest.split_once("\n# The table, and").unwrap();
     let lines: Vec<_> = before.lines().chain(after.lines().skip(1)).collect();
     let used = lines.iter().map(|line| match line.strip_prefix('#') {
-        // A twin cannot be used beside its secret.
+        // Neither can a secret and its twin.
         Some(rest)
             if !rest.starts_with(' ')
                 && !rest.starts_with("url_file")

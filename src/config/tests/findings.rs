@@ -1,11 +1,11 @@
-//! Each kind of finding, as a person sees it.
+//! Each kind of finding, as it is printed.
 
 use super::{Case, LEAST, with};
 use crate::config::Severity;
 use crate::kafka::properties::check;
 
 #[test]
-fn the_least_configuration_loads_with_the_defaults() {
+fn a_minimal_configuration_has_the_defaults() {
     let config = Case::new(LEAST).load().unwrap();
     assert!(config.warnings.is_empty(), "{}", config.warnings);
     assert_eq!(config.relay.batch_size, 10_000);
@@ -19,32 +19,32 @@ fn the_least_configuration_loads_with_the_defaults() {
 }
 
 #[test]
-fn a_missing_file_says_what_to_do() {
+fn a_missing_file_is_a_finding_with_help() {
     let case = Case::without_file();
     let findings =
         crate::config::load(Some(&case.path("absent.toml")), std::iter::empty(), check).unwrap_err();
     assert_eq!(findings.len(), 1, "{findings}");
     let text = findings.to_string();
-    assert!(text.contains("absent.toml: the file cannot be read: No such file"), "{text}");
+    assert!(text.contains("absent.toml: cannot read the file: No such file"), "{text}");
     assert!(text.contains("help: pass the right file with --config"), "{text}");
 }
 
 #[test]
-fn a_folder_in_the_place_of_the_file_is_a_finding() {
+fn a_folder_instead_of_the_file_is_a_finding() {
     let case = Case::without_file();
     let findings = crate::config::load(Some(case.folder.path()), std::iter::empty(), check).unwrap_err();
-    assert!(findings.to_string().contains("the file cannot be read: Is a directory"), "{findings}");
+    assert!(findings.to_string().contains("cannot read the file: Is a directory"), "{findings}");
 }
 
 #[test]
-fn a_file_that_is_no_text_is_a_finding() {
+fn a_file_that_is_not_utf8_is_a_finding() {
     Case::new("")
         .file("config.toml", [0xff, 0xfe, 0x00])
         .assert_finding("error: config.toml: the file is not UTF-8 text\n  help: save it as UTF-8");
 }
 
 #[test]
-fn malformed_lines_are_all_shown() {
+fn all_malformed_lines_are_reported() {
     let findings = with("[relay]\nbatch_size 5000\nworkers 3\n[log]\n").findings();
     assert_eq!(findings.len(), 2, "{}", findings.join("\n"));
     assert!(findings[0].starts_with("error: config.toml:6: malformed TOML: "), "{}", findings[0]);
@@ -53,14 +53,14 @@ fn malformed_lines_are_all_shown() {
 }
 
 #[test]
-fn a_text_without_quotes_is_told_to_have_them() {
+fn a_text_without_quotes_is_a_finding_with_help() {
     let findings = with("[log]\nlevel = info\n").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
     assert!(findings[0].ends_with("\n  6 | level = info\n  help: put text in quotes"), "{}", findings[0]);
 }
 
 #[test]
-fn a_setting_that_is_given_twice_is_a_finding() {
+fn a_duplicate_setting_is_a_finding() {
     let findings = with("[relay]\nworkers = 3\nworkers = 4\n").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
     assert!(
@@ -71,49 +71,49 @@ fn a_setting_that_is_given_twice_is_a_finding() {
 }
 
 #[test]
-fn an_unknown_key_is_shown_with_its_line_and_the_nearest_key() {
+fn an_unknown_key_is_a_finding_with_its_line_and_a_suggestion() {
     with("[relay]\nworkers = 2\nbatch_sise = 500\n").assert_finding(
         "error: config.toml:7: unknown key `batch_sise` in [relay]\n  7 | batch_sise = …\n  help: did you mean `batch_size`?",
     );
 }
 
 #[test]
-fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
+fn the_finding_for_a_key_in_the_wrong_section_names_the_right_one() {
     with("[outbox]\npoll_interval = '1s'\n").assert_finding(
         "error: config.toml:6: unknown key `poll_interval` in [outbox]\n  6 | poll_interval = '1s'\n  help: it belongs to [relay]",
     );
 }
 
 #[test]
-fn a_key_before_all_sections_is_sent_to_its_section() {
+fn the_finding_for_a_key_before_all_sections_names_its_section() {
     Case::new(&format!("workers = 2\n{LEAST}")).assert_finding(
         "error: config.toml:1: `workers` is outside its section\n  1 | workers = 2\n  help: move it below [relay]",
     );
 }
 
 #[test]
-fn an_unknown_section_is_shown_with_the_nearest_one() {
+fn an_unknown_section_is_a_finding_with_a_suggestion() {
     with("[relai]\nworkers = 2\n").assert_finding(
         "error: config.toml:5: unknown section [relai]\n  5 | [relai]\n  help: did you mean [relay]?",
     );
 }
 
 #[test]
-fn a_section_that_is_no_table_is_a_finding() {
+fn a_section_that_is_not_a_table_is_a_finding() {
     Case::new(&format!("log = 'info'\n{LEAST}")).assert_finding(
         "error: config.toml:1: [log] must be a table\n  1 | log = …\n  help: write [log] on its own line",
     );
 }
 
 #[test]
-fn a_missing_required_setting_says_how_to_give_it() {
+fn a_missing_required_setting_is_a_finding_with_an_example() {
     let findings = Case::new("[relay]\n").findings();
     assert_eq!(
         findings,
         [
-            "error: config.toml: [postgres] url or url_file is missing\n  help: for instance \
+            "error: config.toml: [postgres] url or url_file is missing\n  help: set it, for example \
              url = \"postgres://outbox_relay@localhost/app\", or set OUTBOX_RELAY__POSTGRES__URL",
-            "error: config.toml: [kafka] bootstrap_servers is missing\n  help: for instance \
+            "error: config.toml: [kafka] bootstrap_servers is missing\n  help: set it, for example \
              bootstrap_servers = \"localhost:9092\", or set OUTBOX_RELAY__KAFKA__BOOTSTRAP_SERVERS",
         ]
     );
@@ -122,15 +122,15 @@ fn a_missing_required_setting_says_how_to_give_it() {
 #[test]
 fn values_of_the_wrong_type_or_out_of_range_are_findings() {
     for (line, expected) in [
-        ("[relay]\nbatch_size = 0", "[relay] batch_size is 0, and must be from 1 to 100000"),
-        ("[relay]\nbatch_size = -5", "[relay] batch_size is -5, and must be from 1 to 100000"),
+        ("[relay]\nbatch_size = 0", "[relay] batch_size is 0, but must be from 1 to 100000"),
+        ("[relay]\nbatch_size = -5", "[relay] batch_size is -5, but must be from 1 to 100000"),
         ("[relay]\nbatch_size = '500'", "[relay] batch_size must be a whole number, not a string"),
         ("[relay]\nbatch_size = 1.5", "[relay] batch_size must be a whole number, not a fraction"),
-        ("[relay]\nbatch_size = 99999999999999999999", "not an integer of more than 64 bits"),
-        ("[relay]\nworkers = 65", "[relay] workers is 65, and must be from 1 to 64"),
+        ("[relay]\nbatch_size = 99999999999999999999", "not an integer with more than 64 bits"),
+        ("[relay]\nworkers = 65", "[relay] workers is 65, but must be from 1 to 64"),
         ("[relay]\nbatch_bytes = '8 MiBs'", "[relay] batch_bytes is not a size such as \"8MiB\""),
-        ("[relay]\nbatch_bytes = 1000", "[relay] batch_bytes is 1000B, and must be from 64KiB to 1GiB"),
-        ("[relay]\nbatch_bytes = -1", "[relay] batch_bytes is -1, and must be from 64KiB to 1GiB"),
+        ("[relay]\nbatch_bytes = 1000", "[relay] batch_bytes is 1000B, but must be from 64KiB to 1GiB"),
+        ("[relay]\nbatch_bytes = -1", "[relay] batch_bytes is -1, but must be from 64KiB to 1GiB"),
         ("[relay]\nbatch_bytes = true", "[relay] batch_bytes must be a size, not a boolean"),
         (
             "[relay]\npoll_interval = 50",
@@ -138,8 +138,8 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
         ),
         ("[relay]\npoll_interval = 'soon'", "[relay] poll_interval is not a duration: "),
         ("[relay]\npoll_interval = '-5s'", "[relay] poll_interval is not a duration: "),
-        ("[relay]\npoll_interval = '0s'", "[relay] poll_interval is 0s, and must be from 1ms to 1h"),
-        ("[relay]\nshutdown_timeout = '10ms'", "[relay] shutdown_timeout is 10ms, and must be from 1s to 1h"),
+        ("[relay]\npoll_interval = '0s'", "[relay] poll_interval is 0s, but must be from 1ms to 1h"),
+        ("[relay]\nshutdown_timeout = '10ms'", "[relay] shutdown_timeout is 10ms, but must be from 1s to 1h"),
         ("[reaper]\nenabled = 'yes'", "[reaper] enabled must be true or false, not a string"),
         ("[reaper]\nretention = 1979-05-27", "[reaper] retention must be a duration, not a date"),
         (
@@ -148,7 +148,7 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
         ),
         ("[outbox]\noptional_headers = ['id']", "must be one of aggregate_type, created_at"),
         ("[outbox]\noptional_headers = 'created_at'", "must be a list of strings, not a string"),
-        ("[outbox]\noptional_headers = [1]", "must be a list of strings, not a list of something else"),
+        ("[outbox]\noptional_headers = [1]", "must be a list of strings, not a list of other values"),
         ("[outbox]\ntable = 'a b.c'", "[outbox] table: the character ' ' needs quotes"),
         ("[outbox]\ntopic = ''", "[outbox] topic: "),
         ("[outbox]\ntopic = 'events.{aggregate_type'", "[outbox] topic: "),
@@ -191,17 +191,17 @@ fn all_findings_are_reported_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn what_is_allowed_but_unwise_is_a_warning() {
+fn valid_but_risky_settings_are_warnings() {
     for (line, expected) in [
         ("[relay]\nshutdown_timeout = '5s'", "shutdown_timeout is shorter than publish_timeout"),
         ("[relay]\ntakeover_timeout = '1s'", "takeover_timeout is so short"),
         (
             "[kafka.properties]\n'ssl.endpoint.identification.algorithm' = 'none'",
-            "any host can pose as a broker",
+            "any host can impersonate a broker",
         ),
         (
             "[kafka.properties]\n'enable.ssl.certificate.verification' = false",
-            "any host can pose as a broker",
+            "any host can impersonate a broker",
         ),
     ] {
         let config = with(line).load().unwrap();
@@ -213,14 +213,14 @@ fn what_is_allowed_but_unwise_is_a_warning() {
 }
 
 #[test]
-fn the_admin_port_can_be_closed() {
+fn the_admin_port_can_be_turned_off() {
     for off in ["", "off"] {
         assert_eq!(with(&format!("[admin]\nlisten = '{off}'")).load().unwrap().admin.listen, None);
     }
 }
 
 #[test]
-fn an_admin_endpoint_that_others_can_reach_is_a_warning_and_the_default_is_none() {
+fn an_admin_port_that_is_open_to_other_hosts_is_a_warning() {
     let default = with("").load().unwrap().admin.listen.unwrap();
     assert!(default.ip().is_loopback(), "{default}");
     for (listen, warned) in [

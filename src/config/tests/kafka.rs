@@ -1,10 +1,10 @@
-//! What becomes of `[kafka]`.
+//! `[kafka]` and librdkafka properties.
 
 use super::{Case, with};
 use crate::config::Property;
 
 #[test]
-fn properties_may_be_strings_integers_and_booleans_with_or_without_quotes() {
+fn properties_can_be_strings_integers_and_booleans_with_or_without_quotes() {
     let case = with(
         "[kafka.properties]\n'compression.type' = 'zstd'\n'linger.ms' = 1\nsocket.keepalive.enable = true\n\
          'ssl.ca.location' = 'ca.pem'\n",
@@ -21,7 +21,7 @@ fn properties_may_be_strings_integers_and_booleans_with_or_without_quotes() {
 }
 
 #[test]
-fn what_is_wrong_with_properties_is_found() {
+fn invalid_properties_are_findings() {
     for (line, expected) in [
         ("acks = 1", "`acks` cannot be set: an event counts as sent only when all in-sync replicas have it"),
         ("'compresion.type' = 'lz4'", "not a librdkafka property\n  6 | compresion"),
@@ -30,17 +30,17 @@ fn what_is_wrong_with_properties_is_found() {
         ("'linger.ms' = 0.5", "must be a string, an integer or a boolean"),
         ("'group.id' = 'x'", "`group.id` does not apply to producers"),
         ("'bootstrap.servers' = 'x'", "set [kafka] bootstrap_servers instead"),
-        ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: absent.pem cannot be read"),
-        ("'security.protocol' = 'sasl_ssl'", "GSSAPI, librdkafka's default, which is not built in"),
+        ("'ssl.ca.location' = 'absent.pem'", "ssl.ca.location: cannot read absent.pem: "),
+        ("'security.protocol' = 'sasl_ssl'", "GSSAPI (the default of librdkafka), which is not supported"),
         ("'sasl.password' = 'x'", "has no effect while security.protocol is plaintext"),
         (
             "'sasl.oauthbearer.method' = 'oidc'",
             "set token_url, client_id, client_secret_file and scope in [kafka.oauth]",
         ),
         ("'sasl.oauthbearer.extensions' = 'a=b'", "tokens have no extensions"),
-        ("'enable.sasl.oauthbearer.unsecure.jwt' = true", "an unsigned token proves nothing"),
+        ("'enable.sasl.oauthbearer.unsecure.jwt' = true", "an unsigned token provides no security"),
         ("'https.ca.location' = 'config.toml'", "set [kafka.oauth] ca_location instead"),
-        ("'sasl.kerberos.principal' = 'x'", "GSSAPI (Kerberos) is not built in"),
+        ("'sasl.kerberos.principal' = 'x'", "GSSAPI (Kerberos) is not supported"),
         ("'test.mock.num.brokers' = 3", "`test.mock.num.brokers` does not apply to producers"),
         ("'dr_cb' = 'x'", "`dr_cb` is rejected by librdkafka: "),
     ] {
@@ -72,7 +72,7 @@ fn brokers_must_be_hosts_with_ports() {
 }
 
 #[test]
-fn a_property_beside_its_section_is_sent_there() {
+fn the_finding_for_a_property_in_kafka_names_its_section() {
     let text =
         "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\n'compression.level' = 3\n";
     Case::new(text).assert_finding(
@@ -82,12 +82,12 @@ fn a_property_beside_its_section_is_sent_there() {
 }
 
 #[test]
-fn properties_that_are_no_table_are_a_finding() {
+fn properties_that_are_not_a_table_are_a_finding() {
     let text =
         "[postgres]\nurl = 'host=localhost'\n[kafka]\nbootstrap_servers = 'k'\nproperties = 'linger.ms=1'\n";
     Case::new(text).assert_finding(
         "error: config.toml:5: [kafka] properties must be a table, not a string\n  5 | properties = …\n  \
-         help: for instance properties = { \"client.id\" = \"relay\" }",
+         help: for example properties = { \"client.id\" = \"relay\" }",
     );
     let findings = with("").env("OUTBOX_RELAY__KAFKA__PROPERTIES", "linger.ms=1").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));

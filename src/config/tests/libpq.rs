@@ -1,95 +1,92 @@
-//! Every connection parameter of libpq is understood, or refused with what to do instead; none is ignored.
+//! Every connection parameter of libpq is supported, or rejected with help. None is ignored.
 
 use super::Case;
 
-/// What becomes of a parameter with this value.
-enum Verdict {
-    /// It is honoured.
-    Understood,
-    /// It is refused; the finding or its help holds this.
-    Refused(&'static str),
+enum Expected {
+    Supported,
+    /// Rejected. The finding or its help contains this.
+    Rejected(&'static str),
 }
 
-use Verdict::{Refused, Understood};
+use Expected::{Rejected, Supported};
 
-/// All parameters of PostgreSQL 18's manual, 32.1.2, in its order; then two that libpq knows without a word in it. Several
-/// values of one are several lines.
-const PARAMETERS: &[(&str, &str, Verdict)] = &[
-    ("host", "localhost", Understood),
-    ("hostaddr", "127.0.0.1", Understood),
-    ("port", "5432", Understood),
-    ("dbname", "app", Understood),
-    ("user", "relay", Understood),
-    ("password", "x", Understood),
-    ("passfile", "x", Refused("set [postgres] password_file")),
-    ("require_auth", "scram-sha-256", Refused("channel_binding=require")),
-    ("channel_binding", "require", Understood),
-    ("channel_binding", "always", Refused("invalid value for `channel_binding`")),
-    ("connect_timeout", "10", Understood),
-    ("client_encoding", "UTF8", Understood),
-    ("client_encoding", "LATIN1", Refused("the relay always speaks UTF8")),
-    ("options", "-c geqo=off", Understood),
-    ("application_name", "x", Understood),
-    ("fallback_application_name", "x", Refused("set application_name")),
-    ("keepalives", "1", Understood),
-    ("keepalives_idle", "10", Understood),
-    ("keepalives_interval", "10", Understood),
-    ("keepalives_count", "3", Understood),
-    ("tcp_user_timeout", "1000", Understood),
-    ("replication", "off", Understood),
-    ("replication", "database", Refused("replicates nothing")),
-    ("gssencmode", "disable", Understood),
-    ("gssencmode", "prefer", Understood),
-    ("gssencmode", "require", Refused("encrypt with sslmode=verify-full")),
-    ("sslmode", "verify-full", Understood),
-    ("sslmode", "allow", Refused("choose prefer or verify-full")),
-    ("sslnegotiation", "postgres", Understood),
-    ("sslnegotiation", "direct", Refused("set sslmode to verify-full")), // since sslmode is prefer to localhost
-    ("sslcompression", "0", Understood),
-    ("sslcompression", "1", Refused("never compressed")),
-    ("sslcert", "file", Refused("only one is given")),
-    ("sslkey", "file", Refused("only one is given")),
-    ("sslkeylogfile", "file", Refused("can read the events")),
-    ("sslpassword", "x", Understood),
-    ("sslcertmode", "allow", Understood),
-    ("sslcertmode", "disable", Refused("sent when the server asks")),
-    ("sslcertmode", "require", Refused("sent when the server asks")),
-    ("sslrootcert", "file", Understood),
-    ("sslrootcert", "system", Refused("set sslmode to verify-full")),
-    ("sslcrl", "file", Refused("no certificate is verified")),
-    ("sslcrldir", "/", Refused("no certificate is verified")),
-    ("sslsni", "0", Understood),
-    ("sslsni", "1", Understood),
-    ("sslsni", "maybe", Refused("1, or 0")),
-    ("requirepeer", "postgres", Refused("folder of the socket")),
-    ("ssl_min_protocol_version", "TLSv1.3", Understood),
-    ("ssl_min_protocol_version", "TLSv1", Refused("older versions are broken")),
-    ("ssl_max_protocol_version", "TLSv1.2", Understood),
-    ("ssl_max_protocol_version", "TLSv1.1", Refused("older versions are broken")),
-    ("min_protocol_version", "3.0", Understood),
-    ("min_protocol_version", "3.2", Refused("version 3.0")),
-    ("max_protocol_version", "latest", Understood),
-    ("krbsrvname", "postgres", Refused("use SCRAM or a client certificate")),
-    ("gsslib", "gssapi", Refused("use SCRAM or a client certificate")),
-    ("gssdelegation", "0", Understood),
-    ("gssdelegation", "1", Refused("no GSSAPI")),
-    ("scram_client_key", "x", Refused("set [postgres] password_file")),
-    ("scram_server_key", "x", Refused("set [postgres] password_file")),
-    ("service", "x", Refused("write the parameters of the service into the url")),
-    ("servicefile", "x", Refused("write the parameters of the service into the url")),
-    ("target_session_attrs", "read-write", Understood),
-    ("target_session_attrs", "primary", Understood),
-    ("target_session_attrs", "prefer-standby", Refused("the relay writes")),
-    ("load_balance_hosts", "random", Understood),
-    ("oauth_issuer", "x", Refused("SCRAM or a client certificate")),
-    ("oauth_client_id", "x", Refused("SCRAM or a client certificate")),
-    ("oauth_client_secret", "x", Refused("SCRAM or a client certificate")),
-    ("oauth_scope", "x", Refused("SCRAM or a client certificate")),
-    ("requiressl", "1", Refused("set sslmode=verify-full")),
-    ("ssl", "true", Refused("set sslmode=verify-full")),
+/// All parameters in section 32.1.2 of the PostgreSQL 18 manual, then two undocumented ones.
+const PARAMETERS: &[(&str, &str, Expected)] = &[
+    ("host", "localhost", Supported),
+    ("hostaddr", "127.0.0.1", Supported),
+    ("port", "5432", Supported),
+    ("dbname", "app", Supported),
+    ("user", "relay", Supported),
+    ("password", "x", Supported),
+    ("passfile", "x", Rejected("set [postgres] password_file")),
+    ("require_auth", "scram-sha-256", Rejected("channel_binding=require")),
+    ("channel_binding", "require", Supported),
+    ("channel_binding", "always", Rejected("invalid value for `channel_binding`")),
+    ("connect_timeout", "10", Supported),
+    ("client_encoding", "UTF8", Supported),
+    ("client_encoding", "LATIN1", Rejected("the relay always uses UTF8")),
+    ("options", "-c geqo=off", Supported),
+    ("application_name", "x", Supported),
+    ("fallback_application_name", "x", Rejected("set application_name")),
+    ("keepalives", "1", Supported),
+    ("keepalives_idle", "10", Supported),
+    ("keepalives_interval", "10", Supported),
+    ("keepalives_count", "3", Supported),
+    ("tcp_user_timeout", "1000", Supported),
+    ("replication", "off", Supported),
+    ("replication", "database", Rejected("does not use replication")),
+    ("gssencmode", "disable", Supported),
+    ("gssencmode", "prefer", Supported),
+    ("gssencmode", "require", Rejected("set sslmode=verify-full to encrypt")),
+    ("sslmode", "verify-full", Supported),
+    ("sslmode", "allow", Rejected("set prefer or verify-full")),
+    ("sslnegotiation", "postgres", Supported),
+    ("sslnegotiation", "direct", Rejected("set sslmode to verify-full")), // sslmode is prefer for localhost
+    ("sslcompression", "0", Supported),
+    ("sslcompression", "1", Rejected("compression is insecure")),
+    ("sslcert", "file", Rejected("only one of")),
+    ("sslkey", "file", Rejected("only one of")),
+    ("sslkeylogfile", "file", Rejected("can read the events")),
+    ("sslpassword", "x", Supported),
+    ("sslcertmode", "allow", Supported),
+    ("sslcertmode", "disable", Rejected("if it is set and the server requests it")),
+    ("sslcertmode", "require", Rejected("if it is set and the server requests it")),
+    ("sslrootcert", "file", Supported),
+    ("sslrootcert", "system", Rejected("set sslmode to verify-full")),
+    ("sslcrl", "file", Rejected("have no effect")),
+    ("sslcrldir", "/", Rejected("have no effect")),
+    ("sslsni", "0", Supported),
+    ("sslsni", "1", Supported),
+    ("sslsni", "maybe", Rejected("1, or 0")),
+    ("requirepeer", "postgres", Rejected("folder of the socket")),
+    ("ssl_min_protocol_version", "TLSv1.3", Supported),
+    ("ssl_min_protocol_version", "TLSv1", Rejected("older versions are insecure")),
+    ("ssl_max_protocol_version", "TLSv1.2", Supported),
+    ("ssl_max_protocol_version", "TLSv1.1", Rejected("older versions are insecure")),
+    ("min_protocol_version", "3.0", Supported),
+    ("min_protocol_version", "3.2", Rejected("version 3.0")),
+    ("max_protocol_version", "latest", Supported),
+    ("krbsrvname", "postgres", Rejected("use SCRAM or a client certificate")),
+    ("gsslib", "gssapi", Rejected("use SCRAM or a client certificate")),
+    ("gssdelegation", "0", Supported),
+    ("gssdelegation", "1", Rejected("does not support GSSAPI")),
+    ("scram_client_key", "x", Rejected("set [postgres] password_file")),
+    ("scram_server_key", "x", Rejected("set [postgres] password_file")),
+    ("service", "x", Rejected("add the parameters of the service to the url")),
+    ("servicefile", "x", Rejected("add the parameters of the service to the url")),
+    ("target_session_attrs", "read-write", Supported),
+    ("target_session_attrs", "primary", Supported),
+    ("target_session_attrs", "prefer-standby", Rejected("the relay needs to write")),
+    ("load_balance_hosts", "random", Supported),
+    ("oauth_issuer", "x", Rejected("SCRAM or a client certificate")),
+    ("oauth_client_id", "x", Rejected("SCRAM or a client certificate")),
+    ("oauth_client_secret", "x", Rejected("SCRAM or a client certificate")),
+    ("oauth_scope", "x", Rejected("SCRAM or a client certificate")),
+    ("requiressl", "1", Rejected("set sslmode=verify-full")),
+    ("ssl", "true", Rejected("set sslmode=verify-full")),
 ];
 
-/// `options=-c geqo=off` as it stands in a URL.
+/// `-c geqo=off`, encoded for a URL.
 fn encoded(value: &str) -> String {
     value.replace(' ', "%20").replace('=', "%3D")
 }
@@ -100,21 +97,21 @@ fn case(url: &str) -> Case {
 }
 
 #[test]
-fn every_parameter_of_libpq_is_understood_or_refused_with_a_hint() {
-    for (key, value, verdict) in PARAMETERS {
+fn every_parameter_of_libpq_is_supported_or_rejected_with_help() {
+    for (key, value, expected) in PARAMETERS {
         let as_url = format!("postgres://localhost/?{key}={}", encoded(value));
-        // Without a host of its own, the second form would lack one.
+        // The second form needs a host.
         let host = if ["host", "hostaddr"].contains(key) { "" } else { "host=localhost " };
         let as_pairs = format!("{host}{key}='{value}'");
         for url in [as_url, as_pairs] {
             let findings = case(&url).findings();
-            match verdict {
-                Understood => assert!(findings.is_empty(), "{url}: {}", findings.join("\n")),
-                Refused(hint) => {
+            match expected {
+                Supported => assert!(findings.is_empty(), "{url}: {}", findings.join("\n")),
+                Rejected(text) => {
                     assert_eq!(findings.len(), 1, "{url}: {}", findings.join("\n"));
                     let finding = &findings[0];
                     assert!(finding.starts_with("error: "), "{url}: {finding}");
-                    assert!(finding.contains(hint) && finding.contains("\n  help: "), "{url}: {finding}");
+                    assert!(finding.contains(text) && finding.contains("\n  help: "), "{url}: {finding}");
                 }
             }
         }
@@ -122,7 +119,7 @@ fn every_parameter_of_libpq_is_understood_or_refused_with_a_hint() {
 }
 
 #[test]
-fn what_is_understood_of_tls_reaches_the_connection() {
+fn tls_parameters_reach_the_connection() {
     use crate::config::{TlsMode, TlsVersion};
     let url = "postgres://db.example/?sslmode=verify-full&sslrootcert=file&sslcrl=file&sslcrldir=/&sslpassword=x&sslsni=0\
                &ssl_min_protocol_version=TLSv1.2&ssl_max_protocol_version=TLSv1.3&sslnegotiation=direct";
@@ -136,13 +133,13 @@ fn what_is_understood_of_tls_reaches_the_connection() {
 }
 
 #[test]
-fn what_contradicts_itself_is_found() {
+fn contradicting_parameters_are_findings() {
     for (parameters, expected) in [
         ("sslmode=disable&channel_binding=require", "channel_binding is require, which needs TLS"),
-        ("sslmode=disable&sslnegotiation=direct", "sslnegotiation is direct, which cannot do without TLS"),
+        ("sslmode=disable&sslnegotiation=direct", "sslnegotiation is direct, which needs TLS"),
         (
             "ssl_min_protocol_version=TLSv1.3&ssl_max_protocol_version=TLSv1.2",
-            "ssl_max_protocol_version is below ssl_min_protocol_version",
+            "ssl_max_protocol_version is lower than ssl_min_protocol_version",
         ),
     ] {
         let findings = case(&format!("postgres://localhost/?{parameters}")).findings();

@@ -1,4 +1,4 @@
-//! `docs/configuration.md` says what the code does.
+//! `docs/configuration.md` matches the code.
 
 use super::page::manual;
 use crate::config::catalogue::SETTINGS;

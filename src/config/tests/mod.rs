@@ -1,4 +1,4 @@
-//! The configuration as a whole: what is loaded, and what is found to be wrong.
+//! Tests of the whole configuration: loaded values and findings.
 
 mod connection;
 mod environment;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use super::{Config, Findings, load};
 use crate::kafka::properties::check;
 
-/// The least that a configuration must say.
+/// A minimal configuration.
 const LEAST: &str =
     "[postgres]\nurl = 'postgres://relay@localhost/app'\n[kafka]\nbootstrap_servers = 'k1:9092'\n";
 
@@ -54,7 +54,7 @@ impl Case {
         self
     }
 
-    /// Makes a folder in the case's own the one of systemd's credentials.
+    /// Uses a subfolder as systemd's folder of credentials.
     fn credentials(self, folder: &str) -> Case {
         let path = self.path(folder);
         self.env("CREDENTIALS_DIRECTORY", path.to_str().unwrap())
@@ -69,7 +69,7 @@ impl Case {
         load(self.has_file.then_some(path.as_path()), self.environment.clone().into_iter(), check)
     }
 
-    /// Every finding as a person sees it, with the case's folder left out.
+    /// The printed findings, without the path of the folder.
     fn findings(&self) -> Vec<String> {
         let findings = match self.load() {
             Ok(config) => config.warnings,
@@ -79,13 +79,13 @@ impl Case {
         findings.iter().map(|finding| finding.to_string().replace(&folder, "")).collect()
     }
 
-    /// Asserts that there is one finding, and that it is this one.
+    /// Asserts that this is the only finding.
     fn assert_finding(&self, expected: &str) {
         assert_eq!(self.findings(), [expected], "{}", self.findings().join("\n"));
     }
 }
 
-/// A configuration that is whole but for what is added to it.
+/// The minimal configuration, with additional text.
 fn with(text: &str) -> Case {
     Case::new(&format!("{LEAST}{text}"))
 }

@@ -1,9 +1,9 @@
-//! "Did you mean".
+//! Suggestions for mistyped names.
 
 use crate::config::nearest::nearest;
 
 #[test]
-fn a_mistyped_name_finds_its_neighbour_and_a_strange_one_finds_none() {
+fn mistyped_names_have_a_suggestion_and_other_names_have_none() {
     let names = ["batch_size", "batch_bytes", "workers"];
     for (text, expected) in [
         ("batch_sise", Some("batch_size")),

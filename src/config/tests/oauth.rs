@@ -1,4 +1,4 @@
-//! What becomes of `[kafka.oauth]`.
+//! `[kafka.oauth]`.
 
 use super::{Case, with};
 use crate::config::{ClientAuthentication, SecretSource};
@@ -8,7 +8,7 @@ const WHOLE: &str =
     "[kafka.oauth]\ntoken_url = 'https://idp.example/token'\nclient_id = 'relay'\nclient_secret = 's'\n";
 
 #[test]
-fn a_whole_section_is_taken_and_the_mechanism_follows() {
+fn a_complete_section_implies_the_mechanism() {
     let text = format!("{SASL}{WHOLE}scope = 'a b'\naudience = 'kafka'\nclient_authentication = 'post'\n");
     let case = with(&text);
     assert!(case.findings().is_empty(), "{}", case.findings().join("\n"));
@@ -23,13 +23,13 @@ fn a_whole_section_is_taken_and_the_mechanism_follows() {
 }
 
 #[test]
-fn the_secret_has_a_file_among_the_credentials_and_all_of_it_can_come_by_environment() {
+fn settings_can_come_from_the_environment_and_the_secret_from_the_credentials() {
     let case = with(SASL)
         .env("OUTBOX_RELAY__KAFKA__OAUTH__TOKEN_URL", "http://127.0.0.1:8080/token")
         .env("OUTBOX_RELAY__KAFKA__OAUTH__CLIENT_ID", "relay")
         .env("OUTBOX_RELAY__KAFKA__OAUTH__CLIENT_SECRET_FILE", "secret")
         .credentials("credentials")
-        .file("secret", "beside")
+        .file("secret", "other")
         .file("credentials/secret", "hunter2\n");
     let config = case.load().unwrap();
     let source = config.kafka.oauth.as_ref().unwrap().client_secret.clone();
@@ -39,27 +39,27 @@ fn the_secret_has_a_file_among_the_credentials_and_all_of_it_can_come_by_environ
 }
 
 #[test]
-fn what_is_wrong_with_it_is_found() {
+fn invalid_settings_are_findings() {
     let whole = |change: (&str, &str)| format!("{SASL}{}", WHOLE.replace(change.0, change.1));
     for (text, expected) in [
         (whole(("token_url = 'https://idp.example/token'\n", "")), "[kafka.oauth] token_url is missing"),
         (whole(("client_id = 'relay'\n", "")), "[kafka.oauth] client_id is missing"),
         (whole(("client_secret = 's'\n", "")), "client_secret or client_secret_file is missing"),
-        (whole(("https://idp.example", "http://idp.example")), "would send the secret unencrypted"),
-        (whole(("https://", "https://u:hunter2@")), "holds a user or a password"),
-        (whole(("https://", "ftp://")), "is neither https nor http"),
+        (whole(("https://idp.example", "http://idp.example")), "the secret would be sent unencrypted"),
+        (whole(("https://", "https://u:hunter2@")), "contains a user or a password"),
+        (whole(("https://", "ftp://")), "uses neither https nor http"),
         (whole(("https://idp.example/token", "idp/token")), "token_url is not a URL"),
-        (format!("{SASL}{WHOLE}ca_location = 'absent.pem'\n"), "ca_location: absent.pem cannot be read"),
+        (format!("{SASL}{WHOLE}ca_location = 'absent.pem'\n"), "ca_location: cannot read absent.pem: "),
         (format!("{SASL}{WHOLE}scopes = 'x'\n"), "unknown key `scopes` in [kafka.oauth]"),
         (WHOLE.to_owned(), "[kafka.oauth] has no effect while security.protocol is plaintext"),
         (
             format!("{SASL}'sasl.mechanism' = 'PLAIN'\n{WHOLE}"),
             "[kafka.oauth] has no effect while `sasl.mechanism` is PLAIN",
         ),
-        (format!("{SASL}'sasl.mechanism' = 'OAUTHBEARER'\n"), "nothing says where tokens come from"),
+        (format!("{SASL}'sasl.mechanism' = 'OAUTHBEARER'\n"), "OAUTHBEARER, but [kafka.oauth] is not set"),
         (
             format!("{SASL}'sasl.mechanism' = 'GSSAPI'\n"),
-            "GSSAPI, librdkafka's default, which is not built in",
+            "GSSAPI (the default of librdkafka), which is not supported",
         ),
         ("[kafka.oath]\nx = 1\n".to_owned(), "did you mean `oauth`?"),
     ] {

@@ -1,4 +1,4 @@
-//! What a running relay takes up of another configuration.
+//! Which settings a running relay applies.
 
 use super::{LEAST, with};
 use crate::config::catalogue::{Kind, SETTINGS};
@@ -7,7 +7,7 @@ use crate::config::{Config, Effect, changes};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
-/// Every setting has another value than by default, but for the url and the brokers.
+/// Every setting has another value than its default, except the url and the brokers.
 const ALL: &str = "
 [postgres]
 url = 'postgres://relay@localhost/app'
@@ -53,7 +53,7 @@ fn loaded(text: &str) -> Config {
 }
 
 #[test]
-fn every_setting_is_compared_and_the_manual_says_when_it_takes_effect() {
+fn every_setting_is_compared_and_its_effect_is_documented() {
     let (running, other) = (loaded(LEAST), loaded(ALL));
     for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
         let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
@@ -76,7 +76,7 @@ fn every_setting_is_compared_and_the_manual_says_when_it_takes_effect() {
 }
 
 #[test]
-fn what_is_taken_up_is_what_takes_effect_without_a_restart() {
+fn a_reload_applies_exactly_the_settings_that_need_no_restart() {
     let (running, other) = (loaded(LEAST), loaded(ALL));
     let reloaded = running.reloaded(&other);
     assert!(changes(&running, &reloaded).iter().all(|change| change.effect != Effect::Restart));
@@ -88,7 +88,7 @@ fn what_is_taken_up_is_what_takes_effect_without_a_restart() {
 }
 
 #[test]
-fn a_password_for_another_server_is_not_sent_to_this_one() {
+fn a_password_for_another_server_is_not_applied() {
     let running = with(
         "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n'sasl.password' = 'old'\n",
     );

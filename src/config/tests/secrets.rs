@@ -1,4 +1,4 @@
-//! Secrets are found where they should be, and shown nowhere.
+//! Secrets are read from the right place, and never printed.
 
 use super::{Case, LEAST, with};
 use crate::config::secret::Lookup;
@@ -8,25 +8,25 @@ use crate::kafka::properties::check;
 const MARK: &str = "hunter2";
 
 #[test]
-fn a_file_is_looked_up_among_the_credentials_first_and_then_beside_the_configuration() {
+fn files_are_looked_up_in_the_credentials_first_and_then_next_to_the_configuration() {
     let text = "[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n";
-    let case = Case::new(text).file("pg-url", "postgres://beside@localhost/app").credentials("credentials");
+    let case = Case::new(text).file("pg-url", "postgres://neighbor@localhost/app").credentials("credentials");
     let user = |case: &Case| {
         let config = case.load().unwrap().postgres.connection().unwrap().config;
         config.get_user().unwrap().to_owned()
     };
-    assert_eq!(user(&case), "beside");
+    assert_eq!(user(&case), "neighbor");
     let case = case.file("credentials/pg-url", "postgres://credential@localhost/app\n");
     assert_eq!(user(&case), "credential");
 }
 
 #[test]
-fn a_file_that_cannot_be_found_says_where_it_was_sought() {
+fn the_finding_for_a_missing_file_names_the_searched_folders() {
     let case = Case::new("[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n");
     let findings = case.credentials("credentials").findings();
     assert_eq!(findings.len(), 1, "{}", findings.join("\n"));
     assert!(
-        findings[0].contains("config.toml:2: [postgres] url_file: pg-url cannot be read"),
+        findings[0].contains("config.toml:2: [postgres] url_file: cannot read pg-url: "),
         "{}",
         findings[0]
     );
@@ -45,18 +45,18 @@ fn an_empty_secret_file_is_a_finding() {
 }
 
 #[test]
-fn an_empty_secret_of_systemd_is_a_finding_that_says_where_to_write_it() {
+fn the_help_for_an_empty_credential_names_the_file_to_write() {
     let folder = std::path::Path::new("/run/credentials/outbox-relay.service");
-    let lookup = Lookup { credentials: Some(folder.to_owned()), beside_config: None };
+    let lookup = Lookup { credentials: Some(folder.to_owned()), config_folder: None };
     let help = lookup.help_with_empty(&folder.join("postgres-url"));
     assert!(help.contains("LoadCredential= names in `systemctl cat outbox-relay.service`"), "{help}");
     for elsewhere in ["/etc/outbox-relay/postgres-url", "/run/credentials/postgres-url"] {
-        assert_eq!(lookup.help_with_empty(elsewhere.as_ref()), "write the secret into it, on one line");
+        assert_eq!(lookup.help_with_empty(elsewhere.as_ref()), "write the secret to it, on one line");
     }
 }
 
 #[test]
-fn what_asks_the_database_only_opens_no_file_for_kafka() {
+fn commands_that_use_only_the_database_open_no_files_for_kafka() {
     let kafka = "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n'sasl.mechanism' = 'PLAIN'\n\
                  'sasl.password_file' = 'kafka-pw'\n'ssl.ca.location' = 'ca.pem'\n";
     let oauth = "[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n[kafka.oauth]\ntoken_url = 'https://h/t'\n\
@@ -73,12 +73,12 @@ fn what_asks_the_database_only_opens_no_file_for_kafka() {
     let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]"));
     assert!(
         crate::config::load_for_database(Some(&case.path("config.toml")), std::iter::empty(), check).is_err(),
-        "what it needs itself it opens"
+        "files for the database are opened"
     );
 }
 
 #[test]
-fn a_rotated_password_is_taken_up_at_the_next_connect() {
+fn a_rotated_password_is_used_for_the_next_connection() {
     let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'pw'\n[kafka]")).file("pw", "old\n");
     let config = case.load().unwrap();
     let password = || config.postgres.connection().unwrap().config.get_password().unwrap().to_vec();
@@ -87,32 +87,32 @@ fn a_rotated_password_is_taken_up_at_the_next_connect() {
     assert_eq!(password(), b"new");
     std::fs::remove_file(case.path("pw")).unwrap();
     let error = config.postgres.connection().unwrap_err().to_string();
-    assert!(error.ends_with("pw cannot be read"), "{error}");
+    assert!(error.starts_with("cannot read ") && error.ends_with("pw"), "{error}");
 }
 
 #[test]
-fn the_password_comes_before_the_one_of_the_url() {
+fn the_password_overrides_the_one_of_the_url() {
     let text = "[postgres]\nurl = 'postgres://u:inner@localhost/a'\npassword = 'outer'\n[kafka]\nbootstrap_servers = 'k'\n";
     let connection = Case::new(text).load().unwrap().postgres.connection().unwrap();
     assert_eq!(connection.config.get_password(), Some(b"outer".as_slice()));
 }
 
 #[test]
-fn a_secret_and_its_twin_in_one_place_are_a_finding() {
+fn a_secret_and_its_twin_in_the_same_place_are_a_finding() {
     let both = "password = 'x'\npassword_file = 'pw'\n[kafka]";
     Case::new(&LEAST.replace("[kafka]", both)).file("pw", "x").assert_finding(
-        "error: config.toml:4: both password and password_file are given in [postgres]\n  \
-         4 | password_file = 'pw'\n  help: keep one of the two",
+        "error: config.toml:4: both password and password_file are set in [postgres]\n  \
+         4 | password_file = 'pw'\n  help: remove one of them",
     );
     let properties = "[kafka.properties]\n'ssl.key.password' = 'x'\n'ssl.key.password_file' = 'pw'\n";
     with(properties).file("pw", "x").assert_finding(
-        "error: config.toml:7: both `ssl.key.password` and `ssl.key.password_file` are given\n  \
-         7 | 'ssl.key.password_file' = 'pw'\n  help: keep one of the two",
+        "error: config.toml:7: both `ssl.key.password` and `ssl.key.password_file` are set\n  \
+         7 | 'ssl.key.password_file' = 'pw'\n  help: remove one of them",
     );
 }
 
 #[test]
-fn a_secret_by_environment_replaces_its_twin_in_the_file() {
+fn a_secret_in_the_environment_overrides_its_twin_in_the_file() {
     let case = Case::new(&LEAST.replace("[kafka]", "password_file = 'absent'\n[kafka]"))
         .env("OUTBOX_RELAY__POSTGRES__PASSWORD", "x");
     let connection = case.load().unwrap().postgres.connection().unwrap();
@@ -136,7 +136,7 @@ fn kafka_secrets_have_twins_too() {
 }
 
 #[test]
-fn no_configuration_shows_a_secret() {
+fn the_configuration_does_not_print_secrets() {
     let case = Case::new(&format!(
         "[postgres]\nurl = 'postgres://u:{MARK}@localhost/a'\npassword = '{MARK}'\n[kafka]\n\
          bootstrap_servers = 'k:9092'\n[kafka.properties]\n'security.protocol' = 'sasl_ssl'\n\
@@ -149,7 +149,7 @@ fn no_configuration_shows_a_secret() {
 }
 
 #[test]
-fn no_finding_shows_a_secret() {
+fn findings_do_not_print_secrets() {
     let kafka = "[kafka]\nbootstrap_servers = 'k:9092'\n";
     for text in [
         format!("[postgres]\nurl = 'mysql://u:{MARK}@h/d'\n{kafka}"),

@@ -1,4 +1,4 @@
-//! How the name of the outbox table is read.
+//! Parsing the name of the outbox table.
 
 use crate::config::{TableName, TableNameError};
 
@@ -7,7 +7,7 @@ fn parsed(text: &str) -> TableName {
 }
 
 #[test]
-fn a_name_is_read_as_sql_reads_it() {
+fn names_are_parsed_as_in_sql() {
     for (text, schema, table) in [
         ("outbox", "public", "outbox"),
         ("app.outbox", "app", "outbox"),
@@ -19,12 +19,12 @@ fn a_name_is_read_as_sql_reads_it() {
     ] {
         let name = parsed(text);
         assert_eq!((name.schema(), name.table()), (schema, table), "{text}");
-        assert_eq!(parsed(&name.to_string()), name, "{text} shown and parsed again");
+        assert_eq!(parsed(&name.to_string()), name, "{text} printed and parsed again");
     }
 }
 
 #[test]
-fn what_is_no_name_is_refused_with_the_reason() {
+fn invalid_names_are_rejected_with_the_reason() {
     use TableNameError::*;
     let long = "x".repeat(51);
     for (text, error) in [

@@ -1,17 +1,17 @@
-//! The rights that the relay, the writers and the operators need, and no more.
+//! The privileges of the relay, the operators and the writers.
 //!
-//! One list serves both the GRANT statements that are printed and the checks at start, so they cannot differ.
+//! The printed GRANT statements and the checks at start use the same lists, so they cannot differ.
 
 use crate::postgres::table::{TableName, quote_identifier};
 
-/// One right on one relation of an outbox.
+/// A privilege on a relation of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Right {
     /// The relation, as a placeholder of [`TableName::render`].
     pub(crate) on: &'static str,
     /// SELECT, INSERT, UPDATE or DELETE.
     pub(crate) privilege: &'static str,
-    /// The only columns it is needed on; none for the whole table.
+    /// The columns that it is limited to; empty for the whole table.
     pub(crate) columns: &'static [&'static str],
 }
 
@@ -19,13 +19,17 @@ pub(crate) const fn right(privilege: &'static str, on: &'static str) -> Right {
     Right { on, privilege, columns: &[] }
 }
 
-pub(crate) const fn of(privilege: &'static str, on: &'static str, columns: &'static [&'static str]) -> Right {
+pub(crate) const fn on_columns(
+    privilege: &'static str,
+    on: &'static str,
+    columns: &'static [&'static str],
+) -> Right {
     Right { on, privilege, columns }
 }
 
-/// What tells about a row, and not what the event holds.
-const ABOUT_ROW: &[&str] = &["id", "event_id", "aggregate_type", "aggregate_id", "created_at", "sent_at"];
-const ABOUT_DEAD_LETTER: &[&str] = &[
+/// Every column without content of the event.
+const ROW_COLUMNS: &[&str] = &["id", "event_id", "aggregate_type", "aggregate_id", "created_at", "sent_at"];
+const DEAD_LETTER_COLUMNS: &[&str] = &[
     "id",
     "outbox_id",
     "event_id",
@@ -40,16 +44,17 @@ const ABOUT_DEAD_LETTER: &[&str] = &[
     "requeued_at",
 ];
 
-/// What applications set; the other columns have defaults.
-const OF_EVENT: &[&str] = &["event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers"];
-const OF_REQUEUED: &[&str] =
+/// The columns that applications set; the others have defaults.
+const EVENT_COLUMNS: &[&str] =
+    &["event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers"];
+const REQUEUED_COLUMNS: &[&str] =
     &["event_id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "created_at"];
 
-/// Not the role, the time, the application and the address: nobody records an act as somebody else's.
-const OF_ACT: &[&str] =
+/// Without role, time, application and address, so that no role can record an action of another one.
+const ACT_COLUMNS: &[&str] =
     &["act", "dead_letter_id", "outbox_id", "event_id", "pause_id", "aggregate_type", "topic", "reason"];
 
-const BURY: Right = of(
+const ADD_DEAD_LETTER: Right = on_columns(
     "INSERT",
     "{dead_letter}",
     &[
@@ -66,108 +71,108 @@ const BURY: Right = of(
         "error",
     ],
 );
-/// Also what `SELECT ... FOR UPDATE` asks for.
-const SETTLE: Right = of("UPDATE", "{outbox}", &["sent_at"]);
-const RECORD_ACT: Right = of("INSERT", "{act}", OF_ACT);
-const WHETHER_SENT: Right = of("SELECT", "{outbox}", &["id", "event_id", "sent_at"]);
+/// `SELECT ... FOR UPDATE` needs it too.
+const MARK_SENT: Right = on_columns("UPDATE", "{outbox}", &["sent_at"]);
+const RECORD_ACT: Right = on_columns("INSERT", "{act}", ACT_COLUMNS);
+const READ_SENT_AT: Right = on_columns("SELECT", "{outbox}", &["id", "event_id", "sent_at"]);
 
-/// What the checks at start read, whoever makes them.
+/// For the checks at start, in every command.
 pub(crate) const CHECK_RIGHTS: &[Right] =
     &[right("SELECT", "{lane}"), right("SELECT", "{hold_version}"), right("SELECT", "{migration}")];
 
-/// What the relay does to each relation, and `status` with it, since people run that with the relay's configuration. Of
-/// dead letters it reads neither payload nor headers.
+/// For `run`, and for `status`, which operators run with the relay's configuration. The relay cannot read payloads and
+/// headers of dead letters.
 pub(crate) const RELAY_RIGHTS: &[Right] = &[
     right("SELECT", "{outbox}"),
-    SETTLE,
+    MARK_SENT,
     right("DELETE", "{outbox}"),
     right("SELECT", "{lane}"),
-    of("UPDATE", "{lane}", &["lane"]), // what SELECT ... FOR UPDATE asks for; the relay changes no lane
-    of("SELECT", "{dead_letter}", ABOUT_DEAD_LETTER),
-    BURY,
+    on_columns("UPDATE", "{lane}", &["lane"]), // for SELECT ... FOR UPDATE; the relay changes no lane
+    on_columns("SELECT", "{dead_letter}", DEAD_LETTER_COLUMNS),
+    ADD_DEAD_LETTER,
     right("SELECT", "{hold}"),
-    of("INSERT", "{hold}", &["topic", "aggregate_id", "reason", "error", "probe_at"]),
-    of("UPDATE", "{hold}", &["reason", "error", "probes", "probe_at"]),
+    on_columns("INSERT", "{hold}", &["topic", "aggregate_id", "reason", "error", "probe_at"]),
+    on_columns("UPDATE", "{hold}", &["reason", "error", "probes", "probe_at"]),
     right("DELETE", "{hold}"),
     right("SELECT", "{blocked_key}"),
-    of(
+    on_columns(
         "INSERT",
         "{blocked_key}",
         &["aggregate_type", "aggregate_id", "outbox_id", "event_id", "topic", "reason", "error"],
     ),
     right("SELECT", "{pause}"),
-    right("SELECT", "{hold_version}"), // its trigger function counts with its owner's rights
+    right("SELECT", "{hold_version}"), // the trigger function updates it with the privileges of its owner
     right("SELECT", "{migration}"),
 ];
 
-/// What `status` needs, beside [`CHECK_RIGHTS`]: no payload and no headers.
+/// For `status`, in addition to [`CHECK_RIGHTS`]: no payload and no headers.
 pub(crate) const STATUS_RIGHTS: &[Right] = &[
-    of("SELECT", "{outbox}", ABOUT_ROW),
+    on_columns("SELECT", "{outbox}", ROW_COLUMNS),
     right("SELECT", "{hold}"),
     right("SELECT", "{blocked_key}"),
     right("SELECT", "{pause}"),
-    of("SELECT", "{dead_letter}", ABOUT_DEAD_LETTER),
+    on_columns("SELECT", "{dead_letter}", DEAD_LETTER_COLUMNS),
 ];
 
-/// What `dead-letters list` and `show` need.
+/// For `dead-letters list` and `show`.
 pub(crate) const LETTER_RIGHTS: &[Right] = &[right("SELECT", "{dead_letter}")];
 
-/// What `dead-letters requeue` needs.
+/// For `dead-letters requeue`.
 pub(crate) const REQUEUE_RIGHTS: &[Right] = &[
     right("SELECT", "{dead_letter}"),
-    of("UPDATE", "{dead_letter}", &["requeued_at"]),
-    of("INSERT", "{outbox}", OF_REQUEUED),
+    on_columns("UPDATE", "{dead_letter}", &["requeued_at"]),
+    on_columns("INSERT", "{outbox}", REQUEUED_COLUMNS),
     RECORD_ACT,
 ];
 
-/// What `dead-letters discard` needs.
+/// For `dead-letters discard`.
 pub(crate) const DISCARD_RIGHTS: &[Right] =
     &[right("SELECT", "{dead_letter}"), right("DELETE", "{dead_letter}"), RECORD_ACT];
 
-/// What `pause` needs. Not who and when: nobody pauses as somebody else.
+/// For `pause`. Without role and time, so that no role can pause as another one.
 pub(crate) const PAUSE_RIGHTS: &[Right] = &[
     right("SELECT", "{pause}"),
-    of("INSERT", "{pause}", &["topic", "aggregate_type", "aggregate_id", "reason"]),
+    on_columns("INSERT", "{pause}", &["topic", "aggregate_type", "aggregate_id", "reason"]),
     RECORD_ACT,
 ];
 
-/// What `resume` needs.
+/// For `resume`.
 pub(crate) const RESUME_RIGHTS: &[Right] =
     &[right("SELECT", "{pause}"), right("DELETE", "{pause}"), RECORD_ACT];
 
-/// What `dead-letters history` needs.
+/// For `dead-letters history`.
 pub(crate) const HISTORY_RIGHTS: &[Right] = &[right("SELECT", "{act}")];
 
-/// What `blocked-keys list` needs.
-pub(crate) const BLOCK_RIGHTS: &[Right] = &[WHETHER_SENT, right("SELECT", "{blocked_key}")];
+/// For `blocked-keys list`.
+pub(crate) const BLOCK_RIGHTS: &[Right] = &[READ_SENT_AT, right("SELECT", "{blocked_key}")];
 
-/// What `blocked-keys retry` needs.
+/// For `blocked-keys retry`.
 pub(crate) const RETRY_RIGHTS: &[Right] =
-    &[WHETHER_SENT, right("SELECT", "{blocked_key}"), right("DELETE", "{blocked_key}"), RECORD_ACT];
+    &[READ_SENT_AT, right("SELECT", "{blocked_key}"), right("DELETE", "{blocked_key}"), RECORD_ACT];
 
-/// What `blocked-keys dead-letter` needs: it moves the whole event.
+/// For `blocked-keys dead-letter`, which moves the whole event.
 pub(crate) const UNBLOCK_RIGHTS: &[Right] = &[
     right("SELECT", "{outbox}"),
     right("DELETE", "{outbox}"),
     right("SELECT", "{blocked_key}"),
     right("DELETE", "{blocked_key}"),
-    of("SELECT", "{dead_letter}", &["id", "outbox_id"]),
-    BURY,
+    on_columns("SELECT", "{dead_letter}", &["id", "outbox_id"]),
+    ADD_DEAD_LETTER,
     RECORD_ACT,
 ];
 
-/// What `reap` needs.
+/// For `reap`.
 pub(crate) const REAP_RIGHTS: &[Right] =
-    &[of("SELECT", "{outbox}", &["ctid", "id", "sent_at"]), SETTLE, right("DELETE", "{outbox}")];
+    &[on_columns("SELECT", "{outbox}", &["ctid", "id", "sent_at"]), MARK_SENT, right("DELETE", "{outbox}")];
 
-/// What the pages of failures tell a person to do in psql: end a hold whose topic works.
-const BY_HAND_RIGHTS: &[Right] = &[right("DELETE", "{hold}")];
+/// For the runbook, which has operators delete a hold in psql.
+const RUNBOOK_RIGHTS: &[Right] = &[right("DELETE", "{hold}")];
 
-/// What an application does.
-const WRITER_RIGHTS: &[Right] = &[of("INSERT", "{outbox}", OF_EVENT)];
+/// For applications.
+const WRITER_RIGHTS: &[Right] = &[on_columns("INSERT", "{outbox}", EVENT_COLUMNS)];
 
 impl Right {
-    /// The GRANT that gives it to `role` (a name, not quoted yet).
+    /// The GRANT statement for `role`, a name without quotes.
     pub(crate) fn grant(&self, table: &TableName, role: &str) -> String {
         let privilege = match self.columns {
             [] => self.privilege.to_owned(),
@@ -176,7 +181,7 @@ impl Right {
         format!("GRANT {privilege} ON {} TO {};", table.render(self.on), quote_identifier(role))
     }
 
-    /// Whether who has `other` has this one too.
+    /// Whether `other` includes this one.
     fn is_part_of(&self, other: &Right) -> bool {
         let columns = |column| other.columns.is_empty() || other.columns.contains(column);
         self.on == other.on
@@ -186,8 +191,8 @@ impl Right {
     }
 }
 
-/// All of these, each once, without those that are part of another one.
-pub(crate) fn together(lists: &[&[Right]]) -> Vec<Right> {
+/// The union of these lists, without entries that another entry includes.
+pub(crate) fn union(lists: &[&[Right]]) -> Vec<Right> {
     let all = lists.concat();
     let needed = |(at, right): (usize, &Right)| {
         let covered = |(other_at, other): (usize, &Right)| {
@@ -198,26 +203,26 @@ pub(crate) fn together(lists: &[&[Right]]) -> Vec<Right> {
     all.iter().enumerate().filter_map(needed).collect()
 }
 
-/// The GRANT of the right without which nothing in the schema can be named.
+/// The GRANT statement for USAGE on the schema.
 pub(crate) fn schema_grant(table: &TableName, role: &str) -> String {
     format!("GRANT USAGE ON SCHEMA {} TO {};", quote_identifier(table.schema()), quote_identifier(role))
 }
 
 fn grants(table: &TableName, role: &str, lists: &[&[Right]]) -> String {
     let mut sql = schema_grant(table, role) + "\n";
-    for right in together(lists) {
+    for right in union(lists) {
         sql += &right.grant(table, role);
         sql.push('\n');
     }
     sql
 }
 
-/// The GRANT statements, one a line, for the role that the relay connects as.
+/// GRANT statements for the role that the relay connects as, one per line.
 pub fn relay_grants(table: &TableName, role: &str) -> String {
     grants(table, role, &[RELAY_RIGHTS])
 }
 
-/// The GRANT statements, one a line, for a role that works on dead letters, blocked keys, pauses and old rows, and looks.
+/// GRANT statements for operators, one per line.
 pub fn operator_grants(table: &TableName, role: &str) -> String {
     let lists = [
         CHECK_RIGHTS,
@@ -232,18 +237,18 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
         PAUSE_RIGHTS,
         RESUME_RIGHTS,
         REAP_RIGHTS,
-        BY_HAND_RIGHTS,
+        RUNBOOK_RIGHTS,
     ];
     grants(table, role, &lists)
 }
 
-/// The GRANT statements, one a line, for a role that only looks.
+/// GRANT statements for monitoring, one per line.
 pub(crate) fn monitor_grants(table: &TableName, role: &str) -> String {
     grants(table, role, &[CHECK_RIGHTS, STATUS_RIGHTS])
 }
 
-/// The GRANT statements, one a line, for a role that inserts events: with the helper crate, `outbox_enqueue` or a
-/// plain INSERT. The identity column asks for no right on its sequence.
+/// GRANT statements for applications, one per line. They allow the helper crate, `outbox_enqueue` and plain INSERTs. An
+/// identity column needs no privilege on its sequence.
 pub fn writer_grants(table: &TableName, role: &str) -> String {
     let (enqueue, role_name) = (table.enqueue(), quote_identifier(role));
     grants(table, role, &[WRITER_RIGHTS]) + &format!("GRANT EXECUTE ON FUNCTION {enqueue} TO {role_name};\n")
@@ -255,22 +260,22 @@ mod tests {
     use crate::postgres::table::unknown_placeholders;
 
     #[test]
-    fn every_right_of_the_relay_names_a_relation_once() {
+    fn privileges_of_the_relay_name_known_relations_and_do_not_overlap() {
         for right in RELAY_RIGHTS {
             assert_eq!(unknown_placeholders(right.on), [""; 0]);
         }
-        assert_eq!(together(&[RELAY_RIGHTS]), RELAY_RIGHTS);
+        assert_eq!(union(&[RELAY_RIGHTS]), RELAY_RIGHTS);
     }
 
     #[test]
-    fn a_right_that_is_part_of_another_one_is_left_out() {
-        let (whole, part) = (right("SELECT", "{outbox}"), WHETHER_SENT);
-        assert_eq!(together(&[&[part, whole], &[part, SETTLE, whole]]), [whole, SETTLE]);
-        assert_eq!(together(&[&[part], &[right("SELECT", "{act}")]]), [part, right("SELECT", "{act}")]);
+    fn union_leaves_out_included_privileges() {
+        let (whole, part) = (right("SELECT", "{outbox}"), READ_SENT_AT);
+        assert_eq!(union(&[&[part, whole], &[part, MARK_SENT, whole]]), [whole, MARK_SENT]);
+        assert_eq!(union(&[&[part], &[right("SELECT", "{act}")]]), [part, right("SELECT", "{act}")]);
     }
 
     #[test]
-    fn who_only_looks_reads_no_payload_and_changes_nothing() {
+    fn monitoring_reads_no_payload_and_changes_nothing() {
         let table: TableName = "app.outbox".parse().unwrap();
         let sql = monitor_grants(&table, "m");
         for grant in sql.lines() {

@@ -1,4 +1,4 @@
-//! Rights: those that the relay and each command need, and the roles that have them.
+//! The privileges that the relay and each command need, and the roles as SQL.
 
 pub mod grants;
 pub(crate) mod module_grants;

@@ -1,44 +1,42 @@
-//! The rights on the tables of the optional modules, as SQL that gives them where a table is there: a schema has all of the
-//! modules, some, or none.
+//! The privileges on the tables of the optional modules. The SQL grants them only for modules that are installed.
 
-use crate::postgres::access::grants::{Right, of, right, together};
+use crate::postgres::access::grants::{Right, on_columns, right, union};
 use crate::postgres::access::roles::RelayRole;
 use crate::postgres::schema::migrate::Module;
 use crate::postgres::table::{TableName, quote_identifier, quote_literal};
 
-/// Who may do what with one module.
-struct Rights {
+/// The privileges on one module.
+struct ModuleRights {
     table: &'static str,
-    /// The reaper's, by the daemon and by hand. Rows are deleted by `ctid`; neither an id, nor a request, nor a response is
-    /// read.
+    /// For the reaper and `reap`. They delete rows by `ctid` and read no id, request or response.
     reap: &'static [Right],
-    reaping: &'static [&'static str],
-    /// What a person who is asked about a row looks at: no request, no response, and nothing that a phase has kept.
-    look: &'static [Right],
+    reap_functions: &'static [&'static str],
+    /// For operators: no request, no response and no data of a phase.
+    operator: &'static [Right],
     application: &'static [Right],
-    calls: &'static [&'static str],
+    application_functions: &'static [&'static str],
 }
 
-const INBOX: Rights = Rights {
+const INBOX: ModuleRights = ModuleRights {
     table: "{processed_message}",
     reap: &[
-        of("SELECT", "{processed_message}", &["ctid", "processed_at"]),
+        on_columns("SELECT", "{processed_message}", &["ctid", "processed_at"]),
         right("DELETE", "{processed_message}"),
     ],
-    reaping: &["{inbox_reap}"],
-    look: &[right("SELECT", "{processed_message}")],
+    reap_functions: &["{inbox_reap}"],
+    operator: &[right("SELECT", "{processed_message}")],
     application: &[right("SELECT", "{processed_message}"), right("INSERT", "{processed_message}")],
-    calls: &["{inbox_receive}", "{inbox_receive_many}"],
+    application_functions: &["{inbox_receive}", "{inbox_receive_many}"],
 };
 
-const IDEMPOTENCY: Rights = Rights {
+const IDEMPOTENCY: ModuleRights = ModuleRights {
     table: "{idempotency_key}",
     reap: &[
-        of("SELECT", "{idempotency_key}", &["ctid", "created_at", "finished_at"]),
+        on_columns("SELECT", "{idempotency_key}", &["ctid", "created_at", "finished_at"]),
         right("DELETE", "{idempotency_key}"),
     ],
-    reaping: &["{idempotency_reap}", "{idempotency_unfinished}"],
-    look: &[of(
+    reap_functions: &["{idempotency_reap}", "{idempotency_unfinished}"],
+    operator: &[on_columns(
         "SELECT",
         "{idempotency_key}",
         &[
@@ -60,7 +58,7 @@ const IDEMPOTENCY: Rights = Rights {
         right("UPDATE", "{idempotency_key}"),
         right("DELETE", "{idempotency_key}"),
     ],
-    calls: &[
+    application_functions: &[
         "{idempotency_fingerprint}",
         "{idempotency_begin}",
         "{idempotency_finish}",
@@ -71,20 +69,20 @@ const IDEMPOTENCY: Rights = Rights {
     ],
 };
 
-const ONCE: Rights = Rights {
+const ONCE: ModuleRights = ModuleRights {
     table: "{once_key}",
-    reap: &[of("SELECT", "{once_key}", &["ctid", "expires_at"]), right("DELETE", "{once_key}")],
-    reaping: &["{once_reap}"],
-    look: &[right("SELECT", "{once_key}")],
+    reap: &[on_columns("SELECT", "{once_key}", &["ctid", "expires_at"]), right("DELETE", "{once_key}")],
+    reap_functions: &["{once_reap}"],
+    operator: &[right("SELECT", "{once_key}")],
     application: &[
         right("SELECT", "{once_key}"),
         right("INSERT", "{once_key}"),
         right("UPDATE", "{once_key}"),
     ],
-    calls: &["{once_claim}"],
+    application_functions: &["{once_claim}"],
 };
 
-fn rights_of(module: Module) -> Rights {
+fn rights_of(module: Module) -> ModuleRights {
     match module {
         Module::Inbox => INBOX,
         Module::Idempotency => IDEMPOTENCY,
@@ -92,28 +90,28 @@ fn rights_of(module: Module) -> Rights {
     }
 }
 
-/// What `reap` needs of the modules that are there.
+/// For `reap`, on all modules.
 pub(crate) fn reap_rights() -> Vec<Right> {
     Module::ALL.into_iter().flat_map(|module| rights_of(module).reap).copied().collect()
 }
 
-/// For each module a block that gives the four roles their rights if its table is there, and takes back what they had
-/// beyond them.
+/// For each module, a block that revokes all earlier privileges of the roles and grants the current ones, if the module's
+/// table exists.
 pub(crate) fn module_grants(table: &TableName, role: &RelayRole) -> String {
     Module::ALL.into_iter().map(|module| block(table, role, &rights_of(module))).collect()
 }
 
-fn block(table: &TableName, role: &RelayRole, rights: &Rights) -> String {
+fn block(table: &TableName, role: &RelayRole, rights: &ModuleRights) -> String {
     let name = table.render(rights.table);
     let (relay, operator, writer) = (role.relay().to_owned(), role.operator(), role.writer());
     let roles = [&relay, &operator, &role.monitor(), &writer].map(|role| quote_identifier(role)).join(", ");
     let mut statements = vec![format!("REVOKE ALL ON {name} FROM {roles};")];
     for (role, lists, functions) in [
-        (&relay, vec![rights.reap], rights.reaping),
-        (&operator, vec![rights.look, rights.reap], rights.reaping),
-        (&writer, vec![rights.application], rights.calls),
+        (&relay, vec![rights.reap], rights.reap_functions),
+        (&operator, vec![rights.operator, rights.reap], rights.reap_functions),
+        (&writer, vec![rights.application], rights.application_functions),
     ] {
-        statements.extend(together(&lists).iter().map(|right| right.grant(table, role)));
+        statements.extend(union(&lists).iter().map(|right| right.grant(table, role)));
         let functions =
             functions.iter().map(|function| table.render(function)).collect::<Vec<_>>().join(", ");
         statements.push(format!("GRANT EXECUTE ON FUNCTION {functions} TO {};", quote_identifier(role)));
@@ -131,19 +129,21 @@ mod tests {
     use crate::postgres::table::unknown_placeholders;
 
     #[test]
-    fn every_name_is_one_of_the_schema() {
+    fn privileges_name_known_relations_and_functions() {
         for module in Module::ALL {
-            let Rights { table, reap, reaping, look, application, calls } = rights_of(module);
-            let of_rights = [reap, look, application].concat().into_iter().map(|right| right.on);
-            for name in of_rights.chain(reaping.iter().chain(calls).copied()).chain([table]) {
+            let rights = rights_of(module);
+            let relations =
+                [rights.reap, rights.operator, rights.application].concat().into_iter().map(|right| right.on);
+            let functions = rights.reap_functions.iter().chain(rights.application_functions).copied();
+            for name in relations.chain(functions).chain([rights.table]) {
                 assert_eq!(unknown_placeholders(name), [""; 0], "{name}");
             }
         }
     }
 
     #[test]
-    fn whoever_reaps_or_looks_reads_no_request_and_no_response() {
-        for right in [IDEMPOTENCY.reap, IDEMPOTENCY.look].concat() {
+    fn reaper_and_operators_read_no_request_and_no_response() {
+        for right in [IDEMPOTENCY.reap, IDEMPOTENCY.operator].concat() {
             let whole = right.columns.is_empty() && right.privilege == "SELECT";
             assert!(!whole, "{right:?}");
             for secret in ["request", "body", "headers", "phases", "fingerprint", "token"] {

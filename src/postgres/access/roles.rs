@@ -1,4 +1,4 @@
-//! The roles of an outbox as SQL: who may do what, and nothing beyond it.
+//! The roles of an outbox, as SQL that creates them and grants their privileges.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,28 +7,28 @@ use crate::postgres::access::grants::{monitor_grants, operator_grants, relay_gra
 use crate::postgres::access::module_grants::module_grants;
 use crate::postgres::table::{TableName, fill, quote_identifier, quote_literal};
 
-/// Postgres cuts longer names silently, so two roles could become one.
+/// PostgreSQL truncates longer names silently, so two names could become the same role.
 const IDENTIFIER_BYTES_MAX: usize = 63;
 /// The longest suffix, `_operator`.
 const SUFFIX_BYTES_MAX: usize = 9;
 
-/// The name of the relay's role, from which the others derive theirs. Taken as it is: nothing is unquoted or folded.
+/// The name of the relay's role, from which the other names derive. It is used literally, without unquoting or folding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayRole(String);
 
 /// Why a text does not name a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoleNameError {
-    /// Nothing.
+    /// Empty.
     #[error("the name is empty")]
     Empty,
-    /// Too long for Postgres, with what is added to it.
+    /// Too long for PostgreSQL, together with the longest suffix.
     #[error("the name has {0} bytes, the maximum is {max}", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
     TooLong(usize),
-    /// Names that Postgres keeps for itself.
+    /// Reserved by PostgreSQL.
     #[error("the name is reserved by PostgreSQL. Choose another one")]
     Reserved,
-    /// A control character, or `$$`, which ends a block.
+    /// A control character, or `$$`, which would end a DO block.
     #[error("the name contains a control character or `$$`. Choose another one")]
     Unsupported,
 }
@@ -60,17 +60,17 @@ impl fmt::Display for RelayRole {
 }
 
 impl RelayRole {
-    /// What `outbox-relay run` connects as.
+    /// The role of `outbox-relay run`.
     pub fn relay(&self) -> &str {
         &self.0
     }
 
-    /// The group of people who are on call.
+    /// The group of the operators.
     pub fn operator(&self) -> String {
         format!("{}_operator", self.0)
     }
 
-    /// The group of those who only look.
+    /// The group for monitoring.
     pub fn monitor(&self) -> String {
         format!("{}_monitor", self.0)
     }
@@ -108,8 +108,8 @@ DO $$ BEGIN
 END $$;
 ";
 
-/// REVOKE on a table takes back what was granted on its columns, too. In one transaction nobody sees the gap.
-const TAKE_BACK: &str = "
+/// REVOKE on a table also revokes privileges on its columns. In one transaction, no session sees the gap.
+const REVOKE: &str = "
 -- Revoke all earlier privileges.
 REVOKE ALL ON SCHEMA {schema} FROM {roles};
 REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {act}, {hold_version}, {migration}
@@ -144,8 +144,8 @@ const MODULES: &str = "
 -- can delete old rows, but not read requests and responses.
 ";
 
-/// A role sees its own sessions only. Who may give pg_read_all_stats is a superuser, or was allowed to by one.
-const SEE_SESSIONS: &str = "
+/// Without it, a role can see only its own sessions. Only superusers and roles with ADMIN OPTION can grant it.
+const READ_STATS: &str = "
 -- Members of pg_read_all_stats can see which relays are connected and what holds vacuum back, but also the statements of
 -- all sessions of the server. Without it, `status` shows less.
 DO $$ BEGIN
@@ -156,7 +156,7 @@ EXCEPTION WHEN insufficient_privilege THEN
 END $$;
 ";
 
-/// The whole SQL; it has no BEGIN or COMMIT of its own.
+/// The whole script, without BEGIN and COMMIT.
 pub fn print(table: &TableName, role: &RelayRole) -> String {
     let (operator, monitor, writer) = (role.operator(), role.monitor(), role.writer());
     let names = [
@@ -185,13 +185,13 @@ pub fn print(table: &TableName, role: &RelayRole) -> String {
             _ => None,
         });
     }
-    sql += &fill(TAKE_BACK, value_of);
+    sql += &fill(REVOKE, value_of);
     sql += &(RELAY.to_owned() + &relay_grants(table, role.relay()));
     sql += &(OPERATOR.to_owned() + &operator_grants(table, &operator));
     sql += &(MONITOR.to_owned() + &monitor_grants(table, &monitor));
     sql += &(WRITER.to_owned() + &writer_grants(table, &writer));
     sql += &(MODULES.to_owned() + &module_grants(table, role));
-    sql + &fill(SEE_SESSIONS, value_of)
+    sql + &fill(READ_STATS, value_of)
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_name_of_a_role_is_refused() {
+    fn invalid_role_names_are_rejected() {
         use RoleNameError::*;
         let long = "r".repeat(55);
         for (name, error) in [

@@ -1,8 +1,8 @@
-//! Connections to Postgres, held by a pool.
+//! The connection pool.
 //!
-//! The pool hands a connection out without asking the server first (`RecyclingMethod::Fast`): every transaction of the
-//! relay finds a broken connection out by itself, loses nothing by it, and would otherwise pay a round trip each time.
-//! Secrets and certificates are read again at every connect, so that rotated ones are taken up.
+//! The pool does not check a connection before it returns it (`RecyclingMethod::Fast`). The check would cost a round trip,
+//! and a transaction on a broken connection fails without harm. Secrets and certificates are reloaded at every connect, so
+//! that rotated ones are used.
 
 use crate::config;
 use crate::postgres::connection::fault::{fault, unavailable};
@@ -21,34 +21,34 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 
-/// Waits for a free connection no longer than this: the pool has one for everybody, so it never comes to that.
+/// How long to wait for a free connection. The pool is large enough, so this never happens.
 const POOL_WAIT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many `connect_timeout`s all hosts of the URL get together, with TLS and authentication, which it does not bound:
-/// a server that froze still accepts.
+/// The timeout for all hosts of the URL together, in multiples of `connect_timeout`. It includes TLS and authentication,
+/// which `connect_timeout` does not limit: a frozen server still accepts connections.
 const CONNECT_TIMEOUTS: u32 = 4;
-const CONNECTING: &str = "connecting to Postgres";
+const CONNECTING: &str = "connecting to PostgreSQL";
 
-/// The way to the database.
+/// The database, through a pool of connections.
 #[derive(Clone)]
 pub struct Database {
     settings: Arc<Mutex<config::Postgres>>,
     prepares: bool,
-    latest: Latest,
+    latest: LatestSettings,
     server: ServerVersion,
     stats: Arc<Stats>,
     pool: Pool,
 }
 
 impl Database {
-    /// Up to `connections` at once. Opens none yet.
+    /// A pool of up to `connections`. Opens none yet.
     pub fn new(
         settings: &config::Postgres,
         connections: usize,
         stats: Arc<Stats>,
     ) -> Result<Database, Fault> {
-        LazyLock::force(&BEGUN);
-        let latest = Latest::default();
+        LazyLock::force(&PROCESS_START);
+        let latest = LatestSettings::default();
         let server = ServerVersion::default();
         let connect = Connect { latest: latest.clone(), server: server.clone(), stats: Arc::clone(&stats) };
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
@@ -65,16 +65,14 @@ impl Database {
         Ok(Database { settings, prepares, latest, server, stats, pool })
     }
 
-    /// A connection, a new one if none is free.
+    /// Returns a free connection, or opens one.
     pub async fn get(&self) -> Result<Object, Fault> {
-        // Only for a connection that has to be made: reading the system's certificates takes tens of milliseconds,
-        // and everybody else on this thread would wait for that.
+        // Only before a new connection: reading the system's certificates blocks this thread for tens of milliseconds.
         if self.pool.status().available == 0 {
             self.read_settings()?;
         }
         self.pool.get().await.map_err(|error| match error {
-            // A failed connect is a matter of waiting, whatever the server said: a wrong password may be rotated,
-            // too many connections may end.
+            // A failed connect is always retried: a password may be rotated, other connections may end.
             PoolError::Backend(error) => {
                 let Fault { doing, message, .. } = fault(CONNECTING, error);
                 let message = format!("{message} ({})", self.latest.servers());
@@ -84,23 +82,23 @@ impl Database {
         })
     }
 
-    /// Connects with these settings from now on; they have to lead to the same database. What is connected stays.
+    /// Uses these settings for new connections. They must lead to the same database. Open connections stay.
     pub(crate) fn reconfigure(&self, settings: &config::Postgres) {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings.clone();
     }
 
-    /// A transaction is about to begin.
+    /// Counts a transaction that is about to begin.
     pub(crate) fn count_transaction(&self) {
         self.stats.postgres_transactions.inc();
     }
 
-    /// Whether statements may be prepared.
+    /// Whether to use prepared statements.
     pub fn prepares(&self) -> bool {
         self.prepares
     }
 
-    /// Whether the server to which the last connection was made knows `transaction_timeout`.
-    pub(crate) fn knows_transaction_timeout(&self) -> bool {
+    /// Whether the server of the latest connection has the setting `transaction_timeout`.
+    pub(crate) fn has_transaction_timeout(&self) -> bool {
         self.server.0.load(Ordering::Relaxed) >= TRANSACTION_TIMEOUT_SINCE
     }
 
@@ -117,25 +115,25 @@ impl Database {
     }
 }
 
-/// A connection is made, or not, within this time.
+/// The longest time that it takes to connect or to fail.
 pub(crate) fn connect_within(settings: &config::Postgres) -> Duration {
     CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)
 }
 
-static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+static PROCESS_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Tells one connection of this process from another, by the moment when it was made.
+/// Identifies a connection of this process, by the time when it was opened.
 pub(crate) fn serial(connection: &Object) -> u64 {
     let created = Object::metrics(connection).created;
-    created.saturating_duration_since(*BEGUN).as_nanos() as u64
+    created.saturating_duration_since(*PROCESS_START).as_nanos() as u64
 }
 
-/// What the next connect uses.
+/// The settings for the next connection.
 #[derive(Clone, Default)]
-struct Latest(Arc<Mutex<Option<(tokio_postgres::Config, MakeTlsConnector)>>>);
+struct LatestSettings(Arc<Mutex<Option<(tokio_postgres::Config, MakeTlsConnector)>>>);
 
-impl Latest {
-    /// Where it leads, for a message: the URL may stand in a file that the reader of the log does not see.
+impl LatestSettings {
+    /// The hosts and ports, for messages. The URL may be in a file that the reader of the log cannot see.
     fn servers(&self) -> String {
         let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((config, _)) = latest.as_ref() else { return String::new() };
@@ -159,7 +157,7 @@ fn host_name(host: &Host) -> String {
     }
 }
 
-/// The major version that the server reported at the last connect; 0 before that.
+/// The major version that the server reported at the latest connect; 0 before.
 #[derive(Clone, Default)]
 struct ServerVersion(Arc<AtomicU32>);
 
@@ -173,7 +171,7 @@ impl ServerVersion {
 }
 
 struct Connect {
-    latest: Latest,
+    latest: LatestSettings,
     server: ServerVersion,
     stats: Arc<Stats>,
 }
@@ -195,8 +193,8 @@ impl deadpool_postgres::Connect for Connect {
     }
 }
 
-/// Tries one host of the URL after the other. `connect_timeout` bounds all that one of them may take: a server that froze
-/// accepts connections for long, and must not keep us from the one that took over. The last one is bounded by the pool.
+/// Tries the hosts of the URL one after the other, each for at most `connect_timeout`. A frozen server still accepts
+/// connections, and must not keep the relay from the server that took over. The pool limits the last attempt.
 async fn connect(
     config: &tokio_postgres::Config,
     tls: &MakeTlsConnector,
@@ -204,17 +202,17 @@ async fn connect(
     let mut hosts = each_host(config);
     let last = hosts.pop();
     for host in &hosts {
-        let patience = host.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-        match timeout(patience, host.connect(tls.clone())).await {
+        let limit = host.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        match timeout(limit, host.connect(tls.clone())).await {
             Ok(Ok(connected)) => return Ok(connected),
             Ok(Err(error)) => tracing::debug!("{}", fault(CONNECTING, error)),
-            Err(_) => tracing::debug!("{CONNECTING}: no response within {patience:?}, trying the next host"),
+            Err(_) => tracing::debug!("{CONNECTING}: no response within {limit:?}, trying the next host"),
         }
     }
     last.as_ref().unwrap_or(config).connect(tls.clone()).await
 }
 
-/// The same settings for each host alone, in the order in which they are to be tried.
+/// The settings for each host, in the order in which to try them.
 fn each_host(all: &tokio_postgres::Config) -> Vec<tokio_postgres::Config> {
     let places = all.get_hosts().len().max(all.get_hostaddrs().len());
     let mut hosts: Vec<_> = (0..places).map(|place| one_host(all, place)).collect();
@@ -224,7 +222,7 @@ fn each_host(all: &tokio_postgres::Config) -> Vec<tokio_postgres::Config> {
     hosts
 }
 
-/// `tokio_postgres` takes no host back, so everything else is copied.
+/// A host cannot be removed from a `tokio_postgres::Config`, so this copies everything else.
 fn one_host(all: &tokio_postgres::Config, place: usize) -> tokio_postgres::Config {
     let mut one = tokio_postgres::Config::new();
     match all.get_hosts().get(place) {
@@ -270,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_alone_has_all_the_settings_of_the_url() {
+    fn settings_of_one_host_include_all_settings_of_the_url() {
         let url = "host=one,two hostaddr=127.0.0.1,127.0.0.2 port=1,2 user=u password=p dbname=d options=o \
                    application_name=a sslmode=require sslnegotiation=direct connect_timeout=3 tcp_user_timeout=4 \
                    keepalives=1 keepalives_idle=5 keepalives_interval=6 keepalives_retries=7 \

@@ -1,4 +1,4 @@
-//! What an error of Postgres asks for. The table is [`crate::postgres::connection::sqlstates`].
+//! Turns errors of PostgreSQL into [`Fault`]s. The table of SQLSTATEs is [`crate::postgres::connection::sqlstates`].
 
 use crate::postgres::connection::handshake;
 use crate::postgres::connection::server_error::ServerError;
@@ -8,28 +8,28 @@ use std::future::Future;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
-/// A statement of the relay takes no longer than this, by the server's clock.
+/// The timeout of each statement of the relay, on the server.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest wait for an answer: longer than the server's own limit, so that it is the server that says why.
+/// The timeout for an answer of the server. It is longer than the server's own, so that the server reports the reason.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 
-/// Waits for an answer of the server, and not for ever.
+/// Waits for an answer of the server, for a limited time.
 pub(crate) async fn answer<T>(
     doing: &'static str,
-    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    request: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Fault> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, asked).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| fault(doing, error)),
         Err(_) => Err(unavailable(doing, format!("no response within {ANSWER_TIMEOUT:?}"))),
     }
 }
 
-/// No connection, or none any more.
+/// A fault for a connection that cannot be opened or was lost.
 pub(crate) fn unavailable(doing: &'static str, message: impl Into<String>) -> Fault {
     Fault { kind: FaultKind::Unavailable, doing, message: message.into() }
 }
 
-/// Sorts an error, adds what a person can do about it, and drops what could show a row.
+/// Classifies an error, adds the remedy, and drops everything that could contain a row.
 pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
     let error = ServerError::from(error);
     let text = error.to_string();
@@ -45,7 +45,7 @@ pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
     Fault { kind: kind(error.code()), doing, message }
 }
 
-/// Without a code the connection is gone. A code that is not listed is the server's refusal.
+/// An error without a code means that the connection is lost. A code that is not listed counts as refused.
 fn kind(code: Option<&SqlState>) -> FaultKind {
     let Some(code) = code else { return FaultKind::Unavailable };
     sqlstates::entry(code.code()).map_or(FaultKind::Refused, |entry| entry.kind)
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_decided_of_a_code_is_what_happens() {
+    fn sqlstates_have_the_expected_kind() {
         let kind = |code: &str| kind(Some(&SqlState::from_code(code)));
         for code in ["08006", "25006", "53300", "0A000", "26000", "25P03", "57P01", "57P03", "28P01"] {
             assert_eq!(kind(code), FaultKind::Unavailable, "{code}");

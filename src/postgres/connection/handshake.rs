@@ -1,9 +1,8 @@
-//! What a person does about a connection that did not come about. Such an error has no SQLSTATE: it is not the server that
-//! reports it, but OpenSSL or the client library.
+//! Remedies for errors of OpenSSL or the client library while connecting. Such errors have no SQLSTATE.
 
 use crate::certificates;
 
-/// Words of the client library, each with what a person can do, as an imperative without a full stop.
+/// Parts of error messages of the client library, each with a remedy: an imperative without a full stop.
 const REMEDIES: &[(&str, &str)] = &[
     (
         "server does not support TLS",
@@ -26,17 +25,17 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the server says when the certificate that we saw is not its own: somebody ends TLS in between.
+/// The server's message if the relay received another certificate than the server's, because something else terminates TLS.
 const INTERCEPTED: &str = "channel binding check failed";
 
-/// What a person can do about it, if this is what the server said.
+/// The remedy for [`INTERCEPTED`].
 pub(crate) fn remedy_if_intercepted(error: &str) -> Option<String> {
     let remedy = "check whether a pooler, proxy or attacker terminates TLS between the relay and the server. If \
          this is intended, set channel_binding=disable in the url";
     error.contains(INTERCEPTED).then(|| remedy.to_owned())
 }
 
-/// What a person can do about an error without an SQLSTATE, if it is one of these.
+/// The remedy for an error without an SQLSTATE, if one is known.
 pub(crate) fn remedy(error: &str) -> Option<String> {
     let own = REMEDIES.iter().find(|(words, _)| error.contains(words));
     if let Some((_, remedy)) = own {

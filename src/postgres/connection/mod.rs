@@ -1,4 +1,4 @@
-//! Connections and short transactions, and what an error of the server means.
+//! Connections, transactions of one statement, and errors of the server.
 
 pub mod connect;
 pub mod fault;

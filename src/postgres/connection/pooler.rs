@@ -1,4 +1,4 @@
-//! Whether a pooler stands in between that gives each transaction another connection of the server.
+//! Detects a pooler in transaction mode, which gives each transaction another connection to the server.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::{answer, fault};
@@ -9,32 +9,32 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 const DOING: &str = "looking for a pooler";
-/// A server that answers begins a transaction at once. A pooler without a free connection lets it wait.
+/// A server begins a transaction at once. A pooler without a free connection makes it wait.
 const BEGINS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Begins a transaction on two connections at once, ends both, and looks whether the first one finds its server process
-/// again: a pooler in transaction mode gives it the one that became free last, or first, so both orders are tried. Needs
-/// two connections. A pooler in session mode is none to the relay, and is not found.
-pub(crate) async fn stands_between(database: &Database) -> Result<bool, Fault> {
+/// Begins and ends transactions on two connections at once, then checks whether the first connection still has the same
+/// server process. A pooler assigns the process that became free last, or first, so this tries both orders. A pooler in
+/// session mode is not detected, because it makes no difference to the relay.
+pub(crate) async fn is_in_transaction_mode(database: &Database) -> Result<bool, Fault> {
     let (one, other) = (database.get().await?, database.get().await?);
-    let found = match timeout(BEGINS_WITHIN, moves(&one, &other)).await {
-        Ok(Ok(moves)) => Ok(moves),
+    let found = match timeout(BEGINS_WITHIN, changes_backend(&one, &other)).await {
+        Ok(Ok(changes)) => Ok(changes),
         Ok(Err(error)) => Err(fault(DOING, error)),
         // Both are connected, and one waits for the other.
         Err(_) => Ok(true),
     };
     if !matches!(found, Ok(false)) {
-        // A transaction may be open, or an answer on its way.
+        // A transaction may be open, or an answer outstanding.
         drop((Object::take(one), Object::take(other)));
     }
     found
 }
 
-async fn moves(one: &Client, other: &Client) -> Result<bool, tokio_postgres::Error> {
-    for first_in in [true, false] {
+async fn changes_backend(one: &Client, other: &Client) -> Result<bool, tokio_postgres::Error> {
+    for one_ends_first in [true, false] {
         let backend = begin(one).await?;
         begin(other).await?;
-        let (first, last) = if first_in { (one, other) } else { (other, one) };
+        let (first, last) = if one_ends_first { (one, other) } else { (other, one) };
         first.batch_execute("ROLLBACK").await?;
         last.batch_execute("ROLLBACK").await?;
         let again = begin(one).await?;
@@ -51,8 +51,8 @@ async fn begin(client: &Client) -> Result<i32, tokio_postgres::Error> {
     Ok(client.query_typed_one("SELECT pg_backend_pid()", &[]).await?.get(0))
 }
 
-/// Whether a statement that was prepared in one transaction is known in the next one, which has another connection of
-/// the server: PgBouncer before 1.21 forgets it. Asked only where a pooler was found.
+/// Whether a statement prepared in one transaction still exists in the next one, which has another connection to the server.
+/// In PgBouncer before 1.21 it does not. Call it only if a pooler was detected.
 pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<bool, Fault> {
     let (one, other) = (database.get().await?, database.get().await?);
     let kept = answer(DOING, async { Ok(prepared_survives(&one, &other).await) }).await?;
@@ -60,8 +60,8 @@ pub(crate) async fn keeps_prepared_statements(database: &Database) -> Result<boo
     Ok(kept)
 }
 
-/// While the other connection keeps the server's connection on which the statement was prepared, it has to be known on
-/// another one. An error of whatever kind means that it is not.
+/// The other connection occupies the server process on which the statement was prepared. Any error means that the statement
+/// does not exist elsewhere.
 async fn prepared_survives(one: &Client, other: &Client) -> bool {
     let survives = async {
         let statement = one.prepare("SELECT 1").await?;

@@ -1,13 +1,13 @@
-//! What may be shown of an error that Postgres reported.
+//! The part of a PostgreSQL error that may be printed.
 
 use std::error::Error;
 use std::fmt;
 
 use tokio_postgres::error::SqlState;
 
-/// An error of the server or of the connection to it, without the DETAIL, HINT and CONTEXT that can hold a row.
+/// An error of the server or the connection, without DETAIL, HINT and CONTEXT, which can contain a row.
 ///
-/// It keeps no source on purpose: whoever prints a chain of causes must not print them either.
+/// It has no source, so that printing the chain of causes cannot show them either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerError {
     code: Option<SqlState>,

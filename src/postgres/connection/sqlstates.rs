@@ -1,22 +1,22 @@
-//! From an SQLSTATE to what it asks for: every class of PostgreSQL's appendix A, and the single codes that differ from
-//! their class or deserve a remedy of their own.
+//! The kind and the remedy of every SQLSTATE: all classes of PostgreSQL's appendix A, and the codes that differ from their
+//! class or have their own remedy.
 
 use crate::relay::failure::FaultKind;
 
-/// What one SQLSTATE, or all of a class, asks for.
+/// An SQLSTATE, or a class of them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sqlstate {
-    /// Five characters, or the two of a whole class.
+    /// Five characters, or two for a class.
     pub state: &'static str,
-    /// Decides what happens.
+    /// How the relay reacts.
     pub kind: FaultKind,
-    /// What it means here.
+    /// What it means for the relay.
     pub means: &'static str,
-    /// What a person can do, as an imperative without a full stop.
+    /// What to do, as an imperative without a full stop.
     pub remedy: &'static str,
 }
 
-/// The entry of this SQLSTATE, or of its class.
+/// The entry for this SQLSTATE, or else for its class.
 pub fn entry(state: &str) -> Option<&'static Sqlstate> {
     let find = |wanted: &str| SQLSTATES.iter().find(|entry| entry.state == wanted);
     find(state).or_else(|| find(state.get(..2)?))
@@ -53,9 +53,9 @@ const RIGHTS: &str =
     "grant the missing privilege: `outbox-relay check-config --connect` shows the GRANT statement";
 const CREDENTIALS: &str = "check the role, its password or client certificate, and pg_hba.conf. Files are reloaded \
      at each attempt, systemd credentials at a restart";
-const MEND_SERVER: &str = "check the server log and fix the cause";
+const FIX_SERVER: &str = "check the server log and fix the cause";
 
-/// By state; an entry of five characters goes before the one of its class.
+/// Sorted by state. An entry for a code overrides the entry for its class.
 pub const SQLSTATES: &[Sqlstate] = &[
     refused("00", "success (not an error)", REPORT),
     refused("01", "a warning (not an error)", REPORT),
@@ -141,26 +141,26 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable("42P05", "the prepared statement already exists, for example behind a pooler", POOLER),
     refused("42P01", "a table does not exist", "check [outbox] table and run `outbox-relay migrate`"),
     refused("44", "a view's CHECK OPTION is violated", OBJECTS),
-    refused("53", "the server has insufficient resources", MEND_SERVER),
+    refused("53", "the server has insufficient resources", FIX_SERVER),
     refused(
         "53100",
         "the server's disk is full",
         "free or add disk space: check for WAL retained by replication slots, and run `outbox-relay reap`",
     ),
-    refused("53200", "the server is out of memory", MEND_SERVER),
+    refused("53200", "the server is out of memory", FIX_SERVER),
     unavailable(
         "53300",
         "too many connections",
         "increase max_connections or the role's limit, or find out what uses the connections: a relay needs workers \
          + 5",
     ),
-    refused("53400", "a configured limit is reached", MEND_SERVER),
+    refused("53400", "a configured limit is reached", FIX_SERVER),
     data(
         "54",
         "a server limit was exceeded, for example by the text of a jsonb payload",
         "find the jsonb payload of hundreds of megabytes in the outbox, and move its row away",
     ),
-    refused("55", "an object is in the wrong state", MEND_SERVER),
+    refused("55", "an object is in the wrong state", FIX_SERVER),
     contended("55006", "an object is in use", LOCKED),
     contended("55P03", "another session held a lock longer than lock_timeout", LOCKED),
     unavailable("57", "an operator or the system intervened", NOTHING),
@@ -170,7 +170,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "find out in pg_stat_activity what slows the server down, and check whether the outbox was vacuumed",
     ),
     unavailable("57P01", "the server is shutting down, or the connection was terminated", NOTHING),
-    unavailable("57P02", "another server process crashed", MEND_SERVER),
+    unavailable("57P02", "another server process crashed", FIX_SERVER),
     unavailable("57P03", "the server is starting or recovering", NOTHING),
     unavailable(
         "57P04",
@@ -182,9 +182,9 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "the connection was idle longer than idle_session_timeout",
         "set idle_session_timeout to 0 for the relay's role",
     ),
-    refused("58", "the server's operating system reported an I/O error", MEND_SERVER),
+    refused("58", "the server's operating system reported an I/O error", FIX_SERVER),
     contended("72", "the snapshot is too old", NOTHING),
-    refused("F0", "a server configuration file is invalid", MEND_SERVER),
+    refused("F0", "a server configuration file is invalid", FIX_SERVER),
     refused("HV", "a foreign table failed: the outbox must be an ordinary table", OBJECTS),
     refused("P0", "PL/pgSQL raised an error, for example in a trigger", OBJECTS),
     data(
@@ -200,27 +200,27 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Table A.1 of PostgreSQL 18, and class 72, which PostgreSQL 14 to 16 have.
+    /// The classes of table A.1 in PostgreSQL 18, and class 72 of PostgreSQL 14 to 16.
     const CLASSES: &str = "00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D \
                            3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX";
 
     #[test]
-    fn every_class_of_the_appendix_is_listed_and_every_state_once() {
+    fn every_class_is_listed_and_every_state_once() {
         let mut listed = HashSet::new();
         for entry in SQLSTATES {
             assert!(listed.insert(entry.state), "{} twice", entry.state);
             assert!([2, 5].contains(&entry.state.len()), "{}", entry.state);
-            assert!(CLASSES.contains(&entry.state[..2]), "{} is of no class", entry.state);
+            assert!(CLASSES.contains(&entry.state[..2]), "{} has no class", entry.state);
             for text in [entry.means, entry.remedy] {
                 assert!(!text.is_empty() && !text.ends_with('.'), "{}: {text}", entry.state);
             }
         }
-        let forgotten: Vec<&str> = CLASSES.split(' ').filter(|class| !listed.contains(class)).collect();
-        assert!(forgotten.is_empty(), "{forgotten:?}");
+        let missing: Vec<&str> = CLASSES.split(' ').filter(|class| !listed.contains(class)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]
-    fn a_single_code_goes_before_its_class_and_what_is_not_listed_has_no_entry() {
+    fn a_code_overrides_its_class_and_unknown_states_have_no_entry() {
         let state = |state: &str| entry(state).map(|entry| entry.state);
         assert_eq!(state("25006"), Some("25006"));
         assert_eq!(state("25001"), Some("25"));

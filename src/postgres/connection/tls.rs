@@ -1,7 +1,7 @@
-//! TLS to Postgres: from what the user wrote to a connector, with libpq's meaning of each mode.
+//! TLS to PostgreSQL: builds a connector from the settings. Modes mean the same as in libpq.
 //!
-//! Two things differ from libpq on purpose: without a root certificate the system's authorities are trusted, and
-//! `prefer` never goes back to plain text after a handshake that failed.
+//! There are two intended differences: without a root certificate, the system's authorities are trusted, and `prefer` does
+//! not fall back to plain text after a failed handshake.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use postgres_openssl::MakeTlsConnector;
 
 use crate::config::{Secret, Tls, TlsMode, TlsVersion};
 
-/// Why there is no connector. Nothing of a file's content is shown.
+/// Why the connector cannot be built. Messages never quote the content of a file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     /// The file cannot be read.
@@ -28,39 +28,39 @@ pub(crate) enum TlsError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is something else.
+    /// The file has the wrong content.
     #[error("the {what} {} is invalid: {problem}", path.display())]
     Unusable {
         /// What the file is for.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What was expected instead.
+        /// What is wrong with it.
         problem: &'static str,
     },
-    /// A certificate without a key, or the other way round.
+    /// Only one of certificate and key is set.
     #[error("the client certificate and its key must be set together")]
-    Halved,
+    CertOrKeyMissing,
     /// OpenSSL itself failed.
     #[error("OpenSSL cannot be set up: {0}")]
     OpenSsl(#[from] ErrorStack),
 }
 
-/// The connector for `tls`. The files are read at each call, so a connection made after a rotation uses the new ones.
+/// Builds a connector. It reads the files at each call, so that rotated certificates are used.
 ///
-/// Whether TLS is used at all is `ssl_mode` of the `tokio_postgres::Config`; this decides what a server must prove.
+/// `ssl_mode` of the `tokio_postgres::Config` decides whether TLS is used. The connector decides what to verify.
 pub(crate) fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(version(tls.version_min)))?;
     builder.set_max_proto_version(tls.version_max.map(version))?;
-    postgres_openssl::set_postgresql_alpn(&mut builder)?; // servers demand it for sslnegotiation=direct
+    postgres_openssl::set_postgresql_alpn(&mut builder)?; // required for sslnegotiation=direct
     if tls.root_cert.is_some() || tls.crl.is_some() || tls.crl_dir.is_some() {
         builder.set_cert_store(trusted(tls)?);
     }
     match (&tls.client_cert, &tls.client_key) {
         (Some(cert), Some(key)) => present(&mut builder, cert, key, tls)?,
         (None, None) => {}
-        _ => return Err(TlsError::Halved),
+        _ => return Err(TlsError::CertOrKeyMissing),
     }
 
     let verify_chain = match tls.mode {
@@ -87,8 +87,8 @@ fn version(version: TlsVersion) -> SslVersion {
     }
 }
 
-/// The authorities of the file alone, since any of the system's could sign for the server; with revocation lists, every
-/// certificate of the chain needs one, as in libpq.
+/// Trusts only the authorities of the file, because any of the system's could sign for the server. With revocation lists,
+/// every certificate of the chain needs one, as in libpq.
 fn trusted(tls: &Tls) -> Result<X509Store, TlsError> {
     let mut store = X509StoreBuilder::new()?;
     match &tls.root_cert {
@@ -135,7 +135,7 @@ fn present(builder: &mut SslConnectorBuilder, cert: &Path, key: &Path, tls: &Tls
 
 fn private_key(path: &Path, tls: &Tls) -> Result<PKey<Private>, TlsError> {
     let pem = read("client key", path)?;
-    // With a passphrase given, even an empty one, OpenSSL does not ask the terminal for it.
+    // Without a passphrase, OpenSSL would ask for one on the terminal. An empty one prevents that.
     let password = tls.key_password.as_ref().map_or("", Secret::expose);
     let problem = match &tls.key_password {
         None => "it is not an unencrypted PEM private key (for an encrypted key, set sslpassword in the url)",

@@ -1,7 +1,7 @@
-//! A transaction of one statement, sent in one piece: BEGIN with the relay's settings, the statement, COMMIT.
+//! A transaction of one statement in one round trip: BEGIN with the relay's settings, the statement, COMMIT.
 //!
-//! Explicit even for a single statement, because a role's default may be read-only, and because only SET LOCAL leaves
-//! nothing behind on a connection that a pooler shares.
+//! BEGIN is needed even for one statement: a role's default may be read-only, and only SET LOCAL leaves nothing behind on a
+//! connection that a pooler shares.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::{answer, fault};
@@ -14,19 +14,19 @@ use futures_util::join;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// Values with their types, so that a statement need not be prepared.
+/// Parameters with their types, so that the statement need not be prepared.
 pub(crate) type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// How such transactions begin.
+/// Runs transactions of one statement.
 pub(crate) struct ShortTransaction {
     database: Database,
     begin: String,
-    /// The same for a server that knows `transaction_timeout`.
+    /// For servers that have `transaction_timeout`.
     begin_unbounded: String,
 }
 
 impl ShortTransaction {
-    /// For statements that change nothing.
+    /// For statements that only read.
     pub(crate) fn reading(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ ONLY", &plain_settings())
     }
@@ -36,12 +36,12 @@ impl ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &plain_settings())
     }
 
-    /// For what the reaper deletes.
+    /// For the reaper.
     pub(crate) fn reaping(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &reaper_settings())
     }
 
-    /// For what an operator does.
+    /// For operator actions.
     pub(crate) fn operating(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ WRITE", &operator_settings())
     }
@@ -52,7 +52,7 @@ impl ShortTransaction {
         ShortTransaction { database, begin, begin_unbounded }
     }
 
-    /// Runs one statement on a connection of the pool, and gives the connection back.
+    /// Runs a statement on a connection of the pool.
     pub(crate) async fn query(
         &self,
         doing: &'static str,
@@ -63,12 +63,12 @@ impl ShortTransaction {
         self.query_on(connection, doing, sql, params).await.1
     }
 
-    /// A connection of the pool.
+    /// Takes a connection from the pool.
     pub(crate) async fn connect(&self) -> Result<Object, Fault> {
         self.database.get().await
     }
 
-    /// Runs one statement on this connection, and gives the connection back if it is still good.
+    /// Runs a statement on this connection. Returns the connection if it can still be used.
     pub(crate) async fn query_on(
         &self,
         connection: Object,
@@ -78,7 +78,7 @@ impl ShortTransaction {
     ) -> (Option<Object>, Result<Vec<Row>, Fault>) {
         let rows = self.run(&connection, doing, sql, params).await;
         match &rows {
-            // An answer may still be on its way: nobody must get the connection.
+            // An answer may still be outstanding, so the connection must not be used again.
             Err(fault) if fault.kind != FaultKind::Contended => {
                 drop(Object::take(connection));
                 (None, rows)
@@ -95,7 +95,7 @@ impl ShortTransaction {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Fault> {
         self.database.count_transaction();
-        let unbounded = self.database.knows_transaction_timeout();
+        let unbounded = self.database.has_transaction_timeout();
         let begin = connection.batch_execute(if unbounded { &self.begin_unbounded } else { &self.begin });
         let commit = connection.batch_execute("COMMIT");
         let (begun, rows, committed) = if self.database.prepares() {

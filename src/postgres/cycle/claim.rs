@@ -5,7 +5,7 @@ use crate::postgres::connection::fault::{answer, fault, unavailable};
 use crate::postgres::connection::session::claim_settings;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::head;
-use crate::postgres::cycle::open::{Open, Plain};
+use crate::postgres::cycle::open::{ClaimTransaction, ManualTransaction};
 use crate::postgres::cycle::reading::{self, Reading, Values};
 use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
@@ -25,20 +25,20 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, IsolationLevel, Row, Statement};
 
-/// One worker's connection.
+/// A worker's access to the outbox, over one connection.
 pub struct PostgresOutbox {
     database: Database,
     statements: Rc<Statements>,
     settings: String,
     connection: Option<Object>,
-    /// A fault made the connection doubtful: it is not used again.
-    doubtful: Cell<bool>,
-    /// The fault may have come from a payload column of another type than before.
-    type_unsure: bool,
+    /// The connection must not be used again after a fault.
+    discard: Cell<bool>,
+    /// A changed type of the payload column may have caused the fault.
+    recheck_payload_type: bool,
 }
 
 impl PostgresOutbox {
-    /// A worker's way to this outbox. Connects when it is first needed.
+    /// For this outbox. Connects on first use.
     pub fn new(
         database: Database,
         statements: Rc<Statements>,
@@ -51,33 +51,33 @@ impl PostgresOutbox {
             statements,
             settings,
             connection: None,
-            doubtful: Cell::new(false),
-            type_unsure: false,
+            discard: Cell::new(false),
+            recheck_payload_type: false,
         }
     }
 
-    /// Connects, if there is no good connection. A doubtful one is closed instead of going back to the pool.
+    /// Connects unless there is a usable connection. A discarded one is closed, not returned to the pool.
     async fn connect(&mut self) -> Result<(), Fault> {
-        if self.doubtful.take() {
+        if self.discard.take() {
             self.connection.take().map(Object::take);
-            self.type_unsure = true;
+            self.recheck_payload_type = true;
         }
         let connection = match self.connection.take() {
             Some(connection) if !connection.is_closed() => connection,
             _ => self.database.get().await?,
         };
-        if self.type_unsure {
+        if self.recheck_payload_type {
             if let Err(fault) = self.check_payload_type(&connection).await {
-                drop(Object::take(connection)); // an answer may still be on its way
+                drop(Object::take(connection)); // an answer may still be outstanding
                 return Err(fault);
             }
-            self.type_unsure = false;
+            self.recheck_payload_type = false;
         }
         self.connection = Some(connection);
         Ok(())
     }
 
-    /// Sizes are measured, and dead letters written, by the type of the payload column. It can change while the relay runs.
+    /// The statements depend on the type of the payload column, which can change while the relay runs.
     async fn check_payload_type(&mut self, connection: &Object) -> Result<(), Fault> {
         let doing = "checking the type of the payload column";
         let payload = answer(doing, check::payload_type(connection, self.statements.table())).await?;
@@ -100,31 +100,31 @@ impl Outbox for PostgresOutbox {
     ) -> Result<PostgresClaim<'_>, Fault> {
         self.connect().await?;
         let Some(connection) = &mut self.connection else { unreachable!("it has just connected") };
-        let (doubtful, prepares) = (&self.doubtful, self.database.prepares());
+        let (discard, prepares) = (&self.discard, self.database.prepares());
         self.database.count_transaction();
         let serial = serial(connection);
         let locking = Locking { statements: &self.statements, settings: &self.settings, prepares, lanes };
-        let (open, rows, reading) = match promptly {
+        let (transaction, rows, reading) = match promptly {
             None => {
                 let locked = locking.lock(connection).await;
-                let (transaction, rows) = locked.inspect_err(|fault| doubt(doubtful, fault))?;
-                (Open::Guarded(transaction), rows, None)
+                let (transaction, rows) = locked.inspect_err(|fault| discard_after(discard, fault))?;
+                (ClaimTransaction::Library(transaction), rows, None)
             }
             Some(read) => {
                 let locked = locking.lock_and_read(connection, read).await;
-                let (plain, rows, reading) = locked.inspect_err(|fault| doubt(doubtful, fault))?;
-                (Open::Plain(plain), rows, Some(reading))
+                let (manual, rows, reading) = locked.inspect_err(|fault| discard_after(discard, fault))?;
+                (ClaimTransaction::Manual(manual), rows, Some(reading))
             }
         };
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
-        let (lanes, server) = owned.inspect_err(|fault| doubt(doubtful, fault))?;
+        let (lanes, server) = owned.inspect_err(|fault| discard_after(discard, fault))?;
         Ok(PostgresClaim {
-            open,
+            transaction,
             statements: &self.statements,
             prepares,
             lanes,
             server,
-            doubtful,
+            discard,
             reading,
             hold_version: -1,
             basis: -1,
@@ -146,7 +146,7 @@ struct Locking<'a> {
 }
 
 impl Locking<'_> {
-    /// Before the transaction: preparing locks the relation, and nothing bounds a transaction before its settings.
+    /// Call it before BEGIN: preparing locks the relation, and a transaction has no timeouts before its settings.
     async fn prepare(&self, connection: &Object, sql: &str) -> Result<Option<Statement>, Fault> {
         if !self.prepares {
             return Ok(None);
@@ -174,29 +174,29 @@ impl Locking<'_> {
         Ok((transaction, rows))
     }
 
-    /// And reads, all in one round trip. The server takes the statements one after the other, in the order in which
-    /// they are first polled: so the read's snapshot is younger than the locks here too.
+    /// Locks and reads in one round trip. The server runs the statements in the order in which they are first polled, so
+    /// the read's snapshot is still taken after the locks.
     async fn lock_and_read<'b>(
         &self,
         connection: &'b Object,
         read: &ReadRequest,
-    ) -> Result<(Plain<'b>, Vec<Row>, Reading), Fault> {
+    ) -> Result<(ManualTransaction<'b>, Vec<Row>, Reading), Fault> {
         let lock = self.prepare(connection, &self.statements.lock).await?;
         let sql = reading::sql(self.statements, read);
         let prepared = self.prepare(connection, sql).await?;
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {}", self.settings);
         let values = Values::new(self.statements, self.lanes, read);
-        let plain = Plain::new(connection);
+        let manual = ManualTransaction::new(connection);
         let begun = connection.batch_execute(&begin);
         let rows = self.query(connection, lock.as_ref());
         let reading = Reading::whole(connection, prepared.as_ref(), sql, &values);
         let (begun, rows, reading) = answer(LOCKING, async { Ok(join!(begun, rows, reading)) }).await?;
-        let both = begun.and(rows).and_then(|rows| reading.map(|reading| (plain, rows, reading)));
-        both.map_err(|error| fault(LOCKING, error))
+        let locked = begun.and(rows).and_then(|rows| reading.map(|reading| (manual, rows, reading)));
+        locked.map_err(|error| fault(LOCKING, error))
     }
 }
 
-/// What a lock answered, in the order asked for, which is the order in which their turn comes.
+/// The locked lanes, in the requested order, and the server.
 fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, ServerId), Error> {
     let mut locked = Vec::with_capacity(rows.len());
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
@@ -207,24 +207,24 @@ fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, Se
     Ok((lanes.iter().copied().filter(|lane| locked.contains(lane)).collect(), server))
 }
 
-fn doubt(doubtful: &Cell<bool>, fault: &Fault) {
-    // A lock that stands in the way says nothing against the connection; anything else may come from what this one
-    // connection remembers (a demoted server, a plan, a pooler's lost statement).
+/// Discards the connection unless another session's lock caused the fault. The cause may be the state of this connection:
+/// a demoted server, a stale plan, or a prepared statement that a pooler lost.
+fn discard_after(discard: &Cell<bool>, fault: &Fault) {
     if fault.kind != FaultKind::Contended {
-        doubtful.set(true);
+        discard.set(true);
     }
 }
 
 /// An open claim.
 pub struct PostgresClaim<'a> {
-    open: Open<'a>,
+    transaction: ClaimTransaction<'a>,
     statements: &'a Statements,
     prepares: bool,
     lanes: Vec<Lane>,
     server: ServerId,
-    doubtful: &'a Cell<bool>,
+    discard: &'a Cell<bool>,
     reading: Option<Reading>,
-    /// What the read's snapshot saw; a last slice without a row does not say.
+    /// As of the read's snapshot, from the latest row: a slice can be empty.
     hold_version: i64,
     basis: i64,
     read: usize,
@@ -234,8 +234,7 @@ pub struct PostgresClaim<'a> {
 }
 
 impl PostgresClaim<'_> {
-    /// Reads up to `rows_max` rows of the open read, and drops those beyond `bytes_max` as they come in, so that
-    /// memory stays bounded whatever their sizes.
+    /// Reads up to `rows_max` rows of the open read. Drops those beyond `bytes_max` on arrival, to limit memory.
     async fn slice(
         &mut self,
         rows_max: usize,
@@ -243,21 +242,21 @@ impl PostgresClaim<'_> {
         rows: &mut Vec<OutboxRow>,
     ) -> Result<Slice, Error> {
         let Some(reading) = self.reading.take() else { unreachable!("next_slice before read") };
-        let (stream, reading) = reading.slice(&self.open, rows_max).await?;
+        let (stream, reading) = reading.slice(&self.transaction, rows_max).await?;
         let (whole, mut stream) = (reading.is_none(), pin!(stream));
         let (mut bytes, mut cut, mut got) = (0, false, 0);
         while let Some(row) = stream.try_next().await? {
             self.hold_version = row.try_get(column::HOLD_VERSION)?;
             self.basis = row.try_get(column::BASIS)?;
             if row.try_get::<_, Option<i64>>(column::ID)?.is_none() {
-                continue; // The one row without an event, which carries the version.
+                continue; // a row without an event, which only has the versions
             }
             got += 1;
             cut |= bytes >= bytes_max && bytes > 0;
             if !cut {
                 let size = row.raw_size_bytes();
                 let row = OutboxRow::new(row)?;
-                // One that was sent along asked for lanes that turned out to be somebody else's, too.
+                // A read that was sent together with the lock also returns lanes that another session had locked.
                 if !whole || self.lanes.contains(&row.lane()) {
                     bytes += size;
                     rows.push(row);
@@ -275,7 +274,7 @@ impl PostgresClaim<'_> {
         if end != ReadEnd::More {
             // A finished portal still holds the snapshot back.
             if let Some(reading) = reading {
-                reading.close(&self.open).await?;
+                reading.close(&self.transaction).await?;
             }
         } else {
             self.reading = reading;
@@ -299,12 +298,13 @@ impl Claim for PostgresClaim<'_> {
         self.rows_max = read.rows_max;
         self.in_order = read.rows == Rows::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
-            // Its rows are not wanted any more. If it failed, the transaction has failed, and only its answer says why.
+            // Its rows are not needed, but if it failed, only its answer contains the reason.
             let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
-            drained.inspect_err(|fault| doubt(self.doubtful, fault))?;
+            drained.inspect_err(|fault| discard_after(self.discard, fault))?;
         }
-        let opened = Reading::open(&self.open, self.statements, self.prepares, &self.lanes, read).await;
-        self.reading = Some(opened.inspect_err(|fault| doubt(self.doubtful, fault))?);
+        let opened =
+            Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        self.reading = Some(opened.inspect_err(|fault| discard_after(self.discard, fault))?);
         Ok(())
     }
 
@@ -316,9 +316,9 @@ impl Claim for PostgresClaim<'_> {
     ) -> Result<Slice, Fault> {
         let before = rows.len();
         let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
-        let slice = slice.inspect_err(|fault| doubt(self.doubtful, fault))?;
+        let slice = slice.inspect_err(|fault| discard_after(self.discard, fault))?;
         if rows[before..].first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
-            self.doubtful.set(true);
+            self.discard.set(true);
             return Err(unavailable("reading events", "the type of the payload column has changed"));
         }
         if self.in_order {
@@ -329,31 +329,32 @@ impl Claim for PostgresClaim<'_> {
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
         self.reading = None; // as in `release`
-        let looked = head::look(&self.open, self.statements, self.prepares, &self.lanes, read).await;
-        looked.inspect_err(|fault| doubt(self.doubtful, fault))
+        let head = head::look(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        head.inspect_err(|fault| discard_after(self.discard, fault))
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
-        let alive = answer("keeping the claim alive", self.open.client().batch_execute("SELECT 1")).await;
-        alive.inspect_err(|fault| doubt(self.doubtful, fault))
+        let alive =
+            answer("keeping the claim alive", self.transaction.client().batch_execute("SELECT 1")).await;
+        alive.inspect_err(|fault| discard_after(self.discard, fault))
     }
 
     async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
-        let doubtful = self.doubtful;
-        let settled = settle::settle(self.open, self.statements, self.prepares, settlement).await;
-        settled.inspect_err(|fault| doubt(doubtful, fault))
+        let discard = self.discard;
+        let settled = settle::settle(self.transaction, self.statements, self.prepares, settlement).await;
+        settled.inspect_err(|fault| discard_after(discard, fault))
     }
 
     async fn release(self) -> Result<(), Fault> {
-        let doubtful = self.doubtful;
-        drop(self.reading); // rows of it that nobody takes would be in the way of the answer
-        let released = answer("releasing a claim", self.open.roll_back()).await;
-        released.inspect_err(|fault| doubt(doubtful, fault))
+        let discard = self.discard;
+        drop(self.reading); // unread rows would block the answer to ROLLBACK
+        let released = answer("releasing a claim", self.transaction.roll_back()).await;
+        released.inspect_err(|fault| discard_after(discard, fault))
     }
 }
 
-/// The order of a read is the order of its plan: lanes as they were given, ids inside a lane. Everything rests on it,
-/// so it is looked at each time; a violation is a bug, and ends the process before anything is published.
+/// The plan of the read determines its order: lanes as requested, then ids. The order guarantee depends on it, so a
+/// violation ends the process before anything is published.
 fn assert_in_order(lanes: &[Lane], rows: &[OutboxRow]) {
     let place = |row: &OutboxRow| lanes.iter().position(|lane| *lane == row.lane());
     for pair in rows.windows(2) {

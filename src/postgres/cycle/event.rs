@@ -1,4 +1,4 @@
-//! A row of the outbox, as it came over the wire: nothing is copied out of it before it is a record.
+//! A row of the outbox, as received. Values are copied only when the record is built.
 
 use crate::postgres::payload::PayloadType;
 use crate::relay::event::{Event, Payload};
@@ -8,13 +8,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-/// The columns of the claim's read, in order. `ctid` is last and only there when rows are deleted.
+/// The columns of the claim's read, in order. `ctid` is read only with `on_sent = "delete"`.
 pub(crate) mod column {
-    /// The set of holds.
+    /// The version of the set of holds.
     pub(crate) const HOLD_VERSION: usize = 0;
-    /// What the marks are valid for.
+    /// The basis for which the marks are valid.
     pub(crate) const BASIS: usize = 1;
-    /// NULL if there was no row at all.
+    /// NULL if there is no row.
     pub(crate) const ID: usize = 2;
     pub(crate) const LANE: usize = 3;
     pub(crate) const EVENT_ID: usize = 4;
@@ -28,7 +28,7 @@ pub(crate) mod column {
     pub(crate) const CTID: usize = 12;
 }
 
-/// Microseconds from 1970, where Unix begins to count, to 2000, where Postgres does.
+/// Microseconds between the epochs of Unix (1970) and PostgreSQL (2000).
 const POSTGRES_EPOCH_US: i64 = 946_684_800_000_000;
 
 /// One claimed row.
@@ -40,29 +40,29 @@ pub struct OutboxRow {
 }
 
 impl OutboxRow {
-    /// Takes a row of the claim's read that has an id.
+    /// From a row of the claim's read that has an id.
     pub fn new(row: Row) -> Result<OutboxRow, tokio_postgres::Error> {
         let id = row.try_get(column::ID)?;
         let lane: i16 = row.try_get(column::LANE)?;
-        // The lane table has a CHECK, and the check at start saw its 64 rows.
+        // The lane table has a CHECK constraint, and the relay checks its 64 rows at start.
         let lane = Lane::new(lane.into()).unwrap_or_else(|| unreachable!("lane {lane} does not exist"));
-        // Of this very result: somebody may have changed the column while the relay runs.
+        // From this result, because the type of the column can change while the relay runs.
         let payload_type = PayloadType::of(row.columns()[column::PAYLOAD].type_());
         Ok(OutboxRow { row, id, lane, payload_type })
     }
 
-    /// The type of the payload column when the row was read; `None` if it is none that the relay can read.
+    /// The type of the payload column when the row was read; `None` if the relay does not support it.
     pub(crate) fn payload_type(&self) -> Option<PayloadType> {
         self.payload_type
     }
 
-    /// Where the row lies, to delete it without an index.
+    /// The place of the row, to delete it without an index.
     pub(crate) fn ctid(&self) -> Option<Ctid> {
         self.row.try_get(column::CTID).ok()
     }
 
     fn bytes(&self, column: usize) -> Option<&[u8]> {
-        // Every type is accepted: this cannot fail.
+        // `Bytes` accepts every type, so this cannot fail.
         self.row.try_get::<_, Option<Bytes<'_>>>(column).ok().flatten().map(|bytes| bytes.0)
     }
 }
@@ -117,12 +117,12 @@ impl Event for OutboxRow {
     }
 }
 
-/// jsonb goes over the wire as its text behind a version byte.
+/// The binary format of jsonb is a version byte and the text.
 fn jsonb_text(wire: &[u8]) -> &[u8] {
     wire.get(1..).unwrap_or_default()
 }
 
-/// A value as it came over the wire, of whatever type.
+/// The bytes of a value of any type, as received.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> FromSql<'a> for Bytes<'a> {
@@ -135,7 +135,7 @@ impl<'a> FromSql<'a> for Bytes<'a> {
     }
 }
 
-/// Where a row lies: its block, and its place in the block.
+/// The place of a row: its block, and its position in the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ctid([u8; 6]);
 

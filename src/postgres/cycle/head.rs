@@ -1,8 +1,8 @@
-//! The first row of a lane, looked at without its contents, and whether it can be read whole.
+//! Reads the first row of a lane without its large values, and checks whether the whole row can be read.
 
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::cycle::event::{OutboxRow, column};
-use crate::postgres::cycle::open::Open;
+use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::reading::Values;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
@@ -12,20 +12,20 @@ use crate::relay::outbox::{Head, ReadRequest, Rows};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-const DOING: &str = "looking at an event that cannot be read";
+const DOING: &str = "checking an event that may be unreadable";
 
-/// Looks at it in the transaction of the claim. A savepoint keeps the claim when the server refuses. It costs no multixact,
-/// since nothing is locked or written behind it.
+/// Reads the first row in the transaction of the claim. A savepoint keeps the claim if the server cannot read the row. It
+/// creates no multixact, because no rows are locked or written after it.
 pub(crate) async fn look(
-    open: &Open<'_>,
+    transaction: &ClaimTransaction<'_>,
     statements: &Statements,
     prepares: bool,
     lanes: &[Lane],
     read: &ReadRequest,
 ) -> Result<Head<OutboxRow>, Fault> {
-    let asking = Asking { open, prepares };
+    let reader = HeadReader { transaction, prepares };
     let values = Values::new(statements, lanes, read);
-    let rows = asking.rows(&statements.read_head, &values.pending()).await?;
+    let rows = reader.rows(&statements.read_head, &values.pending()).await?;
     let Some(row) = rows.into_iter().next() else {
         return Ok(Head { hold_version: -1, basis: read.basis, row: None, refusal: None });
     };
@@ -36,20 +36,20 @@ pub(crate) async fn look(
     };
     let ((hold_version, basis), row) = first().map_err(|error| fault(DOING, error))?;
     let refusal = match &row {
-        Some(row) => asking.refusal(statements, lanes, read, row.id()).await?,
+        Some(row) => reader.read_error(statements, lanes, read, row.id()).await?,
         None => None,
     };
     Ok(Head { hold_version, basis, row, refusal })
 }
 
-struct Asking<'a, 'b> {
-    open: &'a Open<'b>,
+struct HeadReader<'a, 'b> {
+    transaction: &'a ClaimTransaction<'b>,
     prepares: bool,
 }
 
-impl Asking<'_, '_> {
-    /// What the server says when this row is read whole, if it refuses that because of the data.
-    async fn refusal(
+impl HeadReader<'_, '_> {
+    /// The server's error when it reads the whole row, if the data is the cause.
+    async fn read_error(
         &self,
         statements: &Statements,
         lanes: &[Lane],
@@ -62,25 +62,25 @@ impl Asking<'_, '_> {
         let values = Values::new(statements, lanes, &this);
         self.run("SAVEPOINT whole").await?;
         let whole = self.rows(&statements.read_row, &values.typed()).await;
-        let refusal = match whole {
+        let error = match whole {
             Ok(_) => None,
             Err(fault) if fault.kind == FaultKind::Data => Some(fault.message),
             Err(fault) => return Err(fault),
         };
         self.run("ROLLBACK TO SAVEPOINT whole; RELEASE SAVEPOINT whole").await?;
-        Ok(refusal)
+        Ok(error)
     }
 
     async fn run(&self, sql: &str) -> Result<(), Fault> {
-        answer(DOING, self.open.client().batch_execute(sql)).await
+        answer(DOING, self.transaction.client().batch_execute(sql)).await
     }
 
     async fn rows(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
         if !self.prepares {
-            return answer(DOING, self.open.client().query_typed(sql, values)).await;
+            return answer(DOING, self.transaction.client().query_typed(sql, values)).await;
         }
-        let statement = answer(DOING, self.open.prepare_cached(sql)).await?;
+        let statement = answer(DOING, self.transaction.prepare_cached(sql)).await?;
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
-        answer(DOING, self.open.client().query(&statement, &values)).await
+        answer(DOING, self.transaction.client().query(&statement, &values)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Held topics and pauses, as rows in the database: every relay sees the same ones.
+//! Held topics and pauses, which are rows in the database, so that all relays agree on them.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
@@ -21,17 +21,17 @@ use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// The prober's way to the holds. Connects when it is first needed, and keeps no connection.
+/// The prober's access to the holds. It connects on first use, and keeps no connection.
 pub struct PostgresHolds {
     transaction: ShortTransaction,
     statements: Rc<Statements>,
     table: TableName,
-    /// When each topic is due that this relay was the last to postpone.
+    /// The due times of topics that this relay postponed last.
     postponed: HashMap<String, SystemTime>,
     counted: Option<Counted>,
 }
 
-/// How many keys were blocked in one set of holds.
+/// The number of blocked keys at one version of the holds.
 struct Counted {
     hold_version: i64,
     server_started: SystemTime,
@@ -39,7 +39,7 @@ struct Counted {
 }
 
 impl PostgresHolds {
-    /// The holds of this outbox.
+    /// For this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: TableName) -> PostgresHolds {
         PostgresHolds {
             transaction: ShortTransaction::writing(database),

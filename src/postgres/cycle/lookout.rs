@@ -1,4 +1,4 @@
-//! The scout's connection: one short transaction a look, sent in one piece.
+//! The scout's connection. Each query is one transaction and one round trip.
 
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::fault;
@@ -14,25 +14,25 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// The scout's way to the outbox. Connects when it is first needed.
+/// The scout's access to the outbox. It connects on first use.
 pub struct PostgresLookout {
     transaction: ShortTransaction,
     statements: Rc<Statements>,
-    /// The quoted name of the table, whose lock tells who is writing.
+    /// The quoted name of the table, whose locks identify the writers.
     table: String,
     connection: Option<Object>,
 }
 
 impl PostgresLookout {
-    /// A scout's way to this outbox.
+    /// For this outbox.
     pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresLookout {
-        // It changes nothing, and says READ WRITE all the same: a standby refuses that. A scout must not go on with a
-        // server that was demoted, where it sees neither new rows nor who is writing.
+        // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
+        // new rows nor writers.
         let transaction = ShortTransaction::writing(database);
         PostgresLookout { transaction, statements, table, connection: None }
     }
 
-    /// Runs one query in a transaction of its own. Returns which connection answered, too.
+    /// Runs a query. Returns the serial of the connection, too.
     async fn query(
         &mut self,
         doing: &'static str,

@@ -1,4 +1,4 @@
-//! The statements of a running relay: the claim and its settlement, the scout's looks, the probes of held topics, reaping.
+//! The database side of a running relay: claims and settlements, the scout, the probes of held topics, the reaper.
 
 pub mod claim;
 pub mod event;

@@ -1,57 +1,57 @@
-//! The transaction of a claim.
+//! The transaction of a claim. Dropping it rolls back.
 
 use deadpool_postgres::{Object, Transaction};
 use futures_util::FutureExt;
 use tokio_postgres::{Client, Error, Statement};
 
-/// An open transaction. It rolls back when it is dropped.
-pub(crate) enum Open<'a> {
-    /// The client library's own, which alone can read a portal.
-    Guarded(Transaction<'a>),
-    /// Begun in one piece with its first statements.
-    Plain(Plain<'a>),
+/// An open transaction.
+pub(crate) enum ClaimTransaction<'a> {
+    /// A transaction of the client library, which is needed to read a portal.
+    Library(Transaction<'a>),
+    /// A transaction whose BEGIN was sent together with its first statements.
+    Manual(ManualTransaction<'a>),
 }
 
-impl Open<'_> {
+impl ClaimTransaction<'_> {
     pub(crate) fn client(&self) -> &Client {
         match self {
-            Open::Guarded(transaction) => transaction.client(),
-            Open::Plain(plain) => plain.connection,
+            ClaimTransaction::Library(transaction) => transaction.client(),
+            ClaimTransaction::Manual(manual) => manual.connection,
         }
     }
 
     pub(crate) async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
         match self {
-            Open::Guarded(transaction) => transaction.prepare_cached(sql).await,
-            Open::Plain(plain) => plain.connection.prepare_cached(sql).await,
+            ClaimTransaction::Library(transaction) => transaction.prepare_cached(sql).await,
+            ClaimTransaction::Manual(manual) => manual.connection.prepare_cached(sql).await,
         }
     }
 
     pub(crate) async fn commit(self) -> Result<(), Error> {
         match self {
-            Open::Guarded(transaction) => transaction.commit().await,
-            Open::Plain(plain) => plain.end("COMMIT").await,
+            ClaimTransaction::Library(transaction) => transaction.commit().await,
+            ClaimTransaction::Manual(manual) => manual.end("COMMIT").await,
         }
     }
 
     pub(crate) async fn roll_back(self) -> Result<(), Error> {
         match self {
-            Open::Guarded(transaction) => transaction.rollback().await,
-            Open::Plain(plain) => plain.end("ROLLBACK").await,
+            ClaimTransaction::Library(transaction) => transaction.rollback().await,
+            ClaimTransaction::Manual(manual) => manual.end("ROLLBACK").await,
         }
     }
 }
 
-/// A transaction that is begun by hand.
-pub(crate) struct Plain<'a> {
+/// A transaction whose BEGIN and COMMIT the relay sends itself.
+pub(crate) struct ManualTransaction<'a> {
     connection: &'a Object,
     ended: bool,
 }
 
-impl<'a> Plain<'a> {
-    /// Whoever has this may begin.
-    pub(crate) fn new(connection: &'a Object) -> Plain<'a> {
-        Plain { connection, ended: false }
+impl<'a> ManualTransaction<'a> {
+    /// Create it before BEGIN is sent, so that every failure rolls back.
+    pub(crate) fn new(connection: &'a Object) -> ManualTransaction<'a> {
+        ManualTransaction { connection, ended: false }
     }
 
     async fn end(mut self, how: &str) -> Result<(), Error> {
@@ -59,16 +59,16 @@ impl<'a> Plain<'a> {
         self.connection.batch_execute(how).await
     }
 
-    /// The server has answered to a COMMIT or ROLLBACK that was sent along with something else.
+    /// Notes that the server has answered a COMMIT that was sent together with another statement.
     pub(crate) fn has_ended(mut self) {
         self.ended = true;
     }
 }
 
-impl Drop for Plain<'_> {
+impl Drop for ManualTransaction<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // A request is sent when it is first polled; nobody waits for the answer.
+            // The first poll sends the request. The answer does not matter.
             _ = self.connection.batch_execute("ROLLBACK").now_or_never();
         }
     }

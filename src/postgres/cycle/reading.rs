@@ -1,11 +1,11 @@
 //! The read of a claim, in slices of one snapshot.
 //!
-//! Of a backlog by a portal of a prepared statement, or, behind a pooler that keeps no prepared statements, by an SQL
-//! cursor: both belong to the transaction, both see the snapshot of the moment they were opened, which is after the lanes
-//! were locked. A few rows come in one piece, which costs one round trip instead of two.
+//! A backlog is read through a portal of a prepared statement, or through an SQL cursor if prepared statements are off. Both
+//! belong to the transaction, and keep the snapshot that was taken when they were opened, after the lanes were locked. A few
+//! rows are read at once, which saves a round trip.
 
 use crate::postgres::connection::fault::answer;
-use crate::postgres::cycle::open::Open;
+use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
@@ -17,11 +17,11 @@ use tokio_postgres::{Client, Portal, RowStream, Statement};
 pub(crate) enum Reading {
     Portal(Portal),
     Cursor,
-    /// All rows, on their way already.
+    /// All rows at once.
     Whole(RowStream),
 }
 
-/// The values of a read.
+/// The parameters of a read.
 pub(crate) struct Values<'a> {
     read: &'a ReadRequest,
     lanes: Vec<i16>,
@@ -49,7 +49,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Which rows are pending, without any limit.
+    /// The parameters that select pending rows, without the limits.
     pub(crate) fn pending(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         self.typed().into_iter().take(3).collect()
     }
@@ -84,7 +84,7 @@ pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str
 }
 
 impl Reading {
-    /// The rows in one piece. Without a prepared statement the text of it is sent.
+    /// Requests all rows at once. Sends the text of the statement if it is not prepared.
     pub(crate) async fn whole(
         client: &Client,
         prepared: Option<&Statement>,
@@ -99,7 +99,7 @@ impl Reading {
     }
 
     pub(crate) async fn open(
-        open: &Open<'_>,
+        transaction: &ClaimTransaction<'_>,
         statements: &Statements,
         prepares: bool,
         lanes: &[Lane],
@@ -108,55 +108,58 @@ impl Reading {
         const DOING: &str = "reading events";
         let values = Values::new(statements, lanes, read);
         let sql = sql(statements, read);
-        let prepared = if prepares { Some(answer(DOING, open.prepare_cached(sql)).await?) } else { None };
-        match (open, prepared) {
-            (Open::Guarded(transaction), Some(statement)) => {
+        let prepared =
+            if prepares { Some(answer(DOING, transaction.prepare_cached(sql)).await?) } else { None };
+        match (transaction, prepared) {
+            (ClaimTransaction::Library(transaction), Some(statement)) => {
                 let values = values.untyped();
                 answer(DOING, transaction.bind(&statement, &values)).await.map(Reading::Portal)
             }
-            (Open::Guarded(transaction), None) => {
+            (ClaimTransaction::Library(transaction), None) => {
                 let declare = format!("DECLARE claim NO SCROLL CURSOR FOR {sql}");
                 answer(DOING, transaction.execute_typed(&declare, &values.typed())).await?;
                 Ok(Reading::Cursor)
             }
-            (Open::Plain(_), prepared) => {
-                answer(DOING, Reading::whole(open.client(), prepared.as_ref(), sql, &values)).await
+            (ClaimTransaction::Manual(_), prepared) => {
+                answer(DOING, Reading::whole(transaction.client(), prepared.as_ref(), sql, &values)).await
             }
         }
     }
 
-    /// The next rows, and how to read on. Of a read in one piece that is all of them.
+    /// The next rows, and the rest of the read. Returns all rows if they were requested at once.
     pub(crate) async fn slice(
         self,
-        open: &Open<'_>,
+        transaction: &ClaimTransaction<'_>,
         rows_max: usize,
     ) -> Result<(RowStream, Option<Reading>), tokio_postgres::Error> {
-        match (self, open) {
+        match (self, transaction) {
             (Reading::Whole(rows), _) => Ok((rows, None)),
-            (Reading::Portal(portal), Open::Guarded(transaction)) => {
+            (Reading::Portal(portal), ClaimTransaction::Library(transaction)) => {
                 let rows = transaction.query_portal_raw(&portal, rows_max as i32).await?;
                 Ok((rows, Some(Reading::Portal(portal))))
             }
-            (Reading::Portal(_), Open::Plain(_)) => unreachable!("a portal needs the library's transaction"),
-            (Reading::Cursor, open) => {
+            (Reading::Portal(_), ClaimTransaction::Manual(_)) => {
+                unreachable!("a portal needs the library's transaction")
+            }
+            (Reading::Cursor, transaction) => {
                 let fetch = format!("FETCH {rows_max} FROM claim");
                 let none = std::iter::empty::<(&i32, Type)>();
-                Ok((open.client().query_typed_raw(&fetch, none).await?, Some(Reading::Cursor)))
+                Ok((transaction.client().query_typed_raw(&fetch, none).await?, Some(Reading::Cursor)))
             }
         }
     }
 
-    /// Lets go of the snapshot.
-    pub(crate) async fn close(self, open: &Open<'_>) -> Result<(), tokio_postgres::Error> {
+    /// Releases the snapshot.
+    pub(crate) async fn close(self, transaction: &ClaimTransaction<'_>) -> Result<(), tokio_postgres::Error> {
         match self {
-            Reading::Portal(portal) => drop(portal), // sends Close, and waits for nothing
-            Reading::Cursor => open.client().batch_execute("CLOSE claim").await?,
+            Reading::Portal(portal) => drop(portal), // sends Close without waiting
+            Reading::Cursor => transaction.client().batch_execute("CLOSE claim").await?,
             Reading::Whole(rows) => drop(rows),
         }
         Ok(())
     }
 
-    /// Whether there is nothing behind a slice: a portal says so, a cursor gives fewer rows than asked for.
+    /// Whether this slice was the last one. A portal reports that. A cursor returns fewer rows than requested.
     pub(crate) fn is_exhausted(&self, completed: Option<u64>, rows: usize, rows_max: usize) -> bool {
         match self {
             Reading::Portal(_) => completed.is_some(),

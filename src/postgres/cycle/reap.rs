@@ -1,12 +1,12 @@
-//! The reaper's statements: rows that were sent longer ago than the retention are deleted, in bounded batches.
+//! The reaper: deletes rows that were sent longer ago than the retention, in bounded batches.
 //!
-//! Rows are found by where they lie (`ctid`), a range of pages at a time, which needs no index: an index on `sent_at`
-//! would cost every row that is marked. `reap_round` says which ranges.
+//! It finds rows by their place (`ctid`), one range of pages at a time. An index on `sent_at` would make every settlement
+//! more expensive. `reap_round` chooses the ranges.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
 pub(crate) use crate::postgres::cycle::reap_round::PATROLS_PER_RETENTION;
-use crate::postgres::cycle::reap_round::{Looked, Rounds, range_pages};
+use crate::postgres::cycle::reap_round::{Rounds, ScannedRange, range_pages};
 use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::cycle::statements::reaper::{COUNT, EDGE, REAP, REAP_AROUND_LOCKS};
 use crate::postgres::table::TableName;
@@ -17,37 +17,39 @@ use tokio_postgres::types::{ToSql, Type};
 
 const DELETING: &str = "deleting old rows";
 
-/// The reaper's way to the outbox. Connects when it is first needed, and keeps no connection.
+/// The reaper's access to the outbox. It connects on first use, and keeps no connection.
 pub struct PostgresReaper {
-    impatient: ShortTransaction,
+    /// Has the reaper's short lock timeout.
+    reaping: ShortTransaction,
     transaction: ShortTransaction,
     table: TableName,
     retention: Duration,
     batch_rows: usize,
     rounds: Rounds,
-    /// Where a pass over the whole table is, for [`PostgresReaper::reap_slice`].
+    /// The position of [`PostgresReaper::reap_step`] and [`PostgresReaper::count_step`].
     pass: Pass,
 }
 
+/// A pass over the whole table.
 #[derive(Default)]
 struct Pass {
     at: u32,
     file: Option<i64>,
 }
 
-/// What one batch found.
+/// One step of a pass over the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slice {
-    /// Whether it was this reaper's turn; if not, another relay is reaping, and nothing was looked at.
+pub(crate) struct PassStep {
+    /// False if another relay is reaping, so that this step did nothing.
     pub ours: bool,
-    /// Rows deleted, or counted.
+    /// Rows deleted or counted.
     pub rows: u64,
-    /// The table has more pages behind these.
+    /// Whether there are more pages.
     pub more: bool,
 }
 
 impl PostgresReaper {
-    /// Deletes rows of this outbox that were sent longer ago than `retention`, `batch_rows` a transaction.
+    /// Deletes rows of this outbox that were sent longer ago than `retention`, up to `batch_rows` per transaction.
     pub fn new(
         database: Database,
         table: TableName,
@@ -55,7 +57,7 @@ impl PostgresReaper {
         batch_rows: usize,
     ) -> PostgresReaper {
         PostgresReaper {
-            impatient: ShortTransaction::reaping(database.clone()),
+            reaping: ShortTransaction::reaping(database.clone()),
             transaction: ShortTransaction::writing(database),
             table,
             retention,
@@ -65,34 +67,34 @@ impl PostgresReaper {
         }
     }
 
-    /// Counts the old rows of the next range of a pass over the table, and deletes none.
-    pub(crate) async fn count_slice(&mut self) -> Result<Slice, Fault> {
+    /// Counts the old rows of the next range of pages.
+    pub(crate) async fn count_step(&mut self) -> Result<PassStep, Fault> {
         let range = range_pages(self.batch_rows);
-        let looked = self.run("counting old rows", COUNT, &self.transaction, self.pass.at, range).await?;
-        Ok(self.passed(range, looked))
+        let scanned = self.run("counting old rows", COUNT, &self.transaction, self.pass.at, range).await?;
+        Ok(self.advance(range, scanned))
     }
 
-    /// Deletes the old rows of the next range of a pass over the table.
-    pub(crate) async fn reap_slice(&mut self) -> Result<Slice, Fault> {
+    /// Deletes the old rows of the next range of pages.
+    pub(crate) async fn reap_step(&mut self) -> Result<PassStep, Fault> {
         let range = range_pages(self.batch_rows);
-        let looked = self.reap_range(self.pass.at, range).await?;
-        Ok(self.passed(range, looked))
+        let scanned = self.reap_range(self.pass.at, range).await?;
+        Ok(self.advance(range, scanned))
     }
 
-    fn passed(&mut self, range: u32, looked: Option<Looked>) -> Slice {
-        let Some(looked) = looked else { return Slice { ours: false, rows: 0, more: true } };
-        let rewritten = self.pass.file.replace(looked.file).is_some_and(|file| file != looked.file);
+    fn advance(&mut self, range: u32, scanned: Option<ScannedRange>) -> PassStep {
+        let Some(scanned) = scanned else { return PassStep { ours: false, rows: 0, more: true } };
+        let rewritten = self.pass.file.replace(scanned.file).is_some_and(|file| file != scanned.file);
         self.pass.at = if rewritten { 0 } else { self.pass.at.saturating_add(range) };
-        Slice { ours: true, rows: looked.deleted, more: self.pass.at < looked.pages }
+        PassStep { ours: true, rows: scanned.old_rows, more: self.pass.at < scanned.pages }
     }
 
-    /// Deletes the old rows of a range. Nothing if another relay is reaping.
-    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<Looked>, Fault> {
-        match self.run(DELETING, REAP, &self.impatient, at, range).await {
+    /// Deletes the old rows of a range. Returns `None` if another relay is reaping.
+    async fn reap_range(&self, at: u32, range: u32) -> Result<Option<ScannedRange>, Fault> {
+        match self.run(DELETING, REAP, &self.reaping, at, range).await {
             Err(fault) if fault.kind == FaultKind::Contended => {
                 self.run(DELETING, REAP_AROUND_LOCKS, &self.transaction, at, range).await
             }
-            looked => looked,
+            scanned => scanned,
         }
     }
 
@@ -103,7 +105,7 @@ impl PostgresReaper {
         transaction: &ShortTransaction,
         at: u32,
         range: u32,
-    ) -> Result<Option<Looked>, Fault> {
+    ) -> Result<Option<ScannedRange>, Fault> {
         let (from, to) = (format!("({at},0)"), format!("({},0)", at.saturating_add(range)));
         let (retention, table) = (self.retention.as_secs_f64(), self.table.quoted());
         let params: [(&(dyn ToSql + Sync), Type); 4] =
@@ -111,13 +113,13 @@ impl PostgresReaper {
         let sql = self.table.render(sql.sql);
         let rows = transaction.query(doing, &sql, &params).await?;
         let Some(row) = rows.first() else { unreachable!("a SELECT without FROM is one row") };
-        let (deleted, pages): (i64, i64) = (row.get(1), row.get(2));
-        let looked = Looked {
-            deleted: deleted.unsigned_abs(),
+        let (old_rows, pages): (i64, i64) = (row.get(1), row.get(2));
+        let scanned = ScannedRange {
+            old_rows: old_rows.unsigned_abs(),
             pages: u32::try_from(pages).unwrap_or(u32::MAX),
             file: row.get(3),
         };
-        Ok(row.get::<_, bool>(0).then_some(looked))
+        Ok(row.get::<_, bool>(0).then_some(scanned))
     }
 
     async fn find_edge(&self) -> Result<u32, Fault> {
@@ -141,15 +143,15 @@ impl Reap for PostgresReaper {
             }
         };
         let range = range_pages(self.batch_rows);
-        let Some(looked) = self.reap_range(at, range).await? else {
+        let Some(scanned) = self.reap_range(at, range).await? else {
             return Ok(Reaped { rows: 0, more: false });
         };
-        let more = self.rounds.looked(range, looked, pace.interval, pace.retention);
-        Ok(Reaped { rows: looked.deleted, more })
+        let more = self.rounds.advance(range, scanned, pace.interval, pace.retention);
+        Ok(Reaped { rows: scanned.old_rows, more })
     }
 }
 
-/// The statement that deletes, whose plan a test looks at.
+/// The statement that deletes, for tests of its plan.
 pub fn reap_sql(table: &TableName) -> String {
     table.render(REAP.sql)
 }

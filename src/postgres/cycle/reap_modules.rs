@@ -1,5 +1,5 @@
-//! Reaping of the optional modules, where they were made: marks of the inbox and finished requests that are older than
-//! their retention, and claims that have expired. Their SQL functions do it, in bounded batches.
+//! Reaping of the installed optional modules: inbox marks and finished requests past their retention, and expired claims.
+//! The SQL functions of the modules delete them, in bounded batches.
 
 use crate::config;
 use crate::postgres::connection::connect::Database;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::types::{ToSql, Type};
 
-/// From the catalogue, which needs no rights.
+/// The system catalogs need no privileges.
 const FIND: &str = "
 SELECT c.relname::text
 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
@@ -23,7 +23,7 @@ WHERE s.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2)";
 
 const REAP_INBOX: &str = "SELECT {inbox_reap}(make_interval(secs => $1), $2)";
 const REAP_IDEMPOTENCY: &str = "SELECT {idempotency_reap}(make_interval(secs => $1), $2)";
-/// Claims bear their own time to live. The first parameter is there for the three to be alike.
+/// Claims have their own time to live. The unused first parameter makes the three statements alike.
 const REAP_ONCE: &str = "SELECT {once_reap}($2) WHERE $1::float8 >= 0";
 
 const COUNT_INBOX: &str =
@@ -37,123 +37,112 @@ const UNFINISHED: &str = "SELECT requests, oldest FROM {idempotency_unfinished}(
 const ADVICE: &str = "Rows of the outbox are still deleted. Apply the output of `outbox-relay migrate \
      --print-roles` again after each `migrate --with`";
 
-/// One module to reap.
+/// The table of a module, and the statements that reap it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Work {
+struct ModuleTable {
     table: &'static str,
     reap: &'static str,
     count: &'static str,
     retention: Duration,
 }
 
-/// The way to the modules' tables.
+/// The reaper of the modules.
 pub(crate) struct ModulesReaper {
     transaction: ShortTransaction,
     table: TableName,
-    all: [Work; 3],
+    modules: [ModuleTable; 3],
     batch_rows: i32,
-    /// What is left of this round.
-    left: VecDeque<Work>,
-    /// The table that was tried last; nothing for the look which of them are there.
-    tried: &'static str,
+    /// The rest of this round.
+    remaining: VecDeque<ModuleTable>,
+    /// The table of the latest attempt; empty while looking for installed modules.
+    current: &'static str,
     reported: i64,
     stats: Arc<Stats>,
 }
 
-/// What one batch did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Batch {
-    /// Rows deleted.
-    pub rows: u64,
-    /// Another batch belongs to this round.
-    pub more: bool,
-}
-
-/// Requests that were begun long ago and never finished.
+/// Unfinished requests past their retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unfinished {
-    /// How many; 1000 are counted at most.
+    /// How many, counted up to 1,000.
     pub requests: i64,
-    /// When the oldest was begun.
+    /// When the oldest one began.
     pub oldest: Option<SystemTime>,
 }
 
 impl ModulesReaper {
-    /// Of the modules in the schema of this outbox.
+    /// For the modules in the schema of this outbox.
     pub(crate) fn new(
         database: Database,
         table: TableName,
         settings: &config::Reaper,
         stats: Arc<Stats>,
     ) -> ModulesReaper {
-        let all = [
-            Work {
+        let modules = [
+            ModuleTable {
                 table: "processed_message",
                 reap: REAP_INBOX,
                 count: COUNT_INBOX,
                 retention: settings.inbox_retention,
             },
-            Work {
+            ModuleTable {
                 table: "idempotency_key",
                 reap: REAP_IDEMPOTENCY,
                 count: COUNT_IDEMPOTENCY,
                 retention: settings.idempotency_retention,
             },
-            Work { table: "once_key", reap: REAP_ONCE, count: COUNT_ONCE, retention: Duration::ZERO },
+            ModuleTable { table: "once_key", reap: REAP_ONCE, count: COUNT_ONCE, retention: Duration::ZERO },
         ];
         ModulesReaper {
             transaction: ShortTransaction::writing(database),
             table,
-            all,
+            modules,
             batch_rows: i32::try_from(settings.batch_size).unwrap_or(i32::MAX),
-            left: VecDeque::new(),
-            tried: "",
+            remaining: VecDeque::new(),
+            current: "",
             reported: 0,
             stats,
         }
     }
 
-    /// The next round goes by this.
     fn set_pace(&mut self, pace: Pace) {
-        self.all[0].retention = pace.inbox_retention;
-        self.all[1].retention = pace.idempotency_retention;
+        self.modules[0].retention = pace.inbox_retention;
+        self.modules[1].retention = pace.idempotency_retention;
         self.batch_rows = i32::try_from(pace.batch_rows).unwrap_or(i32::MAX);
     }
 
-    /// Deletes one batch of one module. A round begins with a look which of them are there. A module that fails is left
-    /// out of the round.
-    pub(crate) async fn reap_once(&mut self) -> Result<Batch, Fault> {
-        if self.left.is_empty() {
-            self.tried = "";
-            self.left = self.find().await?;
+    /// Deletes one batch of one module. A round starts by looking for installed modules, and skips a module that fails.
+    pub(crate) async fn reap_once(&mut self) -> Result<Reaped, Fault> {
+        if self.remaining.is_empty() {
+            self.current = "";
+            self.remaining = self.find().await?;
         }
-        let Some(work) = self.left.pop_front() else { return Ok(Batch::default()) };
-        self.tried = work.table;
-        let seconds = work.retention.as_secs_f64();
+        let Some(module) = self.remaining.pop_front() else { return Ok(Reaped { rows: 0, more: false }) };
+        self.current = module.table;
+        let seconds = module.retention.as_secs_f64();
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&seconds, Type::FLOAT8), (&self.batch_rows, Type::INT4)];
-        let sql = self.table.render(work.reap);
+        let sql = self.table.render(module.reap);
         let rows = self.transaction.query("deleting old rows of a module", &sql, &params).await?;
         let deleted: i32 = rows.first().map_or(0, |row| row.get(0));
         if deleted == self.batch_rows {
-            self.left.push_front(work);
-        } else if work.reap == REAP_IDEMPOTENCY {
+            self.remaining.push_front(module);
+        } else if module.reap == REAP_IDEMPOTENCY {
             let unfinished = self.unfinished().await?;
             self.report(unfinished);
         }
-        Ok(Batch { rows: u64::from(deleted.unsigned_abs()), more: !self.left.is_empty() })
+        Ok(Reaped { rows: u64::from(deleted.unsigned_abs()), more: !self.remaining.is_empty() })
     }
 
-    /// A whole round for a person: the name of each module's table that is there, and how many rows were deleted. A module
-    /// that a relay is reaping just then is left to it.
+    /// Runs a whole round. Returns the table of each installed module with the number of deleted rows. Skips a module that a
+    /// relay is reaping.
     pub(crate) async fn reap_all(&mut self) -> Result<Vec<(&'static str, u64)>, Fault> {
         let mut reaped: Vec<(&str, u64)> = Vec::new();
         loop {
-            let Batch { rows, more } = self.reap_once().await?;
+            let Reaped { rows, more } = self.reap_once().await?;
             match reaped.last_mut() {
-                Some((table, of_table)) if *table == self.tried => *of_table += rows,
-                _ if self.tried.is_empty() => {}
-                _ => reaped.push((self.tried, rows)),
+                Some((table, of_table)) if *table == self.current => *of_table += rows,
+                _ if self.current.is_empty() => {}
+                _ => reaped.push((self.current, rows)),
             }
             if !more {
                 return Ok(reaped);
@@ -161,24 +150,23 @@ impl ModulesReaper {
         }
     }
 
-    /// What [`ModulesReaper::reap_all`] would delete.
+    /// The number of rows that [`ModulesReaper::reap_all`] would delete.
     pub(crate) async fn count_all(&self) -> Result<Vec<(&'static str, u64)>, Fault> {
         let mut counted = Vec::new();
-        for work in self.find().await? {
-            let seconds = work.retention.as_secs_f64();
-            let sql = self.table.render(work.count);
+        for module in self.find().await? {
+            let seconds = module.retention.as_secs_f64();
+            let sql = self.table.render(module.count);
             let params: [(&(dyn ToSql + Sync), Type); 1] = [(&seconds, Type::FLOAT8)];
             let rows = self.transaction.query("counting old rows of a module", &sql, &params).await?;
             let old: i64 = rows.first().map_or(0, |row| row.get(0));
-            counted.push((work.table, old.unsigned_abs()));
+            counted.push((module.table, old.unsigned_abs()));
         }
         Ok(counted)
     }
 
-    /// Requests older than the retention that nobody has finished. They are never deleted: what became of them is for
-    /// the application to say.
+    /// Unfinished requests past retention. They are never deleted: only the application knows their outcome.
     pub(crate) async fn unfinished(&self) -> Result<Unfinished, Fault> {
-        let seconds = self.all[1].retention.as_secs_f64();
+        let seconds = self.modules[1].retention.as_secs_f64();
         let sql = self.table.render(UNFINISHED);
         let rows =
             self.transaction.query("counting unfinished requests", &sql, &[(&seconds, Type::FLOAT8)]).await?;
@@ -186,7 +174,7 @@ impl ModulesReaper {
         Ok(Unfinished { requests: row.map_or(0, |row| row.get(0)), oldest: row.and_then(|row| row.get(1)) })
     }
 
-    /// Said once, and again when the number has changed.
+    /// Logs once, and again when the number changes.
     fn report(&mut self, unfinished: Unfinished) {
         let Unfinished { requests, oldest } = unfinished;
         self.stats.unfinished_requests.set(requests);
@@ -208,29 +196,29 @@ impl ModulesReaper {
         }
     }
 
-    async fn find(&self) -> Result<VecDeque<Work>, Fault> {
-        let names = self.all.map(|work| work.table);
+    async fn find(&self) -> Result<VecDeque<ModuleTable>, Fault> {
+        let names = self.modules.map(|module| module.table);
         let names: &[&str] = &names;
         let schema = self.table.schema();
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&schema, Type::TEXT), (&names, Type::TEXT_ARRAY)];
         let rows = self.transaction.query("looking for modules", FIND, &params).await?;
         let found: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        Ok(self.all.into_iter().filter(|work| found.iter().any(|name| name == work.table)).collect())
+        let is_installed = |module: &ModuleTable| found.iter().any(|name| name == module.table);
+        Ok(self.modules.into_iter().filter(is_installed).collect())
     }
 }
 
-/// The outbox's reaper, and behind it the modules'. One after the other: they share a connection, and a module that
-/// cannot be reaped keeps nobody from reaping the outbox.
+/// The reaper of the outbox, then the one of the modules: they share a connection. A module that cannot be reaped does not
+/// stop the outbox from being reaped.
 pub(crate) struct Reapers {
     outbox: PostgresReaper,
     modules: ModulesReaper,
-    /// The outbox is done for this round.
+    /// Whether the outbox is finished for this round.
     at_modules: bool,
     outage: Outage,
 }
 
 impl Reapers {
-    /// These two.
     pub(crate) fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
         Reapers { outbox, modules, at_modules: false, outage: Outage::new("module reaper") }
     }
@@ -244,18 +232,17 @@ impl Reap for Reapers {
             self.at_modules = !more;
             return Ok(Reaped { rows, more: true });
         }
-        let done = self.modules.reap_once().await;
-        let party = self.modules.all.iter().position(|work| work.table == self.modules.tried);
-        let party = party.unwrap_or(self.modules.all.len());
-        match done {
+        let reaped = self.modules.reap_once().await;
+        let party = self.modules.modules.iter().position(|module| module.table == self.modules.current);
+        let party = party.unwrap_or(self.modules.modules.len());
+        match reaped {
             Ok(_) => self.outage.worked(party),
-            // The scout meets that too, and says it.
+            // The scout reports it.
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
             Err(fault) => self.outage.failed(party, &fault, ADVICE),
         }
-        let more = !self.modules.left.is_empty();
+        let more = !self.modules.remaining.is_empty();
         self.at_modules = more;
-        // Not counted with the rows of the outbox.
-        Ok(Reaped { rows: 0, more })
+        Ok(Reaped { rows: 0, more }) // only rows of the outbox are counted
     }
 }

@@ -1,69 +1,70 @@
-//! Which pages of the table the reaper looks at, and in which order.
+//! Chooses the pages that the reaper scans, and their order.
 //!
-//! Events are sent in about the order in which they lie in the table, so the old ones lie together. A round continues at
-//! the *edge*, the place where the previous round met young rows, and ends its first part after a few ranges without an
-//! old row. Then the *patrol* looks at a share of the whole table, so that old rows anywhere else are deleted as well: rows
-//! that were held, replayed or locked, or that lie behind rows with a `sent_at` in the future.
+//! Events are sent in about the order in which they are stored, so old rows are next to each other. A round starts at the
+//! *edge*, where the previous round reached young rows, and continues until a few ranges have no old row. Then the *patrol*
+//! scans a share of the whole table for other old rows: rows that were held, replayed or locked, or rows after a `sent_at` in
+//! the future.
 
 use std::time::Duration;
 
-/// No row of the outbox needs less than 80 bytes, so a page of 8 KiB holds fewer rows than this.
+/// A row of the outbox has at least 80 bytes, so a page of 8 KiB has fewer rows than this.
 const ROWS_PER_PAGE: usize = 100;
-/// The most pages that one statement looks at.
+/// The most pages that one statement scans.
 const RANGE_PAGES_MAX: u32 = 256;
-/// So many ranges in a row without an old row end the first part of a round.
+/// The first part of a round ends after this many consecutive ranges without an old row.
 const YOUNG_RANGES_MAX: u32 = 8;
-/// The patrol looks at the whole table so many times within the retention.
+/// How often the patrol scans the whole table within the retention.
 pub(crate) const PATROLS_PER_RETENTION: u32 = 8;
-/// The least that the patrol looks at in one round: a table of up to 32 MiB is looked at as a whole.
+/// The least that the patrol scans in one round. A table of up to 32 MiB is scanned completely.
 const PATROL_PAGES_MIN: u32 = 4_096;
 
-/// How many pages a statement looks at, so that it deletes at most `batch_rows` rows.
+/// The number of pages per statement, so that it deletes at most `batch_rows` rows.
 pub(crate) fn range_pages(batch_rows: usize) -> u32 {
     let pages = u32::try_from(batch_rows / ROWS_PER_PAGE).unwrap_or(RANGE_PAGES_MAX);
     pages.clamp(1, RANGE_PAGES_MAX)
 }
 
-/// What is left of a round, and where the next one begins.
+/// The current round, and where the next one starts.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    /// The file of the table. VACUUM FULL, CLUSTER and TRUNCATE write another one, in which no place means anything.
+    /// The file of the table. VACUUM FULL, CLUSTER and TRUNCATE create another one, in which the pages are different.
     file: Option<i64>,
-    /// The page where the next round begins; unknown in a new file.
+    /// The page where the next round starts; unknown in a new file.
     edge: Option<u32>,
-    /// The page where the next patrol begins.
+    /// The page where the next patrol starts.
     patrol: u32,
     part: Part,
-    /// The page where the next range begins.
+    /// The page where the next range starts.
     at: u32,
-    /// How many pages this part of the round has looked at.
-    looked_at: u64,
-    /// Where the ranges without an old row began that end at `at`.
+    /// How many pages this part of the round has scanned.
+    scanned_pages: u64,
+    /// Where the ranges without an old row start that end at `at`.
     young_since: Option<u32>,
     young_ranges: u32,
-    /// This part of the round has deleted a row.
+    /// Whether this part of the round has deleted a row.
     deleted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Edge,
-    /// The patrol, with the pages that it still has to look at.
+    /// The patrol, with the number of pages left to scan.
     Patrol(u32),
 }
 
-/// What a statement found in a range.
+/// The result of a statement that scanned a range.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looked {
-    pub(crate) deleted: u64,
-    /// The pages of the table.
+pub(crate) struct ScannedRange {
+    /// Old rows in the range, deleted or counted.
+    pub(crate) old_rows: u64,
+    /// The number of pages of the table.
     pub(crate) pages: u32,
     /// The file of the table.
     pub(crate) file: i64,
 }
 
 impl Rounds {
-    /// Nothing is known of the table.
+    /// Nothing is known about the table yet.
     pub(crate) fn new() -> Rounds {
         Rounds {
             file: None,
@@ -71,79 +72,78 @@ impl Rounds {
             patrol: 0,
             part: Part::Edge,
             at: 0,
-            looked_at: 0,
+            scanned_pages: 0,
             young_since: None,
             young_ranges: 0,
             deleted: false,
         }
     }
 
-    /// The page where the next range begins, unless the edge has to be found first.
+    /// The page where the next range starts; `None` if the edge must be found first.
     pub(crate) fn at(&self) -> Option<u32> {
         self.edge.map(|_| self.at)
     }
 
-    /// The first old row of the smallest ids lies on this page.
+    /// Sets the edge: the page of the first old row by id.
     pub(crate) fn found_edge(&mut self, page: u32) {
         self.edge = Some(page);
         self.begin(Part::Edge, page);
     }
 
     fn begin(&mut self, part: Part, at: u32) {
-        (self.part, self.at, self.looked_at) = (part, at, 0);
+        (self.part, self.at, self.scanned_pages) = (part, at, 0);
         (self.young_since, self.young_ranges, self.deleted) = (None, 0, false);
     }
 
-    /// Takes in what a statement found in the range of `range` pages that began at [`Rounds::at`]. Returns whether more
-    /// ranges belong to this round.
-    pub(crate) fn looked(
+    /// Records the result for the range of `range` pages at [`Rounds::at`]. Returns whether the round has more ranges.
+    pub(crate) fn advance(
         &mut self,
         range: u32,
-        looked: Looked,
+        scanned: ScannedRange,
         interval: Duration,
         retention: Duration,
     ) -> bool {
-        if self.file.replace(looked.file).is_some_and(|file| file != looked.file) {
-            *self = Rounds { file: Some(looked.file), ..Rounds::new() };
+        if self.file.replace(scanned.file).is_some_and(|file| file != scanned.file) {
+            *self = Rounds { file: Some(scanned.file), ..Rounds::new() };
             return true;
         }
-        // Vacuum may have cut off the end of the table, so that the range lies behind it.
-        let inside = looked.pages.saturating_sub(self.at).min(range);
-        if looked.deleted > 0 {
+        // Vacuum may have truncated the table, so that the range is past its end.
+        let inside = scanned.pages.saturating_sub(self.at).min(range);
+        if scanned.old_rows > 0 {
             (self.young_since, self.young_ranges, self.deleted) = (None, 0, true);
         } else if inside > 0 {
             self.young_since.get_or_insert(self.at);
             self.young_ranges += 1;
         }
-        self.looked_at += u64::from(inside);
+        self.scanned_pages += u64::from(inside);
         self.at = self.at.saturating_add(range);
-        if self.at >= looked.pages {
+        if self.at >= scanned.pages {
             self.at = 0;
         }
-        let whole_table = self.looked_at >= u64::from(looked.pages);
+        let whole_table = self.scanned_pages >= u64::from(scanned.pages);
         match self.part {
             Part::Edge if !whole_table && self.young_ranges < YOUNG_RANGES_MAX => true,
             Part::Edge => {
                 self.edge = Some(self.young_since.unwrap_or(self.at));
-                let pages = if whole_table { 0 } else { patrol_pages(looked.pages, interval, retention) };
+                let pages = if whole_table { 0 } else { patrol_pages(scanned.pages, interval, retention) };
                 self.begin(Part::Patrol(pages), self.patrol);
                 pages > 0 || self.end_round()
             }
             Part::Patrol(left) => {
-                // A range with old rows is what the patrol is for: it costs no share.
-                let left = if looked.deleted > 0 { left } else { left.saturating_sub(range) };
+                // Ranges with old rows do not count against the share.
+                let left = if scanned.old_rows > 0 { left } else { left.saturating_sub(range) };
                 self.part = Part::Patrol(left);
                 (left > 0 && !whole_table) || self.end_round()
             }
         }
     }
 
-    /// Always false: no range follows.
+    /// Always returns false: the round has no more ranges.
     fn end_round(&mut self) -> bool {
-        if self.looked_at > 0 {
+        if self.scanned_pages > 0 {
             self.patrol = self.at;
         }
-        // The patrol ended where old rows were found last: more of them become old there.
+        // The patrol found old rows here, so more rows here will become old next.
         if self.deleted
             && let Some(young_since) = self.young_since
         {
@@ -170,27 +170,27 @@ mod tests {
     const RANGE: u32 = 256;
     const RANGES: u32 = 1_000;
 
-    /// A table in which every range is old or not.
+    /// A table in which each range has old rows or not.
     struct Table {
         old: Vec<bool>,
         rounds: Rounds,
-        looked_at: u32,
+        scanned_ranges: u32,
     }
 
     impl Table {
         fn new(old: impl Fn(u32) -> bool) -> Table {
             let mut rounds = Rounds::new();
             rounds.found_edge(0);
-            Table { old: (0..RANGES).map(old).collect(), rounds, looked_at: 0 }
+            Table { old: (0..RANGES).map(old).collect(), rounds, scanned_ranges: 0 }
         }
 
         fn round(&mut self) {
             loop {
                 let range = self.rounds.at().unwrap() / RANGE;
-                let deleted = u64::from(std::mem::take(&mut self.old[range as usize]));
-                self.looked_at += 1;
-                let looked = Looked { deleted, pages: RANGES * RANGE, file: 1 };
-                if !self.rounds.looked(RANGE, looked, MINUTE, DAY) {
+                let old_rows = u64::from(std::mem::take(&mut self.old[range as usize]));
+                self.scanned_ranges += 1;
+                let scanned = ScannedRange { old_rows, pages: RANGES * RANGE, file: 1 };
+                if !self.rounds.advance(RANGE, scanned, MINUTE, DAY) {
                     return;
                 }
             }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_become_old_at_the_edge_are_deleted_in_the_next_round() {
+    fn rows_that_become_old_at_the_edge_are_deleted_by_the_next_round() {
         let mut table = Table::new(|range| range < 10);
         table.round();
         assert_eq!(table.old_ranges(), 0);
@@ -214,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn young_rows_before_old_ones_do_not_stop_the_reaper() {
+    fn young_rows_before_old_rows_do_not_stop_the_reaper() {
         let mut table = Table::new(|range| (5..500).contains(&range));
         table.round();
-        assert_eq!(table.old_ranges(), 0, "a few young ranges are passed in the same round");
+        assert_eq!(table.old_ranges(), 0, "a round skips a few young ranges");
 
         let mut table = Table::new(|range| range >= 500);
         let mut rounds = 0;
@@ -226,46 +226,50 @@ mod tests {
             rounds += 1;
         }
         let share = patrol_pages(RANGES * RANGE, MINUTE, DAY) / RANGE;
-        assert!(rounds <= RANGES / share + 1, "{rounds} rounds: the patrol passes as many as there are");
+        assert!(rounds <= RANGES / share + 1, "{rounds} rounds: the patrol does not stop at young ranges");
         table.old[0] = true;
         table.round();
-        assert_eq!(table.old_ranges(), 0, "it wraps around at the end of the table");
+        assert_eq!(table.old_ranges(), 0, "a round wraps around at the end of the table");
     }
 
     #[test]
-    fn a_round_that_finds_nothing_looks_at_a_bounded_part_of_the_table() {
+    fn a_round_without_old_rows_scans_a_bounded_part_of_the_table() {
         let mut table = Table::new(|_| false);
         table.round();
-        assert!(table.looked_at <= YOUNG_RANGES_MAX + PATROL_PAGES_MIN / RANGE, "{}", table.looked_at);
+        assert!(
+            table.scanned_ranges <= YOUNG_RANGES_MAX + PATROL_PAGES_MIN / RANGE,
+            "{}",
+            table.scanned_ranges
+        );
         for _ in 0..RANGES {
             table.round();
         }
-        assert!(table.looked_at < RANGES * 30, "{}", table.looked_at);
+        assert!(table.scanned_ranges < RANGES * 30, "{}", table.scanned_ranges);
     }
 
     #[test]
-    fn a_rewritten_table_is_started_over() {
+    fn a_rewritten_table_is_scanned_from_a_new_edge() {
         let mut rounds = Rounds::new();
         rounds.found_edge(700);
-        assert!(rounds.looked(RANGE, Looked { deleted: 5, pages: 9_000, file: 1 }, MINUTE, DAY));
+        assert!(rounds.advance(RANGE, ScannedRange { old_rows: 5, pages: 9_000, file: 1 }, MINUTE, DAY));
         assert_eq!(rounds.at(), Some(700 + RANGE));
-        assert!(rounds.looked(RANGE, Looked { deleted: 0, pages: 100, file: 2 }, MINUTE, DAY));
-        assert_eq!(rounds.at(), None, "the edge has to be found again");
+        assert!(rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 100, file: 2 }, MINUTE, DAY));
+        assert_eq!(rounds.at(), None, "the edge must be found again");
     }
 
     #[test]
-    fn a_table_that_became_shorter_is_continued_at_its_beginning() {
+    fn a_round_past_the_end_of_a_truncated_table_continues_at_its_start() {
         let mut rounds = Rounds::new();
         rounds.found_edge(700);
-        assert!(rounds.looked(RANGE, Looked { deleted: 0, pages: 600, file: 1 }, MINUTE, DAY));
+        assert!(rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 600, file: 1 }, MINUTE, DAY));
         assert_eq!(rounds.at(), Some(0));
         rounds.found_edge(700);
-        assert!(!rounds.looked(RANGE, Looked { deleted: 0, pages: 0, file: 1 }, MINUTE, DAY));
+        assert!(!rounds.advance(RANGE, ScannedRange { old_rows: 0, pages: 0, file: 1 }, MINUTE, DAY));
         assert_eq!(rounds.at(), Some(0));
     }
 
     #[test]
-    fn a_statement_deletes_no_more_rows_than_a_batch_has() {
+    fn a_statement_deletes_at_most_one_batch() {
         assert_eq!(range_pages(5_000), 50);
         assert_eq!((range_pages(1), range_pages(100_000)), (1, RANGE_PAGES_MAX));
     }

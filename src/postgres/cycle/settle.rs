@@ -1,10 +1,10 @@
-//! Settling: the outcome of a batch is recorded and committed, in the transaction of its claim.
+//! Settling: records the outcome of a batch in the transaction of its claim, and commits.
 
 use crate::config::OnSent;
 use crate::fail_point;
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::cycle::event::{Ctid, OutboxRow};
-use crate::postgres::cycle::open::Open;
+use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
@@ -15,20 +15,20 @@ use tokio_postgres::types::{ToSql, Type};
 
 const DOING: &str = "settling a batch";
 
-/// Records and commits. One statement for each kind of outcome, whatever the number of rows.
+/// Records the outcome with one statement per kind, and commits.
 pub(crate) async fn settle(
-    open: Open<'_>,
+    transaction: ClaimTransaction<'_>,
     statements: &Statements,
     prepares: bool,
     settlement: &Settlement<'_, OutboxRow>,
 ) -> Result<Settled, Fault> {
-    let to = Recorder { open: &open, prepares };
+    let recorder = Recorder { transaction: &transaction, prepares };
     let only_sent =
         settlement.rejected.is_empty() && settlement.blocked.is_empty() && settlement.held.is_empty();
-    if only_sent && !settlement.skip_locked && matches!(open, Open::Plain(_)) {
-        let settled = to.sent_and_commit(statements, settlement).await?;
-        if let Open::Plain(plain) = open {
-            plain.has_ended();
+    if only_sent && !settlement.skip_locked && matches!(transaction, ClaimTransaction::Manual(_)) {
+        let settled = recorder.sent_and_commit(statements, settlement).await?;
+        if let ClaimTransaction::Manual(manual) = transaction {
+            manual.has_ended();
         }
         return Ok(settled);
     }
@@ -36,17 +36,17 @@ pub(crate) async fn settle(
     if !settlement.sent.is_empty() {
         let sent = SentRows::new(statements, settlement);
         let rows = if settlement.skip_locked {
-            recorded.insert(to.recorded(sent.sql, &sent.values()).await?).len()
+            recorded.insert(recorder.recorded(sent.sql, &sent.values()).await?).len()
         } else {
-            to.execute(sent.sql, &sent.values()).await? as usize
+            recorder.execute(sent.sql, &sent.values()).await? as usize
         };
         all &= rows == settlement.sent.len();
     }
     if !settlement.rejected.is_empty() {
-        all &= to.rejected_rows(&statements.dead_letter, &settlement.rejected).await?;
+        all &= recorder.rejected_rows(&statements.dead_letter, &settlement.rejected).await?;
     }
     if !settlement.blocked.is_empty() {
-        all &= to.rejected_rows(&statements.block, &settlement.blocked).await?;
+        all &= recorder.rejected_rows(&statements.block, &settlement.blocked).await?;
     }
     if !settlement.held.is_empty() {
         let held = &settlement.held;
@@ -60,10 +60,10 @@ pub(crate) async fn settle(
             (&errors, Type::TEXT_ARRAY),
             (&witnesses, Type::INT8_ARRAY),
         ];
-        to.execute(&statements.hold, &arrays).await?;
+        recorder.execute(&statements.hold, &arrays).await?;
     }
     fail_point::reach("before-commit").await;
-    answer(DOING, open.commit()).await?;
+    answer(DOING, transaction.commit()).await?;
     Ok(match (all, recorded) {
         (true, _) => Settled::All,
         (false, Some(ids)) => Settled::Only(ids),
@@ -71,12 +71,12 @@ pub(crate) async fn settle(
     })
 }
 
-/// The statement that records what Kafka has acknowledged, and its values.
+/// The statement that records acknowledged rows, and its parameters.
 struct SentRows<'a> {
     sql: &'a str,
     ids: Vec<i64>,
-    /// Where they lie, if the statement asks for that.
-    places: Option<Vec<Ctid>>,
+    /// Set if the statement finds rows by `ctid`.
+    ctids: Option<Vec<Ctid>>,
 }
 
 impl<'a> SentRows<'a> {
@@ -87,28 +87,28 @@ impl<'a> SentRows<'a> {
             (OnSent::Delete, true) => &statements.delete_around_locks,
             (OnSent::Delete, false) => &statements.delete,
         };
-        let by_place = statements.on_sent == OnSent::Delete && !settlement.skip_locked;
+        let by_ctid = statements.on_sent == OnSent::Delete && !settlement.skip_locked;
         SentRows {
             sql,
             ids: settlement.sent.iter().map(|row| row.id()).collect(),
-            places: by_place.then(|| settlement.sent.iter().filter_map(|row| row.ctid()).collect()),
+            ctids: by_ctid.then(|| settlement.sent.iter().filter_map(|row| row.ctid()).collect()),
         }
     }
 
     fn values(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
-        let places = self.places.as_ref().map(|places| (places as &(dyn ToSql + Sync), Type::TID_ARRAY));
-        places.into_iter().chain([(&self.ids as &(dyn ToSql + Sync), Type::INT8_ARRAY)]).collect()
+        let ctids = self.ctids.as_ref().map(|ctids| (ctids as &(dyn ToSql + Sync), Type::TID_ARRAY));
+        ctids.into_iter().chain([(&self.ids as &(dyn ToSql + Sync), Type::INT8_ARRAY)]).collect()
     }
 }
 
 struct Recorder<'a, 'b> {
-    open: &'a Open<'b>,
+    transaction: &'a ClaimTransaction<'b>,
     prepares: bool,
 }
 
 impl Recorder<'_, '_> {
-    /// Both in one round trip. The server takes them in the order in which they are first polled; if the first fails,
-    /// COMMIT rolls back (PostgreSQL manual, "COMMIT").
+    /// Records acknowledged rows and commits in one round trip. Requests are sent in the order in which they are first
+    /// polled. If the first one fails, COMMIT rolls back (PostgreSQL manual, "COMMIT").
     async fn sent_and_commit(
         &self,
         statements: &Statements,
@@ -116,11 +116,11 @@ impl Recorder<'_, '_> {
     ) -> Result<Settled, Fault> {
         let sent = SentRows::new(statements, settlement);
         let values = sent.values();
-        let client = self.open.client();
+        let client = self.transaction.client();
         let commit = client.batch_execute("COMMIT");
         let (recorded, committed) = if self.prepares {
-            // Before anything is sent: COMMIT must not overtake it.
-            let statement = answer(DOING, self.open.prepare_cached(sent.sql)).await?;
+            // Prepare first, or COMMIT would be sent before the statement.
+            let statement = answer(DOING, self.transaction.prepare_cached(sent.sql)).await?;
             fail_point::reach("before-commit").await;
             let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
             let record = client.execute(&statement, &values);
@@ -155,28 +155,28 @@ impl Recorder<'_, '_> {
         Ok(self.execute(sql, &arrays).await? == ids.len() as u64)
     }
 
-    /// The ids that a statement returns.
+    /// Runs a statement that returns the ids of the rows that it recorded.
     async fn recorded(
         &self,
         sql: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<HashSet<i64>, Fault> {
-        let rows = answer(DOING, self.open.client().query_typed(sql, params)).await?;
+        let rows = answer(DOING, self.transaction.client().query_typed(sql, params)).await?;
         let ids: Result<_, _> = rows.iter().map(|row| row.try_get(0)).collect();
         ids.map_err(|error| fault(DOING, error))
     }
 
     async fn execute(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<u64, Fault> {
         if !self.prepares {
-            return answer(DOING, self.open.client().execute_typed(sql, params)).await;
+            return answer(DOING, self.transaction.client().execute_typed(sql, params)).await;
         }
-        let statement = answer(DOING, self.open.prepare_cached(sql)).await?;
+        let statement = answer(DOING, self.transaction.prepare_cached(sql)).await?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|(value, _)| *value).collect();
-        answer(DOING, self.open.client().execute(&statement, &params)).await
+        answer(DOING, self.transaction.client().execute(&statement, &params)).await
     }
 }
 
-/// A text column takes no NUL.
+/// Replaces NUL, which a text column cannot contain.
 fn storable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

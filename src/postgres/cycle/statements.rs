@@ -1,4 +1,4 @@
-//! The statements of a running relay, final for one outbox. `outbox-relay migrate --print-queries` prints them.
+//! The statements of a running relay, complete for one outbox. `outbox-relay migrate --print-queries` prints them.
 
 mod claim;
 mod conditions;
@@ -14,7 +14,7 @@ use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 
-pub(crate) use conditions::Waits;
+pub(crate) use conditions::WaitConditions;
 pub(crate) use print::print;
 pub(crate) use query::Query;
 
@@ -28,7 +28,7 @@ pub struct Statements {
     pub payload: PayloadType,
     /// Whether settled rows are marked or deleted.
     pub on_sent: OnSent,
-    /// The size of the largest record in bytes. Of a larger row, the read returns nothing large.
+    /// The size of the largest record in bytes. The read leaves out the large values of larger rows.
     pub record_bytes_max: i32,
     table: TableName,
     template: TopicTemplate,
@@ -68,27 +68,27 @@ impl Statements {
             record_bytes_max,
             table: table.clone(),
             template: template.clone(),
-            lock: claim::LOCK.of(table),
+            lock: claim::LOCK.query(table),
             read: reads.pending(),
             read_first: reads.first_of_keys(),
             read_head: reads.head(),
             read_row: reads.row(),
-            mark: settle::MARK.of(table),
-            mark_around_locks: settle::MARK_AROUND_LOCKS.of(table),
-            delete: settle::DELETE.of(table),
-            delete_around_locks: settle::DELETE_AROUND_LOCKS.of(table),
+            mark: settle::MARK.query(table),
+            mark_around_locks: settle::MARK_AROUND_LOCKS.query(table),
+            delete: settle::DELETE.query(table),
+            delete_around_locks: settle::DELETE_AROUND_LOCKS.query(table),
             dead_letter: settle::dead_letter(table, payload),
-            hold: settle::HOLD.of(table),
-            block: settle::BLOCK.of(table),
+            hold: settle::HOLD.query(table),
+            block: settle::BLOCK.query(table),
             witnesses: probes::witnesses(target),
             look: claim::look(target),
-            writers: scout::WRITERS.of(table),
-            backlog: scout::BACKLOG.of(table),
-            oldest: scout::OLDEST.of(table),
+            writers: scout::WRITERS.query(table),
+            backlog: scout::BACKLOG.query(table),
+            oldest: scout::OLDEST.query(table),
         }
     }
 
-    /// The table that they are about.
+    /// The outbox table.
     pub(crate) fn table(&self) -> &TableName {
         &self.table
     }
@@ -113,7 +113,7 @@ impl Statements {
         &self.look
     }
 
-    /// Every statement of a running relay, in the order of a row's way, then those of the prober and the reaper.
+    /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
         let Statements { look, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
@@ -125,7 +125,7 @@ impl Statements {
         };
         let cycle = reading.into_iter().chain(settling);
         let cycle = cycle.chain([dead_letter, hold, block, witnesses, read_first]);
-        let others = probes::HOLDS.iter().chain(&reaper::REAPER).map(|template| template.of(&self.table));
+        let others = probes::HOLDS.iter().chain(&reaper::REAPER).map(|template| template.query(&self.table));
         cycle.cloned().chain(others).collect()
     }
 }

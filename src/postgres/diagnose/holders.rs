@@ -1,11 +1,11 @@
-//! Who keeps vacuum from removing dead rows: transactions, prepared ones, replication slots.
+//! Finds what keeps vacuum from removing dead rows: transactions, prepared transactions and replication slots.
 
 use crate::postgres::diagnose::status::seconds;
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// Those that hold it back most, the oldest first, at most $1. A role without pg_read_all_stats sees of others that they
-/// do, and how many transactions were begun since, but not since when.
+/// The oldest holders, at most $1. Without pg_read_all_stats, a role can see the age of other roles' transactions only as a
+/// number of transactions, not as a time.
 pub(crate) const HOLDERS: &str = "
 SELECT what, name, pid, application, transactions, seconds, active
 FROM (
@@ -31,28 +31,27 @@ FROM (
 ORDER BY transactions DESC
 LIMIT $1::bigint";
 
-/// What keeps vacuum from removing dead rows.
+/// A transaction or slot that keeps vacuum from removing dead rows.
 #[derive(Clone, Debug)]
-pub(crate) struct HoldsVacuum {
+pub(crate) struct VacuumHolder {
     /// `transaction`, `prepared transaction` or `replication slot`.
     pub what: String,
-    /// Which: of a transaction its process, application and state in one text.
+    /// For a transaction, its process, application and state.
     pub name: String,
-    /// The server process of it, if there is one.
+    /// The server process, if there is one.
     pub pid: Option<i32>,
-    /// What its client calls itself, if anything.
     pub application: Option<String>,
-    /// How many transactions were begun since.
+    /// How many transactions have begun since.
     pub transactions: i32,
-    /// Since when, if that may be seen.
+    /// `None` if the role cannot see it.
     pub age: Option<Duration>,
-    /// Somebody uses it now: false for a slot that nobody reads.
+    /// False for a slot that is not in use.
     pub active: bool,
 }
 
-/// Out of a row of [`HOLDERS`].
-pub(crate) fn holder(row: &Row) -> HoldsVacuum {
-    HoldsVacuum {
+/// From a row of [`HOLDERS`].
+pub(crate) fn holder(row: &Row) -> VacuumHolder {
+    VacuumHolder {
         what: row.get(0),
         name: row.get(1),
         pid: row.get(2),

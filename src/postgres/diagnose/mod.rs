@@ -1,4 +1,4 @@
-//! What the database reports to `status` and `doctor`.
+//! The queries of `status` and `doctor`.
 
 pub(crate) mod doctor;
 pub(crate) mod holders;

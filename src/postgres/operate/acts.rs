@@ -1,5 +1,4 @@
-//! What operators did to dead letters and blocked keys, and what they paused and resumed. Each act is recorded by the
-//! statement that does it.
+//! The history of operator actions. The statement that performs an action also records it.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
@@ -10,7 +9,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-/// Newest first, below an id.
 const HISTORY: &str = "
 SELECT id, at, role, application, host(address), act, dead_letter_id, outbox_id, event_id, pause_id, aggregate_type, topic,
        reason
@@ -19,61 +17,59 @@ WHERE id < $1::bigint AND ($2::uuid IS NULL OR event_id = $2)
 ORDER BY id DESC
 LIMIT $3::bigint";
 
-/// What one batch of an operator's act did.
+/// The result of one batch of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Acted {
-    /// To how many it was done.
+pub(crate) struct BatchResult {
+    /// How many rows the action was performed on.
     pub done: u64,
-    /// How many blocks were only lifted, since their event is gone.
+    /// How many blocks were only lifted, because their event is gone.
     pub lifted: u64,
-    /// The last id that was looked at: the next batch begins behind it.
+    /// The last selected id, where the next batch continues.
     pub last: i64,
 }
 
-/// One act, on one event or one pause.
+/// A recorded action on one event or one pause.
 #[derive(Clone, Debug)]
 pub(crate) struct Act {
-    /// Its number.
     pub id: i64,
-    /// When.
     pub at: SystemTime,
-    /// Who, as Postgres knows them.
+    /// The role that performed it.
     pub role: String,
     /// The `application_name` of the connection.
     pub application: String,
-    /// Where it came from; `None` for a socket.
+    /// The address of the client; `None` for a Unix socket.
     pub address: Option<String>,
-    /// requeue, discard, retry, dead-letter or lift; pause or resume.
+    /// requeue, discard, retry, dead-letter, lift, pause or resume.
     pub act: String,
     /// The dead letter, if the event was or became one.
     pub dead_letter_id: Option<i64>,
-    /// The row that Kafka refused; `None` for a pause.
+    /// The row that Kafka rejected; `None` for a pause.
     pub outbox_id: Option<i64>,
-    /// The event; `None` for a pause.
+    /// `None` for a pause.
     pub event_id: Option<Uuid>,
-    /// The pause that began or ended, if that was the act.
+    /// The pause that began or ended.
     pub pause_id: Option<i64>,
-    /// The event's aggregate type, or that of the key that was paused.
+    /// Of the event, or of the paused key.
     pub aggregate_type: Option<String>,
-    /// The topic that the event was meant for, or that was paused.
+    /// The topic of the event, or the paused topic.
     pub topic: Option<String>,
-    /// Why the event was refused, or, in the words of the operator, why it was paused.
+    /// The reason of the rejection, or the operator's reason for the pause.
     pub reason: Option<String>,
 }
 
-/// The acts on one outbox.
+/// The history of one outbox.
 pub(crate) struct PostgresActs {
     transaction: ShortTransaction,
     table: TableName,
 }
 
 impl PostgresActs {
-    /// Of this outbox. Connects when it is first needed.
+    /// For this outbox. Connects on first use.
     pub(crate) fn new(database: Database, table: TableName) -> PostgresActs {
         PostgresActs { transaction: ShortTransaction::reading(database), table }
     }
 
-    /// The newest acts with an id below `before`, at most `rows`; on this event, if one is given.
+    /// The newest actions with an id below `before`, at most `rows`, optionally on one event.
     pub(crate) async fn history(
         &self,
         event: Option<Uuid>,
@@ -106,11 +102,11 @@ fn act(row: &Row) -> Act {
     }
 }
 
-/// The answer of a statement that acts: how many, how many were only lifted, up to where. `None`: nothing was left.
-pub(crate) fn acted(rows: &[Row]) -> Option<Acted> {
+/// From the row that a statement of an action returns. `None` if nothing was left to do.
+pub(crate) fn batch_result(rows: &[Row]) -> Option<BatchResult> {
     let row = rows.first()?;
     let last: Option<i64> = row.get(2);
-    Some(Acted {
+    Some(BatchResult {
         done: row.get::<_, i64>(0).unsigned_abs(),
         lifted: row.get::<_, i64>(1).unsigned_abs(),
         last: last?,

@@ -1,8 +1,8 @@
-//! The blocked keys as an operator works on them: looked at, tried again, or freed of the event that blocks them.
+//! Lists blocked keys, retries their events, and moves the events to the dead letters.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
-use crate::postgres::operate::acts::{Acted, acted};
+use crate::postgres::operate::acts::{BatchResult, batch_result};
 use crate::postgres::operate::selection::{Batch, Selection, conditions};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
@@ -12,22 +12,22 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-/// The event that blocks is there until somebody sends or deletes it by hand. After a failover another event can have
-/// its id.
-const THERE: &str = "EXISTS (
+/// The blocking event is in the outbox and unsent. An operator may have marked or deleted it manually. After a failover,
+/// another event can have its id.
+const UNSENT: &str = "EXISTS (
     SELECT FROM {outbox} o WHERE o.id = s.outbox_id AND o.event_id = s.event_id AND o.sent_at IS NULL)";
 
 const LIST: &str = "
-SELECT s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error, s.blocked_at, {there}
+SELECT s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.topic, s.reason, s.error, s.blocked_at, {unsent}
 FROM {blocked_key} s
 WHERE {fits} AND s.outbox_id {within} $8::bigint
 ORDER BY s.outbox_id {direction}
 LIMIT $9::bigint";
 
 const COUNT: &str = "
-SELECT count(*) FILTER (WHERE there), count(*) FILTER (WHERE NOT there), max(outbox_id)
+SELECT count(*) FILTER (WHERE unsent), count(*) FILTER (WHERE NOT unsent), max(outbox_id)
 FROM (
-    SELECT s.outbox_id, {there} AS there
+    SELECT s.outbox_id, {unsent} AS unsent
     FROM {blocked_key} s
     WHERE {fits} AND s.outbox_id <= $8::bigint
     ORDER BY s.outbox_id
@@ -36,8 +36,7 @@ FROM (
 
 const NEWEST: &str = "SELECT coalesce(max(outbox_id), 0) FROM {blocked_key}";
 
-/// The oldest blocks that fit are deleted: their rows are read again, in order, since that changes the version of the
-/// holds.
+/// Deletes the oldest matching blocks. The trigger raises the version of the holds, so relays read the rows again, in order.
 const LIFTED: &str = "
 picked AS MATERIALIZED (
     SELECT s.outbox_id
@@ -48,20 +47,20 @@ picked AS MATERIALIZED (
 ), lifted AS (
     DELETE FROM {blocked_key} s
     WHERE s.outbox_id = ANY (ARRAY(SELECT outbox_id FROM picked)) AND {fits}
-    RETURNING s.*, {there} AS there
+    RETURNING s.*, {unsent} AS unsent
 )";
 
 const RETRY: &str = "
 WITH {lifted}, recorded AS (
     INSERT INTO {act} (act, outbox_id, event_id, aggregate_type, topic, reason)
-    SELECT CASE WHEN there THEN 'retry' ELSE 'lift' END, outbox_id, event_id, aggregate_type, topic, reason
+    SELECT CASE WHEN unsent THEN 'retry' ELSE 'lift' END, outbox_id, event_id, aggregate_type, topic, reason
     FROM lifted
     ORDER BY outbox_id
 )
-SELECT (SELECT count(*) FROM lifted WHERE there), (SELECT count(*) FROM lifted WHERE NOT there),
+SELECT (SELECT count(*) FROM lifted WHERE unsent), (SELECT count(*) FROM lifted WHERE NOT unsent),
        (SELECT max(outbox_id) FROM picked)";
 
-/// What became of the event is what the DELETE says, not what the snapshot saw: somebody may just have marked it.
+/// The result depends on the DELETE, not on `unsent`: another session may mark the event after the snapshot.
 const DEAD_LETTER: &str = "
 WITH {lifted}, moved AS (
     DELETE FROM {outbox} o
@@ -92,25 +91,19 @@ SELECT (SELECT count(*) FROM dead), (SELECT count(*) FROM lifted) - (SELECT coun
 /// A key whose events wait.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockedKey {
-    /// The id of the row that Kafka refused, by which the commands know the block.
+    /// The id of the rejected row, which identifies the block in commands.
     pub outbox_id: i64,
-    /// The event that was refused.
     pub event_id: Uuid,
-    /// Its aggregate type.
     pub aggregate_type: String,
-    /// The key.
     pub aggregate_id: String,
-    /// The topic that the event was meant for.
     pub topic: String,
-    /// A word to filter by.
+    /// A keyword to filter by.
     pub reason: String,
-    /// A sentence for a person.
+    /// The full error message.
     pub error: String,
-    /// Since when the key is blocked.
     pub blocked_at: SystemTime,
-    /// The event is still there and unsent. If not, somebody has sent or deleted it by hand, and the key waits for
-    /// nothing.
-    pub there: bool,
+    /// Whether the event is still in the outbox and unsent. If not, an operator has marked or deleted it manually.
+    pub unsent: bool,
 }
 
 /// The blocked keys of one outbox.
@@ -122,7 +115,7 @@ pub(crate) struct PostgresBlockedKeys {
 }
 
 impl PostgresBlockedKeys {
-    /// Of this outbox, whose payload column has this type. Connects when it is first needed.
+    /// For this outbox, with this type of the payload column. Connects on first use.
     pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresBlockedKeys {
         let reading = ShortTransaction::reading(database.clone());
         PostgresBlockedKeys { reading, operating: ShortTransaction::operating(database), table, payload }
@@ -139,7 +132,7 @@ impl PostgresBlockedKeys {
         self.list(selection, &sql, before, rows).await
     }
 
-    /// The oldest with an id not above `up_to`, at most `rows`.
+    /// The oldest blocks with an id up to `up_to`, at most `rows`.
     pub(crate) async fn oldest(
         &self,
         selection: &Selection,
@@ -163,35 +156,42 @@ impl PostgresBlockedKeys {
         Ok(rows.iter().map(blocked_key).collect())
     }
 
-    /// The highest id that there is; 0 if there is none.
+    /// The highest id; 0 if there is none.
     pub(crate) async fn highest_id(&self) -> Result<i64, Fault> {
         let rows = self.reading.query("reading the blocked keys", &self.render(NEWEST), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
-    /// How many there are up to this id, those apart whose event is gone; counts no further than `most`.
+    /// Counts the blocks with an id up to `up_to`, at most `most`. Those without an event are in [`BatchResult::lifted`].
     pub(crate) async fn count(
         &self,
         selection: &Selection,
         up_to: i64,
         most: i64,
-    ) -> Result<Option<Acted>, Fault> {
+    ) -> Result<Option<BatchResult>, Fault> {
         let mut params = selection.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
-        Ok(acted(&self.reading.query("counting the blocked keys", &self.render(COUNT), &params).await?))
+        Ok(batch_result(
+            &self.reading.query("counting the blocked keys", &self.render(COUNT), &params).await?,
+        ))
     }
 
-    /// Lifts a batch of blocks, so that the relay tries their events again. `None` if nothing was left. Dropped, it may or may not have happened.
-    pub(crate) async fn retry(&self, selection: &Selection, batch: Batch) -> Result<Option<Acted>, Fault> {
+    /// Lifts a batch of blocks, so that relays retry their events. Returns `None` if nothing was left. If the future is
+    /// dropped, the outcome is unknown.
+    pub(crate) async fn retry(
+        &self,
+        selection: &Selection,
+        batch: Batch,
+    ) -> Result<Option<BatchResult>, Fault> {
         self.act("lifting blocks", RETRY, selection, batch).await
     }
 
-    /// Moves the refused events of a batch of blocks to the dead letters, and lifts the blocks.
+    /// Moves the rejected events of a batch of blocks to the dead letters, and lifts the blocks.
     pub(crate) async fn dead_letter(
         &self,
         selection: &Selection,
         batch: Batch,
-    ) -> Result<Option<Acted>, Fault> {
+    ) -> Result<Option<BatchResult>, Fault> {
         self.act("moving events to the dead letters", DEAD_LETTER, selection, batch).await
     }
 
@@ -201,17 +201,17 @@ impl PostgresBlockedKeys {
         sql: &str,
         selection: &Selection,
         batch: Batch,
-    ) -> Result<Option<Acted>, Fault> {
+    ) -> Result<Option<BatchResult>, Fault> {
         let mut params = selection.params();
         params.extend(batch.params());
-        Ok(acted(&self.operating.query(doing, &self.render(sql), &params).await?))
+        Ok(batch_result(&self.operating.query(doing, &self.render(sql), &params).await?))
     }
 
     fn render(&self, sql: &str) -> String {
         let sql = sql
             .replace("{lifted}", LIFTED)
             .replace("{fits}", &conditions("outbox_id", "blocked_at"))
-            .replace("{there}", THERE)
+            .replace("{unsent}", UNSENT)
             .replace("{payload_bytes}", &self.payload.bytes_sql("payload"));
         self.table.render(&sql)
     }
@@ -227,6 +227,6 @@ fn blocked_key(row: &Row) -> BlockedKey {
         reason: row.get(5),
         error: row.get(6),
         blocked_at: row.get(7),
-        there: row.get(8),
+        unsent: row.get(8),
     }
 }

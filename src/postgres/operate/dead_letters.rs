@@ -1,8 +1,8 @@
-//! The dead letters as an operator works on them: looked at, put back into the outbox, thrown away.
+//! Lists, shows, requeues and discards dead letters.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;
-use crate::postgres::operate::acts::{Acted, acted};
+use crate::postgres::operate::acts::{BatchResult, batch_result};
 use crate::postgres::operate::selection::{Batch, SELECTION_PARAMS, Selection, conditions};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
@@ -20,7 +20,7 @@ WHERE {fits} AND s.id {within} $9::bigint
 ORDER BY s.id {direction}
 LIMIT $10::bigint";
 
-/// The time as text: a writer can make it infinite.
+/// The time is returned as text, because a writer can store an infinite one.
 const WHOLE: &str = "
 SELECT s.id, s.outbox_id, s.event_id, s.aggregate_type, s.aggregate_id, s.event_type, s.topic, s.reason, s.error,
        s.rejected_at, s.requeued_at, octet_length(s.payload), s.payload, s.headers::text,
@@ -35,8 +35,8 @@ SELECT count(*) FROM (SELECT FROM {dead_letter} s WHERE {fits} AND s.id <= $9::b
 
 const NEWEST: &str = "SELECT coalesce(max(id), 0) FROM {dead_letter}";
 
-/// The oldest that fit, above what was looked at before, and not above what was there when the command began: a dead
-/// letter that comes back meanwhile is not requeued again and again.
+/// The oldest matching dead letters after the previous batch. The upper limit is the highest id when the command began, so
+/// that an event that is rejected again is not requeued repeatedly.
 const PICKED: &str = "
 picked AS MATERIALIZED (
     SELECT s.id
@@ -46,8 +46,8 @@ picked AS MATERIALIZED (
     LIMIT $11::bigint
 )";
 
-/// What fits is asked again under the row's lock, so two operators requeue a dead letter once. The event stays the
-/// same, its `created_at` included; its row is a new one, with an id behind those of its key.
+/// The UPDATE checks the filter again under the row's lock, so that two operators do not requeue a dead letter twice. The
+/// event keeps its values, including `created_at`. Its new row has a new id, after the other rows of its key.
 const REQUEUE: &str = "
 WITH {picked}, requeued AS (
     UPDATE {dead_letter} s SET requeued_at = now()
@@ -78,55 +78,46 @@ SELECT (SELECT count(*) FROM discarded), 0::bigint, (SELECT max(id) FROM picked)
 /// A dead letter, without its payload and headers.
 #[derive(Clone, Debug)]
 pub(crate) struct DeadLetter {
-    /// Its number, by which the commands know it.
+    /// Identifies it in commands.
     pub id: i64,
-    /// The id of the row that Kafka refused.
+    /// The id of the rejected row.
     pub outbox_id: i64,
-    /// The event.
     pub event_id: Uuid,
-    /// Its aggregate type.
     pub aggregate_type: String,
-    /// Its key.
     pub aggregate_id: String,
-    /// Its type.
     pub event_type: String,
-    /// The topic that it was meant for.
     pub topic: String,
-    /// A word to filter by.
+    /// A keyword to filter by.
     pub reason: String,
-    /// A sentence for a person.
+    /// The full error message.
     pub error: String,
-    /// When it was refused.
     pub rejected_at: SystemTime,
-    /// When it was last put back.
+    /// When it was last requeued.
     pub requeued_at: Option<SystemTime>,
-    /// The length of its payload; `None` for a tombstone.
+    /// The length of the payload; `None` for a tombstone.
     pub payload_bytes: Option<i32>,
 }
 
-/// A dead letter with everything.
+/// A dead letter with its payload and headers.
 #[derive(Clone, Debug)]
 pub(crate) struct WholeDeadLetter {
-    /// All but these.
     pub letter: DeadLetter,
-    /// The value that the record would have had.
     pub payload: Option<Vec<u8>>,
-    /// The row's own headers, as JSON.
+    /// As JSON.
     pub headers: Option<String>,
-    /// When the event was created: RFC 3339 with microseconds, or an infinity.
+    /// RFC 3339 with microseconds, or an infinity.
     pub created_at: String,
 }
 
-/// Which dead letters: the selection, and whether they were requeued before.
+/// Selects dead letters.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Which {
-    /// By topic, key, reason, age, ids.
+pub(crate) struct Filter {
     pub selection: Selection,
     /// Only those that were, or were not, requeued.
     pub requeued: Option<bool>,
 }
 
-impl Which {
+impl Filter {
     fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         let mut params = self.selection.params();
         debug_assert_eq!(params.len(), SELECTION_PARAMS);
@@ -144,40 +135,40 @@ pub(crate) struct PostgresDeadLetters {
 }
 
 impl PostgresDeadLetters {
-    /// Of this outbox, whose payload column has this type. Connects when it is first needed.
+    /// For this outbox, with this type of the payload column. Connects on first use.
     pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresDeadLetters {
         let reading = ShortTransaction::reading(database.clone());
         PostgresDeadLetters { reading, operating: ShortTransaction::operating(database), table, payload }
     }
 
-    /// The newest with an id below `before`, at most `rows`.
+    /// The newest dead letters with an id below `before`, at most `rows`.
     pub(crate) async fn newest(
         &self,
-        which: &Which,
+        filter: &Filter,
         before: i64,
         rows: i64,
     ) -> Result<Vec<DeadLetter>, Fault> {
-        self.list(which, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
+        self.list(filter, &LIST.replace("{within}", "<").replace("{direction}", "DESC"), before, rows).await
     }
 
-    /// The oldest with an id not above `up_to`, at most `rows`.
+    /// The oldest dead letters with an id up to `up_to`, at most `rows`.
     pub(crate) async fn oldest(
         &self,
-        which: &Which,
+        filter: &Filter,
         up_to: i64,
         rows: i64,
     ) -> Result<Vec<DeadLetter>, Fault> {
-        self.list(which, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
+        self.list(filter, &LIST.replace("{within}", "<=").replace("{direction}", "ASC"), up_to, rows).await
     }
 
-    async fn list(&self, which: &Which, sql: &str, id: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
-        let mut params = which.params();
+    async fn list(&self, filter: &Filter, sql: &str, id: i64, rows: i64) -> Result<Vec<DeadLetter>, Fault> {
+        let mut params = filter.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&id, Type::INT8), (&rows, Type::INT8)]);
         let rows = self.reading.query("reading the dead letters", &self.render(sql), &params).await?;
         Ok(rows.iter().map(dead_letter).collect())
     }
 
-    /// One, whole.
+    /// A dead letter with its payload and headers.
     pub(crate) async fn whole(&self, id: i64) -> Result<Option<WholeDeadLetter>, Fault> {
         let sql = self.render(WHOLE);
         let rows = self.reading.query("reading a dead letter", &sql, &[(&id, Type::INT8)]).await?;
@@ -189,40 +180,41 @@ impl PostgresDeadLetters {
         }))
     }
 
-    /// The highest id that there is; 0 if there is none.
+    /// The highest id; 0 if there is none.
     pub(crate) async fn highest_id(&self) -> Result<i64, Fault> {
         let rows = self.reading.query("reading the dead letters", &self.render(NEWEST), &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))
     }
 
-    /// How many there are up to this id; counts no further than `most`.
-    pub(crate) async fn count(&self, which: &Which, up_to: i64, most: i64) -> Result<u64, Fault> {
-        let mut params = which.params();
+    /// Counts the dead letters with an id up to `up_to`, at most `most`.
+    pub(crate) async fn count(&self, filter: &Filter, up_to: i64, most: i64) -> Result<u64, Fault> {
+        let mut params = filter.params();
         params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&up_to, Type::INT8), (&most, Type::INT8)]);
         let rows = self.reading.query("counting the dead letters", &self.render(COUNT), &params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
     }
 
-    /// Puts a batch of them back into the outbox, each as a new row. `None` if nothing was left. Dropped, it may or may not have happened.
-    pub(crate) async fn requeue(&self, which: &Which, batch: Batch) -> Result<Option<Acted>, Fault> {
-        self.act("requeueing dead letters", REQUEUE, which, batch).await
+    /// Inserts a batch of dead letters into the outbox again. Returns `None` if nothing was left. If the future is dropped,
+    /// the outcome is unknown.
+    pub(crate) async fn requeue(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, Fault> {
+        self.act("requeueing dead letters", REQUEUE, filter, batch).await
     }
 
-    /// Deletes a batch of them.
-    pub(crate) async fn discard(&self, which: &Which, batch: Batch) -> Result<Option<Acted>, Fault> {
-        self.act("discarding dead letters", DISCARD, which, batch).await
+    /// Deletes a batch of dead letters.
+    pub(crate) async fn discard(&self, filter: &Filter, batch: Batch) -> Result<Option<BatchResult>, Fault> {
+        self.act("discarding dead letters", DISCARD, filter, batch).await
     }
 
     async fn act(
         &self,
         doing: &'static str,
         sql: &str,
-        which: &Which,
+        filter: &Filter,
         batch: Batch,
-    ) -> Result<Option<Acted>, Fault> {
-        let mut params = which.params();
+    ) -> Result<Option<BatchResult>, Fault> {
+        let mut params = filter.params();
         params.extend(batch.params());
-        Ok(acted(&self.operating.query(doing, &self.render(sql), &params).await?))
+        Ok(batch_result(&self.operating.query(doing, &self.render(sql), &params).await?))
     }
 
     fn render(&self, sql: &str) -> String {
@@ -233,7 +225,7 @@ impl PostgresDeadLetters {
         let sql = sql
             .replace("{picked}", PICKED)
             .replace("{fits}", &fits)
-            .replace("{payload_from_bytes}", &self.payload.sql_of_bytes("payload"));
+            .replace("{payload_from_bytes}", &self.payload.decode_sql("payload"));
         self.table.render(&sql)
     }
 }

@@ -1,4 +1,4 @@
-//! What operators do with events and topics, and the record of it.
+//! Operator actions on dead letters, blocked keys and pauses, and their history.
 
 pub(crate) mod acts;
 pub(crate) mod blocked_keys;

@@ -1,5 +1,5 @@
-//! What operators pause and resume. A pause is a row that the claim's own read leaves out, so all relays see it with their
-//! next claim. What is done is recorded by the statement that does it.
+//! Pauses and resumes publishing. A pause is a row that the read of every claim respects, so it applies to all relays from
+//! their next claim.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// Nothing, if it is paused already.
+/// Inserts nothing if the same pause exists.
 const PAUSE: &str = "
 WITH begun AS (
     INSERT INTO {pause} (topic, aggregate_type, aggregate_id, reason)
@@ -41,34 +41,23 @@ FROM {pause}
 ORDER BY id
 LIMIT $1::bigint";
 
-/// Whose events an operator means.
+/// The events that a pause applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All.
     Everything,
-    /// Those of this topic.
     Topic(String),
-    /// Those of this key.
-    Key {
-        /// Its aggregate type.
-        aggregate_type: String,
-        /// The key itself.
-        aggregate_id: String,
-    },
+    Key { aggregate_type: String, aggregate_id: String },
 }
 
-/// One pause.
+/// A pause.
 #[derive(Clone, Debug)]
 pub(crate) struct PausedScope {
-    /// Its number.
     pub id: i64,
-    /// Whose events wait.
     pub scope: Scope,
-    /// In the words of the operator.
+    /// The operator's reason.
     pub reason: Option<String>,
-    /// Who paused it, as Postgres knows them.
+    /// The role that paused.
     pub role: String,
-    /// Since when.
     pub since: SystemTime,
 }
 
@@ -80,13 +69,13 @@ pub(crate) struct PostgresPauses {
 }
 
 impl PostgresPauses {
-    /// Of this outbox. Connects when it is first needed.
+    /// For this outbox. Connects on first use.
     pub(crate) fn new(database: Database, table: TableName) -> PostgresPauses {
         let reading = ShortTransaction::reading(database.clone());
         PostgresPauses { reading, operating: ShortTransaction::operating(database), table }
     }
 
-    /// Pauses it. Returns false if it was paused already. Dropped, it may or may not have happened.
+    /// Pauses a scope. Returns false if it was paused already. If the future is dropped, the outcome is unknown.
     pub(crate) async fn pause(&self, scope: &Scope, reason: Option<&str>) -> Result<bool, Fault> {
         let [topic, aggregate_type, aggregate_id] = scope.columns();
         let params: [(&(dyn ToSql + Sync), Type); 4] = [
@@ -98,12 +87,13 @@ impl PostgresPauses {
         Ok(self.act("pausing", PAUSE, &params).await? > 0)
     }
 
-    /// Ends the pause of exactly this. Returns false if there was none. Dropped, it may or may not have happened.
+    /// Ends the pause of exactly this scope. Returns false if there was none. If the future is dropped, the outcome is
+    /// unknown.
     pub(crate) async fn resume(&self, scope: &Scope) -> Result<bool, Fault> {
         Ok(self.end(scope.columns(), false).await? > 0)
     }
 
-    /// Ends every pause, and returns how many there were. Dropped, it may or may not have happened.
+    /// Ends every pause, and returns how many there were. If the future is dropped, the outcome is unknown.
     pub(crate) async fn resume_all(&self) -> Result<u64, Fault> {
         self.end(Scope::Everything.columns(), true).await
     }

@@ -1,46 +1,42 @@
-//! Which dead letters or blocked keys an operator means.
+//! Selects dead letters or blocked keys.
 
 use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
-/// Everything that is given must fit. Nothing given: all.
+/// Conditions that must all match. Without any, everything is selected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Selection {
-    /// The topic that the event was meant for.
     pub topic: Option<String>,
     /// The Kafka key, `aggregate_id`.
     pub key: Option<String>,
-    /// The word for why it was refused.
+    /// The keyword of the rejection.
     pub reason: Option<String>,
-    /// Refused longer ago than this.
+    /// Rejected longer ago than this.
     pub older_than: Option<Seconds>,
-    /// Refused since.
+    /// Rejected less long ago than this.
     pub newer_than: Option<Seconds>,
-    /// One of these.
     pub ids: Option<Vec<i64>>,
-    /// One of these.
     pub event_ids: Option<Vec<Uuid>>,
 }
 
-/// A time in seconds, as the statements take it.
+/// A duration in seconds, as a parameter of the statements.
 pub(crate) type Seconds = f64;
 
-/// How many parameters the conditions take; the statement's own come after them.
+/// The number of parameters of [`conditions`]. Parameters of the statement follow them.
 pub(crate) const SELECTION_PARAMS: usize = 7;
 
 impl Selection {
-    /// In seconds.
     pub(crate) fn seconds(duration: Duration) -> Seconds {
         duration.as_secs_f64()
     }
 
-    /// Nothing is given.
+    /// Whether everything is selected.
     pub(crate) fn is_all(&self) -> bool {
         *self == Selection::default()
     }
 
-    /// The values of [`conditions`].
+    /// The parameters of [`conditions`].
     pub(crate) fn params(&self) -> Vec<(&(dyn ToSql + Sync), Type)> {
         vec![
             (&self.topic, Type::TEXT),
@@ -54,26 +50,25 @@ impl Selection {
     }
 }
 
-/// Part of an act, one transaction: the oldest with an id above `after` and not above `up_to`, at most `rows`.
+/// One transaction of an action: the oldest rows with an id above `after` and up to `up_to`, at most `rows`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// The last id of the batch before.
+    /// The last id of the previous batch.
     pub after: i64,
-    /// The highest id when the act began.
+    /// The highest id when the action began.
     pub up_to: i64,
-    /// The most rows.
     pub rows: i64,
 }
 
 impl Batch {
-    /// The parameters that follow those of the selection.
+    /// The parameters, which follow those of the selection.
     pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 3] {
         [(&self.after, Type::INT8), (&self.up_to, Type::INT8), (&self.rows, Type::INT8)]
     }
 }
 
-/// In SQL, for a table called `s` whose rows have this id and came about at this time. A condition that is not given
-/// is constant for the planner.
+/// SQL conditions on a table `s`, whose rows have the id column `id` and the time column `at`. Conditions that are not set
+/// are constant for the planner.
 pub(crate) fn conditions(id: &str, at: &str) -> String {
     format!(
         "($1::text IS NULL OR s.topic = $1)

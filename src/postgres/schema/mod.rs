@@ -1,4 +1,4 @@
-//! The schema: its migrations, and the checks before a relay starts.
+//! Migrations, and the checks before the relay starts.
 
 pub mod check;
 pub mod migrate;

@@ -9,44 +9,42 @@ use diesel::sql_types::{Array, Binary, Bool, Double, Integer, Nullable, Text, Un
 
 use crate::call::Argument;
 
-/// SQL with its arguments. `diesel::sql_query` would be prepared anew for each call, this is prepared once a connection:
-/// the texts are few, and the same each time.
+/// SQL with its arguments. Unlike `diesel::sql_query`, it is prepared only once per connection.
 pub struct Statement<'a> {
     sql: &'a str,
     values: Vec<Value<'a>>,
 }
 
 enum Value<'a> {
-    Text(Unseen<&'a str>),
-    Texts(Unseen<&'a [&'a str]>),
-    Bytes(Unseen<Option<&'a [u8]>>),
-    ByteStrings(Unseen<&'a [&'a [u8]]>),
-    Flags(Unseen<&'a [bool]>),
-    Seconds(Unseen<f64>),
-    Number(Unseen<i32>),
+    Text(Redacted<&'a str>),
+    Texts(Redacted<&'a [&'a str]>),
+    Bytes(Redacted<Option<&'a [u8]>>),
+    ByteStrings(Redacted<&'a [&'a [u8]]>),
+    Flags(Redacted<&'a [bool]>),
+    Seconds(Redacted<f64>),
+    Number(Redacted<i32>),
 }
 
-/// diesel shows values to whatever instruments the connection; these are none of its business.
-struct Unseen<T>(T);
+/// A value that diesel's instrumentation does not print.
+struct Redacted<T>(T);
 
 impl<'a> Statement<'a> {
     pub fn new(sql: &'a str, arguments: &[Argument<'a>]) -> Statement<'a> {
         let value = |argument: &Argument<'a>| match *argument {
-            Argument::Text(text) => Value::Text(Unseen(text)),
-            Argument::Texts(texts) => Value::Texts(Unseen(texts)),
-            Argument::Bytes(bytes) => Value::Bytes(Unseen(bytes)),
-            Argument::ByteStrings(byte_strings) => Value::ByteStrings(Unseen(byte_strings)),
-            Argument::Flags(flags) => Value::Flags(Unseen(flags)),
-            Argument::Seconds(seconds) => Value::Seconds(Unseen(seconds)),
-            Argument::Number(number) => Value::Number(Unseen(number)),
+            Argument::Text(text) => Value::Text(Redacted(text)),
+            Argument::Texts(texts) => Value::Texts(Redacted(texts)),
+            Argument::Bytes(bytes) => Value::Bytes(Redacted(bytes)),
+            Argument::ByteStrings(byte_strings) => Value::ByteStrings(Redacted(byte_strings)),
+            Argument::Flags(flags) => Value::Flags(Redacted(flags)),
+            Argument::Seconds(seconds) => Value::Seconds(Redacted(seconds)),
+            Argument::Number(number) => Value::Number(Redacted(number)),
         };
         Statement { sql, values: arguments.iter().map(value).collect() }
     }
 }
 
 impl QueryFragment<Pg> for Statement<'_> {
-    /// diesel numbers the parameters itself, in the order in which they come: what it writes is the text as it was,
-    /// even if such a text is first met in a table's name.
+    /// diesel numbers the parameters in order, so it writes the same text again, even if a table's name contains such a text.
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         let mut rest = self.sql;
         for (value, position) in self.values.iter().zip(1..) {
@@ -74,20 +72,20 @@ impl Query for Statement<'_> {
     type SqlType = Untyped;
 }
 
-/// The text is what diesel keeps the prepared statement under.
+/// diesel caches the prepared statement by its text.
 impl QueryId for Statement<'_> {
     type QueryId = ();
 
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-impl<Sql, T: ToSql<Sql, Pg>> ToSql<Sql, Pg> for Unseen<T> {
+impl<Sql, T: ToSql<Sql, Pg>> ToSql<Sql, Pg> for Redacted<T> {
     fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
         self.0.to_sql(out)
     }
 }
 
-impl<T> fmt::Debug for Unseen<T> {
+impl<T> fmt::Debug for Redacted<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("_")
     }

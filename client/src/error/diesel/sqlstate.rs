@@ -1,12 +1,12 @@
-//! diesel does not hand on the SQLSTATE of an error. Some it has a kind for; others are recognised by what Postgres says
-//! in English. A server with another `lc_messages` says it otherwise, and the SQLSTATE stays unknown.
+//! diesel does not expose the SQLSTATE of an error. It has a kind for some. This module recognizes others by their English
+//! message. If the server has another `lc_messages`, the SQLSTATE is unknown.
 
 use diesel::result::DatabaseErrorKind;
 
-/// What matters to a caller of this crate: what may be tried again, what ends the connection, and what is missing. The
-/// message begins with the first and holds the second.
-const IN_ENGLISH: [(&str, &str, &str); 20] = [
-    ("the lock of this idempotency key is not held any more", "", "OB001"),
+/// Errors that can be retried, that end the connection, or that report a missing object: the beginning of the message, another
+/// part of it, and the SQLSTATE.
+const ENGLISH_MESSAGES: [(&str, &str, &str); 20] = [
+    ("the lock of this idempotency key is no longer held", "", "OB001"),
     ("deadlock detected", "", "40P01"),
     ("canceling statement due to lock timeout", "", "55P03"),
     ("could not obtain lock on ", "", "55P03"),
@@ -45,7 +45,7 @@ pub(super) fn of(kind: &DatabaseErrorKind, message: &str) -> Option<&'static str
 
 fn in_english(message: &str) -> Option<&'static str> {
     let like = |(begin, part, _): &&(&str, &str, &str)| message.starts_with(begin) && message.contains(part);
-    IN_ENGLISH.iter().find(like).map(|(_, _, sqlstate)| *sqlstate)
+    ENGLISH_MESSAGES.iter().find(like).map(|(_, _, sqlstate)| *sqlstate)
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_recognised_from_the_first_line_that_fits() {
+    fn the_first_matching_message_determines_the_sqlstate() {
         for (message, sqlstate) in [
             ("canceling statement due to lock timeout", Some("55P03")),
             ("canceling statement due to statement timeout", Some("57014")),

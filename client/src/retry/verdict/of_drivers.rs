@@ -1,20 +1,20 @@
-//! The errors of the drivers, and what this crate makes of them.
+//! Verdicts for the errors of the drivers and of this crate.
 
 use super::{Classify, Verdict};
-use crate::error::{Error, PostgresError, Said, Says, Unsaid};
+use crate::error::{Details, DriverError, Error, PostgresError, WithoutSqlstate};
 
-fn verdict(said: &Said) -> Verdict {
-    match (&said.sqlstate, said.unsaid) {
+fn verdict(details: &Details) -> Verdict {
+    match (&details.sqlstate, details.without_sqlstate) {
         (Some(sqlstate), _) => Verdict::of_sqlstate(sqlstate),
-        (None, Unsaid::Refused) => Verdict::Final,
-        (None, Unsaid::NoConnection) => Verdict::Again,
-        (None, Unsaid::CutOff | Unsaid::Untold) => Verdict::Unknown,
+        (None, WithoutSqlstate::Rejected) => Verdict::Final,
+        (None, WithoutSqlstate::NoConnection) => Verdict::Again,
+        (None, WithoutSqlstate::ConnectionLost | WithoutSqlstate::NotExposed) => Verdict::Unknown,
     }
 }
 
 impl Classify for PostgresError {
     fn verdict(&self) -> Verdict {
-        verdict(self.said())
+        verdict(self.details())
     }
 }
 
@@ -30,21 +30,21 @@ impl Classify for Error {
 #[cfg(feature = "tokio-postgres")]
 impl Classify for tokio_postgres::Error {
     fn verdict(&self) -> Verdict {
-        verdict(&self.said())
+        verdict(&self.details())
     }
 }
 
 #[cfg(feature = "sqlx")]
 impl Classify for sqlx::Error {
     fn verdict(&self) -> Verdict {
-        verdict(&self.said())
+        verdict(&self.details())
     }
 }
 
 #[cfg(feature = "sea-orm")]
 impl Classify for sea_orm::DbErr {
     fn verdict(&self) -> Verdict {
-        verdict(&self.said())
+        verdict(&self.details())
     }
 }
 
@@ -58,11 +58,11 @@ impl<E: Classify + std::error::Error> Classify for sea_orm::TransactionError<E> 
     }
 }
 
-/// diesel hands on no SQLSTATE: what is not recognised without it may have happened.
+/// diesel does not expose the SQLSTATE. The outcome of an error that is not recognized is unknown.
 #[cfg(feature = "diesel-async")]
 impl Classify for diesel::result::Error {
     fn verdict(&self) -> Verdict {
-        verdict(&self.said())
+        verdict(&self.details())
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[cfg(feature = "sea-orm")]
     #[test]
-    fn sea_orm_hands_on_what_sqlx_says() {
+    fn errors_of_sea_orm_have_the_verdict_of_their_sqlx_error() {
         use sea_orm::{ConnAcquireErr, DbErr, RuntimeErr};
         let of = |error: sqlx::Error| DbErr::Query(RuntimeErr::SqlxError(error.into())).verdict();
         assert_eq!(of(sqlx::Error::WorkerCrashed), Verdict::Unknown);
@@ -90,7 +90,7 @@ mod tests {
 
     #[cfg(feature = "diesel-async")]
     #[test]
-    fn what_diesel_does_not_tell_may_have_happened() {
+    fn errors_of_diesel_that_are_not_recognized_are_unknown() {
         use diesel::result::{DatabaseErrorKind, Error};
         let of = |kind, message: &str| Error::DatabaseError(kind, Box::new(message.to_owned())).verdict();
         assert_eq!(of(DatabaseErrorKind::Unknown, "Verklemmung entdeckt"), Verdict::Unknown);

@@ -34,7 +34,7 @@ async fn without_an_open_transaction_nothing_is_stored() {
     };
     assert_eq!(source.sqlstate(), Some("25P01"));
 
-    // The same holds after a transaction has ended.
+    // The transaction has ended, so a call fails again.
     let enqueued = connection
         .transaction(async |connection| db.outbox.enqueue(connection, event()).await.map_err(Failed::Outbox))
         .await;
@@ -47,9 +47,9 @@ async fn without_an_open_transaction_nothing_is_stored() {
     modules.clean_up().await;
 }
 
-/// The error type of the closure that the application passes to `transaction`.
+/// The error of an application's closure.
 #[derive(Debug)]
-#[allow(dead_code)] // only printed with Debug
+#[allow(dead_code)] // only printed
 enum Failed {
     Outbox(Error),
     Diesel(diesel::result::Error),
@@ -62,7 +62,7 @@ impl From<diesel::result::Error> for Failed {
 }
 
 #[tokio::test]
-async fn a_failed_closure_and_a_savepoint_roll_back_their_events() {
+async fn a_failed_closure_and_a_failed_savepoint_roll_back_their_events() {
     let (db, mut connection) = (database::Database::new().await, connect().await);
     let outbox = &db.outbox;
     let rolled_back = connection
@@ -94,7 +94,7 @@ async fn a_failed_closure_and_a_savepoint_roll_back_their_events() {
 }
 
 #[tokio::test]
-async fn a_connection_with_an_open_transaction_is_refused_as_a_client() {
+async fn a_connection_with_an_open_transaction_is_rejected() {
     let (db, mut connection) = (modules::Database::new().await, connect().await);
     let begun = db.idempotency.begin(&mut connection, &request()).await.unwrap();
     let Begun::Started(mut guard) = begun else { panic!("{begun:?}") };
@@ -120,14 +120,14 @@ async fn a_connection_with_an_open_transaction_is_refused_as_a_client() {
 }
 
 #[tokio::test]
-async fn an_instrumentation_of_the_connection_sees_no_values() {
+async fn instrumentation_does_not_receive_the_values() {
     let (db, mut connection) = (database::Database::new().await, connect().await);
-    let seen = Arc::new(Mutex::new(String::new()));
-    let log = Arc::clone(&seen);
+    let log = Arc::new(Mutex::new(String::new()));
+    let log_writer = Arc::clone(&log);
     connection.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-        log.lock().unwrap().push_str(&format!("{event:?}\n"));
+        log_writer.lock().unwrap().push_str(&format!("{event:?}\n"));
     });
-    connection.batch_execute("BEGIN").await.unwrap(); // not what diesel calls a transaction
+    connection.batch_execute("BEGIN").await.unwrap(); // diesel does not count this as a transaction
     assert!(matches!(db.outbox.enqueue(&mut connection, event()).await, Err(Error::NoTransaction { .. })));
     connection.batch_execute("ROLLBACK").await.unwrap();
     let enqueued = connection
@@ -137,7 +137,7 @@ async fn an_instrumentation_of_the_connection_sees_no_values() {
         })
         .await;
     assert!(enqueued.is_ok(), "{enqueued:?}");
-    let seen = seen.lock().unwrap().clone();
-    assert!(seen.contains("INSERT INTO") && !seen.contains("secret"), "{seen}");
+    let log = log.lock().unwrap().clone();
+    assert!(log.contains("INSERT INTO") && !log.contains("secret"), "{log}");
     db.clean_up().await;
 }

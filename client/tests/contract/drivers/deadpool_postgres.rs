@@ -5,7 +5,7 @@ use tokio_postgres::{Error, NoTls};
 
 use super::Tx;
 
-/// The only connection of its pool.
+/// The only connection of a pool.
 pub struct Connection(Client);
 
 impl super::Connection for Connection {

@@ -17,7 +17,7 @@ impl Connection for AsyncPgConnection {
         AsyncPgConnection::establish(url).await.unwrap()
     }
 
-    /// What `transaction(..)` does before it passes on the connection.
+    /// Begins a transaction as `transaction(..)` does.
     async fn begin(&mut self) -> Transaction<'_> {
         AnsiTransactionManager::begin_transaction(self).await.unwrap();
         Transaction(self)
@@ -40,7 +40,7 @@ impl Connection for AsyncPgConnection {
     }
 }
 
-/// A connection with an open transaction, for which diesel has no type.
+/// A connection with an open transaction. diesel has no type for it.
 pub struct Transaction<'c>(&'c mut AsyncPgConnection);
 
 impl Tx for Transaction<'_> {

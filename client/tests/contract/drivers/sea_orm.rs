@@ -16,7 +16,7 @@ impl Connection for DatabaseConnection {
 
     async fn connect(url: &str) -> DatabaseConnection {
         let mut options = ConnectOptions::new(url);
-        options.max_connections(1).test_before_acquire(false); // another ping
+        options.max_connections(1).test_before_acquire(false); // would add a ping
         Database::connect(options).await.unwrap()
     }
 

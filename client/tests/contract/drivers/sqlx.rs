@@ -20,7 +20,7 @@ impl Connection for PgConnection {
         self
     }
 
-    /// Uses a pool, as an application does.
+    /// Uses a pool, as applications do.
     async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
         let pool = PgPool::connect(&crate::database::url()).await.unwrap();
         let work = async |tx: &mut PgTransaction<'_>| {

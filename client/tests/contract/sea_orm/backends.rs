@@ -1,9 +1,9 @@
 use pg_outbox::{Error, Event, Outbox};
 use sea_orm::{DbBackend, MockDatabase, TransactionTrait};
 
-/// sea-orm has the same types for all databases.
+/// sea-orm has the same types for every database.
 #[tokio::test]
-async fn a_transaction_of_another_database_is_refused_without_a_query() {
+async fn a_transaction_of_another_database_is_rejected_before_a_statement_is_sent() {
     let connection = MockDatabase::new(DbBackend::MySql).into_connection();
     let tx = connection.begin().await.unwrap();
     let event = Event::new("order", 1, "E").tombstone();
@@ -12,5 +12,5 @@ async fn a_transaction_of_another_database_is_refused_without_a_query() {
     assert_eq!(source.sqlstate(), Some("0A000"));
     tx.rollback().await.unwrap();
     let log = connection.into_transaction_log();
-    assert!(log.iter().all(|asked| !format!("{asked:?}").contains("outbox")), "{log:?}");
+    assert!(log.iter().all(|statement| !format!("{statement:?}").contains("outbox")), "{log:?}");
 }

@@ -13,7 +13,7 @@ fn request() -> Request {
 }
 
 #[tokio::test]
-async fn a_pool_begins_a_request_and_a_savepoint_rolls_back_events() {
+async fn a_pool_can_begin_a_request_and_a_savepoint_rolls_back_events() {
     let (db, modules) = (database::Database::new().await, modules::Database::new().await);
     let pool = PgPool::connect(&database::url()).await.unwrap();
     let begun = modules.idempotency.begin(&pool, &request()).await.unwrap();
@@ -31,9 +31,9 @@ async fn a_pool_begins_a_request_and_a_savepoint_rolls_back_events() {
     modules.clean_up().await;
 }
 
-/// `&mut *tx` is a connection too, but a lock in the application's own transaction would be invisible to others.
+/// `&mut *tx` is a connection too, but other clients would not see a lock in the application's open transaction.
 #[tokio::test]
-async fn a_connection_with_an_open_transaction_is_refused_as_a_client() {
+async fn a_connection_with_an_open_transaction_is_rejected() {
     let db = modules::Database::new().await;
     let mut connection = PgConnection::connect(&modules::url()).await.unwrap();
     let mut tx = connection.begin().await.unwrap();
@@ -49,7 +49,7 @@ async fn a_connection_with_an_open_transaction_is_refused_as_a_client() {
 }
 
 #[tokio::test]
-async fn an_exhausted_pool_sends_nothing() {
+async fn a_pool_without_a_free_connection_can_be_retried() {
     use pg_outbox::retry::{Classify, Verdict};
     let db = modules::Database::new().await;
     let options = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_millis(50));

@@ -10,8 +10,8 @@ use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
 use crate::postgres::cycle::reap::PATROLS_PER_RETENTION;
 use crate::postgres::diagnose::status::{
-    self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, HoldsVacuum,
-    OutboxStatus, RelayConnection,
+    self, BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Counters, DEAD_LETTERS_COUNTED_MAX, OutboxStatus,
+    RelayConnection, VacuumHolder,
 };
 use crate::postgres::operate::pauses::{PausedScope, Scope};
 use crate::relay::reason::remedy;
@@ -128,8 +128,8 @@ impl From<&status::HeldTopic> for Held {
     }
 }
 
-impl From<&status::Blocked> for Blocked {
-    fn from(blocked: &status::Blocked) -> Blocked {
+impl From<&status::KeyBlock> for Blocked {
+    fn from(blocked: &status::KeyBlock) -> Blocked {
         Blocked {
             topic: blocked.topic.clone(),
             key: blocked.key.clone(),
@@ -212,8 +212,8 @@ impl Reaper {
     }
 }
 
-impl From<&HoldsVacuum> for HeldBack {
-    fn from(held: &HoldsVacuum) -> HeldBack {
+impl From<&VacuumHolder> for HeldBack {
+    fn from(held: &VacuumHolder) -> HeldBack {
         HeldBack {
             what: held.what.clone(),
             name: held.name.clone(),

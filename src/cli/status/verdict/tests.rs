@@ -1,6 +1,6 @@
 use super::*;
 use crate::postgres::diagnose::status::{
-    Doing, First, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions,
+    Doing, FirstUnsent, HeldTopic, Reaping, RelayConnection, Sent, Size, Versions,
 };
 use crate::postgres::operate::pauses::PausedScope;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ fn at_rest() -> OutboxStatus {
         versions: Versions { server: "18.1".to_owned(), migration: None },
         backlog_rows: 0,
         oldest: None,
-        first: First::default(),
+        first: FirstUnsent::default(),
         held: Vec::new(),
         dead_letters: Vec::new(),
         blocked_keys: 0,
@@ -36,7 +36,7 @@ fn at_rest() -> OutboxStatus {
 
 /// This many rows are ready to be sent.
 fn waiting(rows: i64, age: Duration) -> OutboxStatus {
-    let first = First { rows: rows.min(100), id: Some(7), age: Some(age), ..First::default() };
+    let first = FirstUnsent { rows: rows.min(100), id: Some(7), age: Some(age), ..FirstUnsent::default() };
     OutboxStatus { backlog_rows: rows, oldest: Some(age), first, ..at_rest() }
 }
 
@@ -163,7 +163,7 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
         role: "alice".to_owned(),
         since: SystemTime::now(),
     };
-    let late = OutboxStatus { first: First::default(), ..waiting(1_234, 600 * SECOND) };
+    let late = OutboxStatus { first: FirstUnsent::default(), ..waiting(1_234, 600 * SECOND) };
     let all = OutboxStatus { paused: vec![pause(Scope::Everything)], ..late.clone() };
     let (state, why, command) = judged(&all, None, false);
     let expected = "everything is paused, by alice: a migration, and 1,234 rows wait";

@@ -1,4 +1,4 @@
-//! Handshakes with a server that has a certificate for `localhost`, signed by an authority of the test.
+//! Handshakes with a server whose certificate for `localhost` is signed by a test authority.
 
 use std::fs;
 use std::net::TcpListener;
@@ -46,7 +46,7 @@ fn identity(name: &str, issuer: Option<&Identity>) -> Identity {
     Identity { cert: cert.build(), key }
 }
 
-/// What a handshake with `host` gives; `client_ca` makes the server ask for a client certificate of it.
+/// The result of a handshake with `host`. With `client_ca`, the server requires a client certificate signed by it.
 async fn handshake(
     tls: &Tls,
     server: &Identity,
@@ -54,7 +54,7 @@ async fn handshake(
     client_ca: Option<&Identity>,
 ) -> Result<(), String> {
     let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
-    // A client learns of a refused certificate within the handshake only in TLS 1.2.
+    // In TLS 1.3, the client would see a rejected certificate only after the handshake.
     acceptor.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap();
     acceptor.set_certificate(&server.cert).unwrap();
     acceptor.set_private_key(&server.key).unwrap();
@@ -84,7 +84,7 @@ fn tls(mode: TlsMode, root_cert: Option<&Path>) -> Tls {
 }
 
 #[tokio::test]
-async fn each_mode_accepts_the_servers_that_libpq_accepts() {
+async fn each_mode_accepts_the_same_servers_as_libpq() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, other) = (identity("our authority", None), identity("other authority", None));
     let root = folder.path().join("root.pem");
@@ -93,7 +93,7 @@ async fn each_mode_accepts_the_servers_that_libpq_accepts() {
     let root = Some(root.as_path());
 
     use TlsMode::*;
-    // The mode, the root certificate; accepted: the right server, another host's, one of another authority.
+    // Mode, root certificate, and whether it accepts: the right server, another host, another authority.
     for (mode, root, expected) in [
         (Prefer, None, [true, true, true]),
         (Prefer, root, [true, true, true]),
@@ -101,7 +101,7 @@ async fn each_mode_accepts_the_servers_that_libpq_accepts() {
         (Require, root, [true, true, false]),
         (VerifyCa, root, [true, true, false]),
         (VerifyFull, root, [true, false, false]),
-        // The system's authorities know none of these.
+        // The system's authorities signed none of these.
         (VerifyCa, None, [false, false, false]),
         (VerifyFull, None, [false, false, false]),
     ] {
@@ -116,7 +116,7 @@ async fn each_mode_accepts_the_servers_that_libpq_accepts() {
 }
 
 #[tokio::test]
-async fn files_are_read_at_each_connection() {
+async fn certificates_are_reloaded_for_each_connection() {
     let folder = tempfile::tempdir().unwrap();
     let (old, new) = (identity("old authority", None), identity("new authority", None));
     let root = folder.path().join("root.pem");
@@ -146,7 +146,7 @@ async fn a_client_certificate_is_presented() {
 }
 
 #[test]
-fn a_file_that_does_not_serve_is_named_with_what_is_wrong() {
+fn errors_name_the_file_and_the_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);

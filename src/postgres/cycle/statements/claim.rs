@@ -36,7 +36,7 @@ pub(super) struct Reads<'a> {
 }
 
 impl Reads<'_> {
-    /// Reads the claimed lanes one after the other, of each at most its share.
+    /// Reads the claimed lanes one after the other, at most its share of each.
     pub(super) fn pending(self) -> Query {
         let sql = self.read(
             "unnest($1::smallint[], $2::bigint[], $6::bigint[]) AS l(lane, low, share)",
@@ -70,22 +70,22 @@ impl Reads<'_> {
         )
     }
 
-    /// Reads those rows of `lanes` for which `which` holds. The LEFT JOIN returns the versions even if there is none.
+    /// Reads the rows of `lanes` that match `which`. The LEFT JOIN returns the versions even without rows.
     ///
-    /// A row that no record can hold is read without its large values. Its type is cut to a length that still names its
-    /// topic, or is too long to name one; its key is cut only if it is too large by itself.
+    /// A row that is too large for a record is read without its large values. Its type is cut to a length that still
+    /// determines the topic, or is too long for a topic. Its key is cut only if the key alone is too large.
     ///
-    /// `too_large` is the length of such a row in bytes, else NULL. It never counts more bytes than the record has, so
-    /// that no row is rejected that Kafka might accept:
+    /// `too_large` is the size of such a row in bytes, else NULL. It is never larger than the record would be, so that the
+    /// relay does not reject a row that Kafka might accept:
     ///
     /// - The server knows the length of a text without reading it.
-    /// - It does not know the length of jsonb. Headers that are stored in few bytes and not compressed are small. Others
-    ///   are measured uncompressed (`#> '{}'` changes nothing else), because their text could exceed the server's limit
-    ///   of one gigabyte, which would fail the whole read. They take up to three times as many bytes as in a record;
-    ///   hence the division by 4.
+    /// - It does not know the length of jsonb. Headers that are stored uncompressed in few bytes are small. Others are
+    ///   measured in uncompressed binary form (`#> '{}'` only uncompresses), because the text of jsonb could exceed the
+    ///   server's limit of 1 GB and fail the read. The binary form has up to three times as many bytes as a record, hence
+    ///   the division by 4.
     ///
-    /// Large headers are returned only if they are an object of strings, because a number of a few bytes may have
-    /// 131,072 digits. Any others are no valid headers, and `[]` stands for them.
+    /// Large headers are returned only if they are an object of strings, because a number of a few bytes can have 131,072
+    /// digits. Other headers are invalid, and the read returns `[]` instead.
     fn read(self, lanes: &str, which: &str) -> String {
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let (ctid, p_ctid) = match self.on_sent {
@@ -140,8 +140,8 @@ LEFT JOIN LATERAL (
         )
     }
 
-    /// Reads the first row that the claim's read would return, without what may be large or damaged. It has the same
-    /// columns. Its payload is NULL and `too_large` is set, so it is never taken for a row without a payload.
+    /// Reads the first row that the claim's read would return, without columns that may be large or damaged. The payload is
+    /// NULL and `too_large` is set, so that the row cannot be mistaken for a tombstone.
     pub(super) fn head(self) -> Query {
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let pending = self.target.pending();
@@ -165,11 +165,11 @@ LEFT JOIN LATERAL (
     }
 }
 
-/// One entry for each key, in place of a lane's.
+/// Like the claimed lanes, but with one entry per key.
 const OF_KEYS: &str =
     "unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, witness)";
 
-/// Finds the first pending row of each lane: one index probe a lane.
+/// Finds the first pending row of each lane, with one index probe per lane.
 pub(super) fn look(target: Target<'_>) -> Query {
     let (outbox, versions, pending) = (target.table.quoted(), target.versions(), target.pending());
     let sql = format!(

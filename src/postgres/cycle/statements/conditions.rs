@@ -1,4 +1,4 @@
-//! The conditions that several statements share, about an unsent row `o` of the outbox.
+//! Conditions on an unsent row `o` of the outbox, which several statements share.
 
 use crate::postgres::table::{TableName, quote_literal};
 use pg_outbox::topic::TopicTemplate;
@@ -17,9 +17,9 @@ impl Target<'_> {
         if self.template.is_constant() { prefix } else { format!("{prefix} || o.aggregate_type || {suffix}") }
     }
 
-    /// The versions of the set of holds, blocked keys and pauses. A mark is valid for one basis, which changes when a
-    /// hold, a block or a pause ends, and when the table gets another file: TRUNCATE, a rewrite, another table of that
-    /// name. OFFSET 0 makes the server compute it once.
+    /// The version of the set of holds, blocked keys and pauses, and the basis of the marks. The basis changes when a hold,
+    /// block or pause ends, and when the table gets another file: by TRUNCATE, a rewrite, or another table of the same name.
+    /// OFFSET 0 makes the server compute it once.
     pub(super) fn versions(self) -> String {
         let (outbox, hold_version) = (quote_literal(&self.table.quoted()), self.table.hold_version());
         format!(
@@ -29,11 +29,11 @@ impl Target<'_> {
         )
     }
 
-    /// The unsent rows of a lane that may be published: above the mark, and not held, blocked or paused. The mark counts
-    /// only under the basis `$3` for which it was raised, so the same snapshot decides.
+    /// The unsent rows of a lane that may be published: above the mark, and not held, blocked or paused. The mark applies
+    /// only under the basis `$3` for which it was raised, as of the same snapshot.
     ///
-    /// If everything is paused, the lower bound is above every row. The server then reads nothing of the index, and
-    /// checks no pause for each row.
+    /// If everything is paused, the lower bound is above every row, so that the server neither reads the index nor checks a
+    /// pause for each row.
     pub(super) fn pending(self) -> String {
         let pause = self.table.pause();
         let (not_held, not_blocked) = (self.not_held(), self.not_blocked());
@@ -48,8 +48,8 @@ impl Target<'_> {
         )
     }
 
-    /// The unsent rows of the key of a row `l.witness`, unless they are paused or blocked. A hold does not exclude them,
-    /// because they probe it.
+    /// The unsent rows with the key of the row `l.witness`, unless they are paused or blocked. A hold does not exclude them,
+    /// because they are used to probe it.
     pub(super) fn of_key(self) -> String {
         let outbox = self.table.quoted();
         let (not_paused, not_blocked) = (self.not_paused(), self.not_blocked());
@@ -71,7 +71,7 @@ impl Target<'_> {
         )
     }
 
-    /// The key is neither blocked nor paused. The first part, that no key is, is evaluated once.
+    /// The key is neither blocked nor paused. The server evaluates the NOT EXISTS once.
     pub(super) fn not_blocked(self) -> String {
         let (blocked_key, pause) = (self.table.blocked_key(), self.table.pause());
         let (not_blocked, not_paused) = (self.key_not_in(&blocked_key), self.key_not_in(&pause));
@@ -83,7 +83,7 @@ impl Target<'_> {
         )
     }
 
-    /// The table has no row for the key. If all types share one topic, the type does not belong to the key.
+    /// The table has no row for the key. If all types share one topic, the type is not part of the key.
     fn key_not_in(self, table: &str) -> String {
         let same_type =
             if self.template.is_constant() { "" } else { " AND b.aggregate_type = o.aggregate_type" };
@@ -103,8 +103,8 @@ impl Target<'_> {
         )
     }
 
-    /// The topic is neither held nor paused. Holds and pauses name topics; the template is inverted to aggregate types,
-    /// as an array that is computed once. NOT EXISTS for each row costs five times as much.
+    /// The topic is neither held nor paused. The template is inverted, to get an array of aggregate types that the server
+    /// computes once. NOT EXISTS for each row costs five times as much.
     fn not_held(self) -> String {
         let (hold, pause) = (self.table.hold(), self.table.pause());
         let (prefix, suffix) = (self.template.prefix(), self.template.suffix());
@@ -130,8 +130,8 @@ impl Target<'_> {
     }
 }
 
-/// What an unsent row `o` waits for, as conditions of SQL.
-pub(crate) struct Waits {
+/// The reasons for which an unsent row `o` waits, as conditions.
+pub(crate) struct WaitConditions {
     /// Its topic is held.
     pub(crate) held: String,
     /// Its key is blocked.
@@ -140,13 +140,13 @@ pub(crate) struct Waits {
     pub(crate) paused: String,
 }
 
-impl Waits {
-    pub(crate) fn new(table: &TableName, template: &TopicTemplate) -> Waits {
+impl WaitConditions {
+    pub(crate) fn new(table: &TableName, template: &TopicTemplate) -> WaitConditions {
         let target = Target { table, template };
         let (hold, topic) = (table.hold(), target.topic());
         let (not_blocked, not_paused) =
             (target.key_not_in(&table.blocked_key()), target.key_not_in(&table.pause()));
-        Waits {
+        WaitConditions {
             held: format!("EXISTS (SELECT FROM {hold} b WHERE b.topic = {topic})"),
             blocked: format!("NOT ({not_blocked})"),
             paused: format!("NOT ({} AND {not_paused})", target.not_paused()),

@@ -1,10 +1,10 @@
-//! The statements as a script for psql, for people who run EXPLAIN on them.
+//! The statements as a script for psql, to run EXPLAIN on them.
 
 use super::Statements;
 use crate::config::OnSent;
 use crate::postgres::connection::session::{plain_settings, reaper_settings};
 
-/// Every statement of a running relay as `PREPARE`, with a comment that has its name, purpose and parameters.
+/// Every statement of a running relay as `PREPARE`, with its purpose and parameters in a comment.
 pub(crate) fn print(statements: &Statements) -> String {
     let on_sent = match statements.on_sent {
         OnSent::Mark => "mark",

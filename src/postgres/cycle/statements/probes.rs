@@ -1,14 +1,14 @@
-//! The statements about holds and pauses, and those that probe held topics.
+//! The statements about holds, pauses and probes.
 
 use super::conditions::Target;
 use super::query::{Query, Template};
 
 const TOPICS: &str = "the topics";
 
-/// Finds a row of each held topic to probe it with: of the key that met the failure, as long as it has unsent rows. If a
-/// topic rejects every row, another row may succeed, so any of its rows is taken, at random.
+/// Finds a row to probe each held topic with. It uses the key whose row failed, as long as that key has unsent rows. If the
+/// topic rejects every row, it uses a random row, because another one may succeed.
 ///
-/// The second branch runs only if the first found nothing. A key that is too long for an index entry is not returned.
+/// The second branch runs only if the first one finds nothing. Keys that are too long for an index entry are not returned.
 pub(super) fn witnesses(target: Target<'_>) -> Query {
     let (outbox, hold) = (target.table.quoted(), target.table.hold());
     let (topic, not_blocked) = (target.topic(), target.not_blocked());
@@ -46,15 +46,15 @@ CROSS JOIN LATERAL (
     Query::new("witnesses", "finds a row to probe each held topic with", params, sql)
 }
 
-/// The statements about holds that depend on nothing but the names of the tables.
+/// The statements about holds that depend only on the names of the tables.
 pub(super) const HOLDS: [Template; 10] =
     [COUNT, HELD, PAUSES, DUE, LIFT, POSTPONE, AGAIN, KEEP, HURRY, RELEASED];
 
-/// Assigns due topics to this relay for the lease. If it dies while it probes them, another relay takes over after that.
-/// A paused topic is skipped: its rows may not be sent, and a probe needs a row.
+/// Assigns due topics to this relay for the lease. If the relay dies, another one takes over when the lease ends. Skips
+/// paused topics, because a probe sends a row.
 ///
-/// No relay sets `probe_at` more than a minute ahead. A later time was set before the server's clock stepped back, or by
-/// a server whose clock was ahead, so such a topic counts as due.
+/// No relay sets `probe_at` more than a minute ahead. A later time means that the clock has stepped back, or that the
+/// previous server's clock was ahead, so the topic counts as due.
 pub(crate) const DUE: Template = Template {
     name: "due",
     purpose: "assigns due topics to this relay",
@@ -80,7 +80,7 @@ pub(crate) const LIFT: Template = Template {
     sql: "DELETE FROM {hold} WHERE topic = ANY($1::text[])",
 };
 
-/// The backoff is exponential, from 1 s to 10 s, with full jitter on the upper half.
+/// The backoff is exponential, from 1 s to 10 s, with jitter in the upper half.
 pub(crate) const POSTPONE: Template = Template {
     name: "postpone",
     purpose: "sets the next probe of topics whose probe has failed",
@@ -111,7 +111,7 @@ pub(crate) const KEEP: Template = Template {
 UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHERE topic = ANY($1::text[])",
 };
 
-/// Only topics whose time is still the one that this relay has set. Any other was assigned to another relay since.
+/// Only for topics that still have the time that this relay set. The others were assigned to another relay since.
 pub(crate) const HURRY: Template = Template {
     name: "hurry",
     purpose: "makes the topics due that this relay has postponed",
@@ -122,7 +122,7 @@ FROM unnest($1::text[], $2::timestamptz[]) AS p(topic, probe_at)
 WHERE h.topic = p.topic AND h.probe_at = p.probe_at AND h.probe_at > now()",
 };
 
-/// Blocked keys may be many, so they are counted only if the set has changed since the last count, or the server has
+/// There may be many blocked keys, so they are counted only if the set has changed since the last count, or the server has
 /// restarted.
 pub(crate) const COUNT: Template = Template {
     name: "count",
@@ -139,7 +139,7 @@ FROM (SELECT max(version) AS version FROM {hold_version}) AS v,
       FROM {pause}) AS p",
 };
 
-/// A row that is gone was deleted when it was sent, or reaped.
+/// A missing row was deleted when it was sent, or reaped.
 pub(crate) const RELEASED: Template = Template {
     name: "released",
     purpose: "finds topics that another relay publishes to",

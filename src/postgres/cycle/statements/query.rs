@@ -1,10 +1,10 @@
-//! A statement as text, with what a person needs to run EXPLAIN on it.
+//! A statement with the description that operators need to run EXPLAIN on it.
 
 use crate::postgres::table::TableName;
 use std::fmt;
 use std::ops::Deref;
 
-/// A statement that depends on nothing but the names of the tables: `{outbox}`, `{lane}` and the rest.
+/// A statement that depends only on the names of the tables: `{outbox}`, `{lane}` and the rest.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(super) name: &'static str,
@@ -15,12 +15,12 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    pub(super) fn of(&self, table: &TableName) -> Query {
+    pub(super) fn query(&self, table: &TableName) -> Query {
         Query::new(self.name, self.purpose, self.params, table.render(self.sql))
     }
 }
 
-/// One statement of the relay, final: no name or condition is left to fill in. Dereferences to its text.
+/// A complete statement of the relay, without placeholders. It dereferences to its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     name: &'static str,

@@ -11,8 +11,8 @@ const RANGE: &[&str] = &[
 
 pub(super) const REAPER: [Template; 4] = [EDGE, REAP, REAP_AROUND_LOCKS, COUNT];
 
-/// Deletes the old rows of a range of pages in one transaction. Only one relay at a time does. If a row was changed
-/// meanwhile, the server compares its new `sent_at`, so a row that is unsent or was put back is never deleted.
+/// Deletes the old rows of a range of pages. An advisory lock allows only one relay at a time. If a row is changed
+/// concurrently, the server checks its new `sent_at`, so that an unsent or replayed row is never deleted.
 pub(crate) const REAP: Template = Template {
     name: "reap",
     purpose: "deletes the old rows of a range of pages",
@@ -57,7 +57,7 @@ SELECT (SELECT ours FROM turn), (SELECT count(*) FROM reaped),
        pg_relation_filenode($4::text::regclass)::bigint",
 };
 
-/// Looks at the same rows, without waiting for a turn and without deleting.
+/// Counts the rows that [`REAP`] would delete. Takes no lock.
 pub(crate) const COUNT: Template = Template {
     name: "count_old",
     purpose: "counts the old rows of a range of pages",
@@ -72,8 +72,8 @@ SELECT true,
        pg_relation_filenode($4::text::regclass)::bigint",
 };
 
-/// Finds the page of the first old row by id, among a bounded number of rows. The oldest rows have the smallest ids,
-/// unless they were held.
+/// Finds the page of the first old row by id, among a bounded number of rows. The oldest rows have the lowest ids, unless
+/// they were held.
 pub(crate) const EDGE: Template = Template {
     name: "edge",
     purpose: "finds the page where the old rows begin",

@@ -1,9 +1,9 @@
-//! The scout's statements about the whole table.
+//! The scout's statements on the whole table.
 
 use super::query::Template;
 
-/// Lists the transactions that may still commit a row. An insert takes this lock before it draws an id, and keeps it
-/// until its transaction ends, even if that is a prepared one.
+/// Lists the transactions that may still commit a row. An insert takes this lock before it draws an id, and keeps it until
+/// its transaction ends, even a prepared one.
 pub(crate) const WRITERS: Template = Template {
     name: "writers",
     purpose: "lists the transactions that may still commit a row",
@@ -21,8 +21,8 @@ LEFT JOIN (
 ) AS w ON true",
 };
 
-/// Counts unsent rows up to 10,000. Above that it returns the span of their ids, which is right as long as few sent rows
-/// lie between them.
+/// Counts unsent rows up to 10,000. Above that, it returns the range of their ids, which is accurate if there are few sent
+/// rows between them.
 pub(crate) const BACKLOG: Template = Template {
     name: "backlog",
     purpose: "counts unsent rows, and estimates above 10,000",
@@ -47,11 +47,11 @@ FROM (
 ) AS c",
 };
 
-/// Returns the age of the oldest first unsent row of any lane, because ids are drawn in about the order of `created_at`;
-/// and the server's time in microseconds after it has looked at all of them.
+/// Returns the age of the oldest row among the first unsent rows of each lane, and the server's time in microseconds. Ids
+/// have about the order of `created_at`.
 ///
-/// A writer can store an infinite time, whose age is infinite. It is subtracted as a number of seconds, because
-/// subtracting it as a time is an error before PostgreSQL 17.
+/// A writer can store an infinite time. It is subtracted as a number of seconds, because subtracting an infinite timestamp
+/// is an error before PostgreSQL 17.
 pub(crate) const OLDEST: Template = Template {
     name: "oldest",
     purpose: "returns the age of the oldest unsent row",

@@ -7,7 +7,7 @@ use crate::postgres::table::TableName;
 const SENT: &[&str] = &["the ids of acknowledged rows"];
 const VERDICTS: &[&str] = &["the ids of the rows", "their topics", "the reasons", "the errors"];
 
-/// Marks acknowledged rows. Nothing else ever sets `sent_at`.
+/// Marks acknowledged rows. Only this statement and the next one set `sent_at`.
 pub(crate) const MARK: Template = Template {
     name: "mark",
     purpose: "marks acknowledged rows (on_sent = \"mark\")",
@@ -25,11 +25,11 @@ WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR N
 RETURNING id",
 };
 
-/// Deletes acknowledged rows by their place, which needs no index. It compares the ids too, because rows are not locked
-/// and another row may be in that place by now.
+/// Deletes acknowledged rows by their place, which needs no index. It also compares the ids, because rows are not locked and
+/// another row may be in that place by now.
 ///
-/// The ids are a hashed subplan; IS TRUE keeps it from becoming a join. With `= ANY` of a parameter, the server would
-/// search the whole array for each row, which triples the cost of a batch of 5,000.
+/// The server hashes the ids. IS TRUE prevents a join. With `= ANY ($2)`, it would search the whole array for each row, which
+/// triples the cost of a batch of 5,000.
 pub(crate) const DELETE: Template = Template {
     name: "delete",
     purpose: "deletes acknowledged rows (on_sent = \"delete\")",
@@ -48,8 +48,8 @@ WHERE id = ANY (ARRAY(SELECT id FROM {outbox} WHERE id = ANY($1::bigint[]) FOR U
 RETURNING id",
 };
 
-/// Moves rejected rows to the dead letters, except locked ones. It moves whole events, so the relay need not have read
-/// their payloads.
+/// Moves rejected rows to the dead letters, except locked ones. The server moves whole events, so the relay need not have
+/// read their payloads.
 pub(super) fn dead_letter(table: &TableName, payload: PayloadType) -> Query {
     let (outbox, dead_letter, payload) = (table.quoted(), table.dead_letter(), payload.bytes_sql("payload"));
     let sql = format!(
@@ -72,7 +72,7 @@ ORDER BY id"
     Query::new("dead_letter", "moves rejected rows to the dead letters", VERDICTS, sql)
 }
 
-/// Holds topics. Two relays may hold the same topics at the same time; the ORDER BY keeps them from a deadlock.
+/// Holds topics. The ORDER BY prevents deadlocks between relays that hold the same topics at the same time.
 pub(crate) const HOLD: Template = Template {
     name: "hold",
     purpose: "holds topics",
@@ -86,8 +86,8 @@ ORDER BY h.topic
 ON CONFLICT (topic) DO NOTHING",
 };
 
-/// Blocks the keys of rejected rows, which stay in the outbox. The caller has made sure that no earlier row of a key
-/// stays unsent; to check that here, the server would search the unsent rows of the lane for each rejected row.
+/// Blocks the keys of rejected rows, which stay in the outbox. The caller ensures that no earlier row of the key is unsent.
+/// To check that here, the server would search the unsent rows of the lane for each rejected row.
 pub(crate) const BLOCK: Template = Template {
     name: "block",
     purpose: "blocks the keys of rejected rows (on_rejected = \"block-key\")",

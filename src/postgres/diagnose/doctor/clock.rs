@@ -1,6 +1,6 @@
-//! Whether this machine and the server agree about the time.
+//! Compares the clocks of this machine and of the server.
 
-use super::Asked;
+use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::CLOCK_SKEW;
 use crate::relay::failure::Fault;
@@ -8,24 +8,24 @@ use std::time::{Duration, SystemTime};
 
 const DOING: &str = "reading the server's clock";
 const NOW: &str = "SELECT extract(epoch FROM clock_timestamp())::float8";
-/// What servers without a time daemon soon differ by.
+/// Machines without time synchronization soon differ by more than this.
 const SKEW_MAX: f64 = 2.0;
 
-pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
     let before = epoch();
-    let rows = asked.rows(DOING, NOW, &[]).await?;
+    let rows = context.rows(DOING, NOW, &[]).await?;
     let after = epoch();
     let server: f64 = rows.first().map_or(before, |row| row.get(0));
-    // The server read it at some moment in between.
+    // The server read its clock between the two times.
     let skew = if server < before { server - before } else { (server - after).max(0.0) };
     if skew.abs() <= SKEW_MAX {
         return Ok(Vec::new());
     }
     let direction = if skew > 0.0 { "ahead of" } else { "behind" };
     let by = humantime::format_duration(Duration::from_millis((skew.abs() * 1_000.0) as u64));
-    let problem = format!("the clock of Postgres is {by} {direction} the clock of this machine");
+    let problem = format!("the clock of PostgreSQL is {by} {direction} the clock of this machine");
     let remedy = "check `timedatectl` or `chronyc tracking` on both machines, and synchronize them with NTP";
-    Ok(vec![CLOCK_SKEW.found("Postgres and this machine", problem, remedy)])
+    Ok(vec![CLOCK_SKEW.found("PostgreSQL and this machine", problem, remedy)])
 }
 
 fn epoch() -> f64 {

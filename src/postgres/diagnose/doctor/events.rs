@@ -1,9 +1,9 @@
-//! The events that wait: those that can never be sent, and the topics that the others go to.
+//! Finds unsent events that can never be sent, and lists the topics of the others.
 
-use super::Asked;
-use super::schema::Facts;
+use super::Context;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
 use crate::doctor::{Code, Finding, TopicInUse};
+use crate::postgres::payload::PayloadType;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::reason::remedy;
@@ -13,15 +13,15 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 const DOING: &str = "looking at the events that wait";
-/// So many unsent rows of each lane are looked at, and so many of the latest ones.
-const ROWS_A_LANE: i64 = 100;
+/// The number of unsent rows to check per lane, and the number of latest rows.
+const ROWS_PER_LANE: i64 = 100;
 const LATEST_ROWS: i64 = 1_000;
 const TYPES_MAX: i64 = 200;
-/// A finding names no more rows than this.
+/// The most rows that a finding names.
 const IDS_NAMED: usize = 5;
 
-/// The first unsent rows of each lane, by aggregate type, of which no more is fetched than names a topic. What is longer
-/// than $3 bytes fits into no record. Large headers are left to the relay.
+/// The first unsent rows of each lane, by aggregate type. Types are cut to a length that is still too long for a topic. Rows
+/// of more than $3 bytes do not fit into a record. Large headers are not checked.
 const WAITING: &str = "
 SELECT left(p.aggregate_type, 300), count(*), max(p.bytes)::bigint,
        (array_agg(p.id ORDER BY p.id))[1:5],
@@ -47,44 +47,44 @@ GROUP BY 1
 ORDER BY 2 DESC
 LIMIT $4::bigint";
 
-/// The types of the latest rows: their topics are in use, even if nothing waits.
+/// The types of the latest rows. Their topics are in use even if no event waits.
 const LATEST: &str = "
 SELECT DISTINCT left(o.aggregate_type, 300)
 FROM (SELECT aggregate_type FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
 LIMIT $2::bigint";
 
 pub(super) async fn examine(
-    asked: &Asked<'_>,
-    facts: &Facts,
+    context: &Context<'_>,
+    payload: PayloadType,
     record_bytes_max: usize,
 ) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = record_bytes_max as i64;
-    let sql = WAITING.replace("{length}", &facts.payload.length_sql("o.payload"));
-    let waiting = asked
+    let sql = WAITING.replace("{length}", &payload.length_sql("o.payload"));
+    let waiting = context
         .rows(
             DOING,
             &sql,
             &[
                 (&lanes, Type::INT2_ARRAY),
-                (&ROWS_A_LANE, Type::INT8),
+                (&ROWS_PER_LANE, Type::INT8),
                 (&most, Type::INT8),
                 (&TYPES_MAX, Type::INT8),
             ],
         )
         .await?;
-    let latest = asked.rows(DOING, LATEST, &[(&LATEST_ROWS, Type::INT8), (&TYPES_MAX, Type::INT8)]).await?;
+    let latest = context.rows(DOING, LATEST, &[(&LATEST_ROWS, Type::INT8), (&TYPES_MAX, Type::INT8)]).await?;
 
     let mut findings = Vec::new();
     let mut topics: BTreeMap<String, TopicInUse> = BTreeMap::new();
-    let template = &asked.config.outbox.topic;
+    let template = &context.config.outbox.topic;
     for row in &waiting {
         let topic = template.topic(row.get(0));
-        findings.extend(unsendable(asked, row, record_bytes_max));
+        findings.extend(unsendable(context, row, record_bytes_max));
         if let Err(error) = check_topic(&topic) {
             let problem = format!("{error}, for the topic {topic:?}");
             findings.push(about(
-                asked,
+                context,
                 &EVENT_TOPIC_NAME,
                 row.get(1),
                 row.get(3),
@@ -111,8 +111,8 @@ fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut Topi
     topics.entry(topic).or_insert(new)
 }
 
-/// Rows that no record can hold, or whose headers become none.
-fn unsendable(asked: &Asked<'_>, row: &Row, record_bytes_max: usize) -> Vec<Finding> {
+/// Rows that are too large for a record, or have invalid headers.
+fn unsendable(context: &Context<'_>, row: &Row, record_bytes_max: usize) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (large, bad): (i64, i64) = (row.get(4), row.get(6));
     if large > 0 {
@@ -121,17 +121,17 @@ fn unsendable(asked: &Asked<'_>, row: &Row, record_bytes_max: usize) -> Vec<Find
              {record_bytes_max}",
             row.get::<_, i64>(2)
         );
-        findings.push(about(asked, &EVENT_TOO_LARGE, large, row.get(5), &problem, "record-too-large"));
+        findings.push(about(context, &EVENT_TOO_LARGE, large, row.get(5), &problem, "record-too-large"));
     }
     if bad > 0 {
         let problem = "headers are not a flat JSON object of strings, or use a reserved name";
-        findings.push(about(asked, &EVENT_HEADERS, bad, row.get(7), problem, "invalid-headers"));
+        findings.push(about(context, &EVENT_HEADERS, bad, row.get(7), problem, "invalid-headers"));
     }
     findings
 }
 
 fn about(
-    asked: &Asked<'_>,
+    context: &Context<'_>,
     code: &'static Code,
     count: i64,
     ids: Option<Vec<i64>>,
@@ -140,6 +140,6 @@ fn about(
 ) -> Finding {
     let ids: Vec<String> = ids.unwrap_or_default().iter().map(i64::to_string).collect();
     let more = if count > IDS_NAMED as i64 { " and more" } else { "" };
-    let place = format!("{}, row {}{more}", asked.table, ids.join(", "));
+    let place = format!("{}, row {}{more}", context.table, ids.join(", "));
     code.found(place, problem, remedy(reason))
 }

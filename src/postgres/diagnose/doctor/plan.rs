@@ -1,12 +1,12 @@
-//! Whether the claim and the scout read by the pending index, under the statistics as they are now.
+//! Checks that the claim and the scout use the pending index with the current statistics.
 
-use super::Asked;
-use super::schema::Facts;
+use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::CLAIM_PLAN;
 use crate::postgres::connection::fault::{answer, fault};
 use crate::postgres::connection::session::plain_settings;
 use crate::postgres::cycle::statements::Statements;
+use crate::postgres::payload::PayloadType;
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use serde_json::Value;
@@ -14,62 +14,61 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 const DOING: &str = "explaining the claim";
-/// As many lanes as a claim takes at most.
+/// The most lanes of a claim.
 const LANES: usize = 16;
 
 pub(super) async fn findings(
-    asked: &Asked<'_>,
-    facts: &Facts,
+    context: &Context<'_>,
+    payload: PayloadType,
     record_bytes_max: usize,
 ) -> Result<Vec<Finding>, Fault> {
-    let outbox = &asked.config.outbox;
+    let outbox = &context.config.outbox;
     let record_bytes_max = i32::try_from(record_bytes_max).unwrap_or(i32::MAX);
-    let statements =
-        Statements::new(asked.table, facts.payload, outbox.on_sent, &outbox.topic, record_bytes_max);
+    let statements = Statements::new(context.table, payload, outbox.on_sent, &outbox.topic, record_bytes_max);
     let lanes: Vec<String> = (0..LANES).map(|lane| lane.to_string()).collect();
     let (lanes, lows) = (lanes.join(","), ["0"; LANES].join(","));
-    let rows = asked.config.relay.batch_size;
+    let rows = context.config.relay.batch_size;
     let shares = vec![(rows / LANES).max(1).to_string(); LANES].join(",");
-    let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
-    let read = format!("{looked}, {rows}, {record_bytes_max}, '{{{shares}}}'");
+    let look = format!("'{{{lanes}}}', '{{{lows}}}', 0");
+    let read = format!("{look}, {rows}, {record_bytes_max}, '{{{shares}}}'");
     let mut findings = Vec::new();
     for (who, sql, types, arguments) in [
         ("the claim", statements.read(), "smallint[], bigint[], bigint, bigint, integer, bigint[]", &read),
-        ("the scout", statements.look(), "smallint[], bigint[], bigint", &looked),
+        ("the scout", statements.look(), "smallint[], bigint[], bigint", &look),
     ] {
-        if let Some(wrong) = wrong_read(&explain(asked, sql, types, arguments).await?) {
+        if let Some(wrong) = wrong_read(&explain(context, sql, types, arguments).await?) {
             let problem = format!("{who} reads the outbox with {}, not with the pending index", wrong.by);
-            let remedy = remedy(asked, wrong.index.as_deref()).await?;
-            findings.push(CLAIM_PLAN.found(asked.table.to_string(), problem, remedy));
+            let remedy = remedy(context, wrong.index.as_deref()).await?;
+            findings.push(CLAIM_PLAN.found(context.table.to_string(), problem, remedy));
         }
     }
     Ok(findings)
 }
 
-/// An index of the outbox, $2, that no constraint needs.
+/// Whether no constraint needs the index $2.
 const DISPENSABLE: &str = "
 SELECT FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
 WHERE i.indrelid = $1::text::regclass AND c.relname = $2::text AND NOT i.indisunique AND NOT i.indisreplident";
 
-/// Another index that the planner likes better has to go. If it is the primary key that it likes, statistics are old, or
-/// those of another index on the same expression mislead it: without one there are none.
-async fn remedy(asked: &Asked<'_>, index: Option<&str>) -> Result<String, Fault> {
-    let table = asked.table.quoted();
+/// If the planner prefers another index, drop that index. If it prefers the primary key, statistics are outdated, or those of
+/// another index on the same expression mislead it.
+async fn remedy(context: &Context<'_>, index: Option<&str>) -> Result<String, Fault> {
+    let table = context.table.quoted();
     if let Some(index) = index {
-        let found = asked.rows(DOING, DISPENSABLE, &[(&table, Type::TEXT), (&index, Type::TEXT)]).await?;
+        let found = context.rows(DOING, DISPENSABLE, &[(&table, Type::TEXT), (&index, Type::TEXT)]).await?;
         if !found.is_empty() {
-            return Ok(format!("DROP INDEX CONCURRENTLY {};", asked.table.sibling(index)));
+            return Ok(format!("DROP INDEX CONCURRENTLY {};", context.table.sibling(index)));
         }
     }
     Ok(format!(
         "ANALYZE {table}; if that does not help, drop all indexes of the outbox except {} and the primary key",
-        asked.table.pending_index_name()
+        context.table.pending_index_name()
     ))
 }
 
-/// The plan of the prepared statement, under the settings of the relay's transactions. Nothing is executed.
-async fn explain(asked: &Asked<'_>, sql: &str, types: &str, arguments: &str) -> Result<Value, Fault> {
-    let connection = asked.database.get().await?;
+/// Explains the prepared statement under the settings of the relay's transactions. Does not execute it.
+async fn explain(context: &Context<'_>, sql: &str, types: &str, arguments: &str) -> Result<Value, Fault> {
+    let connection = context.database.get().await?;
     let explained = answer(DOING, async { Ok(plan(&connection, sql, types, arguments).await) }).await?;
     if explained.is_err() {
         drop(Object::take(connection));
@@ -77,14 +76,14 @@ async fn explain(asked: &Asked<'_>, sql: &str, types: &str, arguments: &str) -> 
     explained.map_err(|error| fault(DOING, error))
 }
 
-/// A prepared statement outlives its transaction, whatever became of that.
+/// A prepared statement outlives its transaction, so it must be deallocated.
 async fn plan(client: &Client, sql: &str, types: &str, arguments: &str) -> Result<Value, Error> {
     let settings = plain_settings();
     client.batch_execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {settings}")).await?;
     client.batch_execute(&format!("PREPARE outbox_relay_doctor ({types}) AS {sql}")).await?;
     let explain = format!("EXPLAIN (FORMAT JSON) EXECUTE outbox_relay_doctor ({arguments})");
     let explained = client.simple_query(&explain).await;
-    // In one message, so that a pooler gives both to the same connection of the server.
+    // In one message, so that a pooler sends both to the same server connection.
     client.batch_execute("ROLLBACK; DEALLOCATE outbox_relay_doctor").await?;
     let text = explained?.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
@@ -93,16 +92,16 @@ async fn plan(client: &Client, sql: &str, types: &str, arguments: &str) -> Resul
     Ok(serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default())
 }
 
-/// How a plan reads that should read by the pending index.
+/// How a plan reads the outbox without the pending index.
 #[derive(Debug, PartialEq)]
-struct Wrong {
+struct WrongRead {
     by: String,
     index: Option<String>,
 }
 
-/// How the plan reads the outbox, which its statements call `o`, or sorts what it read, if that is not as it should be.
-fn wrong_read(plan: &Value) -> Option<Wrong> {
-    let no_index = |by: &str| Some(Wrong { by: by.to_owned(), index: None });
+/// Checks that the plan reads the outbox, whose alias is `o`, with an index condition on the lane and without a sort.
+fn wrong_read(plan: &Value) -> Option<WrongRead> {
+    let no_index = |by: &str| Some(WrongRead { by: by.to_owned(), index: None });
     let mut nodes = vec![&plan[0]["Plan"]];
     let mut reads = false;
     while let Some(node) = nodes.pop() {
@@ -114,7 +113,7 @@ fn wrong_read(plan: &Value) -> Option<Wrong> {
                 let index = node["Index Name"].as_str();
                 let of = index.map(|name| format!(" of {name}")).unwrap_or_default();
                 let by = format!("{}{of}", article(kind));
-                return Some(Wrong { by, index: index.map(str::to_owned) });
+                return Some(WrongRead { by, index: index.map(str::to_owned) });
             }
             reads = true;
         }
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_index_scan_by_lane_is_right() {
+    fn only_an_index_scan_by_lane_is_accepted() {
         let condition = "(((hashtext(aggregate_id) & 63) = l.lane) AND (id > 0))";
         let mut node =
             json!({"Node Type": "Index Scan", "Alias": "o", "Index Name": "x", "Index Cond": condition});

@@ -1,6 +1,6 @@
-//! What the role may do that the relay never does.
+//! Finds privileges of the role that the relay does not need.
 
-use super::Asked;
+use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{EVENTS_CHANGEABLE, OTHER_TABLES, ROLE_ATTRIBUTES, ROLE_OWNER, ROLE_SUPERUSER};
 use crate::postgres::access::grants::relay_grants;
@@ -9,17 +9,17 @@ use crate::relay::failure::Fault;
 use tokio_postgres::types::Type;
 
 const DOING: &str = "reading the role's rights";
-/// Only so many tables are named; one finding says enough.
+/// The most tables that the finding names.
 const OTHERS_NAMED: i64 = 3;
 
-/// BYPASSRLS is what a relay may need.
+/// Attributes that the relay does not need. It may need BYPASSRLS.
 const ATTRIBUTES: &str = "
 SELECT concat_ws(' ', CASE WHEN rolcreaterole THEN 'NOCREATEROLE' END, CASE WHEN rolcreatedb THEN 'NOCREATEDB' END,
                  CASE WHEN rolreplication THEN 'NOREPLICATION' END)
 FROM pg_roles
 WHERE rolname = current_user";
 
-/// Whether the role, or one whose rights it has, owns the outbox; and which columns of an event it may change.
+/// Whether the role has the privileges of the owner of the outbox, and which columns of an event it may update.
 const ON_OUTBOX: &str = "
 SELECT pg_has_role(c.relowner, 'USAGE'),
        (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum)
@@ -29,8 +29,8 @@ SELECT pg_has_role(c.relowner, 'USAGE'),
 FROM pg_class AS c
 WHERE c.oid = $1::text::regclass";
 
-/// Tables of others that the role may use: by whom it may, `public`, `role` or the role that it is a member of. Those of
-/// extensions are open to all on purpose.
+/// Other tables that the role may use, and how: through PUBLIC, or through a role of which it is a member, else NULL. Tables
+/// of extensions are skipped, because they are meant to be public.
 const OTHERS: &str = "
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname),
        CASE WHEN EXISTS (SELECT FROM aclexplode(c.relacl) AS a WHERE a.grantee = 0) THEN 'PUBLIC'
@@ -63,12 +63,12 @@ const OWN: [&str; 9] = [
     "{migration}",
 ];
 
-pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
-    let (name, role) = (&asked.role.name, quote_identifier(&asked.role.name));
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let (name, role) = (&context.role.name, quote_identifier(&context.role.name));
     let place = format!("role {name}");
-    if asked.role.is_superuser {
-        // What else it may do, it may do for this reason.
-        let grants = relay_grants(asked.table, "outbox_relay").replace('\n', " ");
+    if context.role.is_superuser {
+        // All other findings would follow from this one.
+        let grants = relay_grants(context.table, "outbox_relay").replace('\n', " ");
         let remedy = format!(
             "CREATE ROLE outbox_relay LOGIN; {}; then connect as it",
             grants.trim_end_matches([' ', ';'])
@@ -76,46 +76,47 @@ pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
         return Ok(vec![ROLE_SUPERUSER.found(place, "the role is a superuser", remedy)]);
     }
     let mut findings = Vec::new();
-    let rows = asked.rows(DOING, ATTRIBUTES, &[]).await?;
+    let rows = context.rows(DOING, ATTRIBUTES, &[]).await?;
     let attributes: String = rows.first().map_or_else(String::new, |row| row.get(0));
     if !attributes.is_empty() {
         let has = attributes.replace("NO", "").replace(' ', ", ");
         let remedy = format!("ALTER ROLE {role} {attributes};");
         findings.push(ROLE_ATTRIBUTES.found(&place, format!("the role has {has}"), remedy));
     }
-    findings.extend(on_outbox(asked).await?);
-    findings.extend(on_others(asked).await?);
+    findings.extend(on_outbox(context).await?);
+    findings.extend(on_others(context).await?);
     Ok(findings)
 }
 
-async fn on_outbox(asked: &Asked<'_>) -> Result<Option<Finding>, Fault> {
-    let Some(row) = asked.of_table(DOING, ON_OUTBOX).await? else { return Ok(None) };
+async fn on_outbox(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+    let Some(row) = context.of_table(DOING, ON_OUTBOX).await? else { return Ok(None) };
     let (owns, changeable): (bool, Option<&str>) = (row.get(0), row.get(1));
-    let (name, role, outbox) = (&asked.role.name, quote_identifier(&asked.role.name), asked.table.quoted());
+    let (name, role, outbox) =
+        (&context.role.name, quote_identifier(&context.role.name), context.table.quoted());
     if owns {
-        let grants = relay_grants(asked.table, name).replace('\n', " ");
+        let grants = relay_grants(context.table, name).replace('\n', " ");
         let remedy = format!("ALTER TABLE {outbox} OWNER TO CURRENT_USER; {}", grants.trim_end());
         let problem = format!("role {name} owns the outbox, or has the privileges of its owner");
-        return Ok(Some(ROLE_OWNER.found(asked.table.to_string(), problem, remedy)));
+        return Ok(Some(ROLE_OWNER.found(context.table.to_string(), problem, remedy)));
     }
     let Some(columns) = changeable else { return Ok(None) };
     let remedy =
         format!("REVOKE UPDATE ON {outbox} FROM {role}; GRANT UPDATE (sent_at) ON {outbox} TO {role};");
     let problem = format!("role {name} may change {columns}");
-    Ok(Some(EVENTS_CHANGEABLE.found(asked.table.to_string(), problem, remedy)))
+    Ok(Some(EVENTS_CHANGEABLE.found(context.table.to_string(), problem, remedy)))
 }
 
-async fn on_others(asked: &Asked<'_>) -> Result<Option<Finding>, Fault> {
-    let own: Vec<String> = OWN.iter().map(|relation| asked.table.name_of(relation)).collect();
-    let schema = asked.table.schema();
-    let looked = OTHERS_NAMED + 1;
-    let rows = asked
-        .rows(DOING, OTHERS, &[(&schema, Type::TEXT), (&own, Type::TEXT_ARRAY), (&looked, Type::INT8)])
+async fn on_others(context: &Context<'_>) -> Result<Option<Finding>, Fault> {
+    let own: Vec<String> = OWN.iter().map(|relation| context.table.name_of(relation)).collect();
+    let schema = context.table.schema();
+    let most = OTHERS_NAMED + 1;
+    let rows = context
+        .rows(DOING, OTHERS, &[(&schema, Type::TEXT), (&own, Type::TEXT_ARRAY), (&most, Type::INT8)])
         .await?;
     if rows.is_empty() {
         return Ok(None);
     }
-    let role = quote_identifier(&asked.role.name);
+    let role = quote_identifier(&context.role.name);
     let named = &rows[..rows.len().min(OTHERS_NAMED as usize)];
     let tables: Vec<&str> = named.iter().map(|row| row.get(0)).collect();
     let mut remedies: Vec<String> = Vec::new();
@@ -131,6 +132,6 @@ async fn on_others(asked: &Asked<'_>) -> Result<Option<Finding>, Fault> {
         }
     }
     let more = if rows.len() > named.len() { " and more" } else { "" };
-    let problem = format!("role {} may use {}{more}", asked.role.name, tables.join(", "));
-    Ok(Some(OTHER_TABLES.found(format!("role {}", asked.role.name), problem, remedies.join(" "))))
+    let problem = format!("role {} may use {}{more}", context.role.name, tables.join(", "));
+    Ok(Some(OTHER_TABLES.found(format!("role {}", context.role.name), problem, remedies.join(" "))))
 }

@@ -1,13 +1,13 @@
-//! The checks that a relay makes at start, as findings.
+//! The checks at start, as findings.
 
-use super::Asked;
+use super::Context;
 use crate::doctor::codes::{
     COLUMN, ENCODING, GRANT_MISSING, HOLD_COUNT, LANES, MIGRATION, PENDING_INDEX, RELATION, ROW_SECURITY,
     SEQUENCE, SERVER_TOO_OLD, STANDBY,
 };
 use crate::doctor::{Code, Finding};
 use crate::postgres::connection::fault::{answer, unavailable};
-use crate::postgres::schema::check::{CheckError, FaultKind, PayloadType, SchemaFault, check};
+use crate::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use std::time::Duration;
@@ -16,15 +16,10 @@ use tokio::time::timeout;
 const DOING: &str = "checking the schema";
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// What the check found.
+/// The result of the checks at start.
 pub(super) struct Schema {
     pub(super) findings: Vec<Finding>,
-    pub(super) faults: Vec<FaultKind>,
-    pub(super) facts: Facts,
-}
-
-/// What the others need to know of the schema, even if something about it is wrong.
-pub(super) struct Facts {
+    pub(super) faults: Vec<SchemaFaultKind>,
     pub(super) payload: PayloadType,
 }
 
@@ -33,13 +28,13 @@ SELECT format_type(a.atttypid, NULL)
 FROM pg_attribute AS a
 WHERE a.attrelid = to_regclass($1::text) AND a.attname = 'payload' AND NOT a.attisdropped";
 
-/// In one transaction, which the check itself does not need, but the promise to write nothing.
-pub(super) async fn read(asked: &Asked<'_>) -> Result<Schema, Fault> {
-    let connection = asked.database.get().await?;
+/// Runs the checks at start in one transaction, because `doctor` must be READ ONLY.
+pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
+    let connection = context.database.get().await?;
     let begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
     answer(DOING, connection.batch_execute(begin)).await?;
-    let checked = timeout(WITHIN, check(&connection, asked.table)).await;
-    // A statement may have failed, or an answer be on its way.
+    let checked = timeout(WITHIN, check(&connection, context.table)).await;
+    // A statement may have failed, or an answer may be outstanding.
     drop(Object::take(connection));
     let faults = match checked {
         Ok(Ok(_)) => Vec::new(),
@@ -47,7 +42,7 @@ pub(super) async fn read(asked: &Asked<'_>) -> Result<Schema, Fault> {
         Ok(Err(CheckError::Server(error))) => return Err(unavailable(DOING, error.to_string())),
         Err(_) => return Err(unavailable(DOING, format!("no response within {WITHIN:?}"))),
     };
-    let payload = match asked.of_table(DOING, PAYLOAD).await?.as_ref().map(|row| row.get(0)) {
+    let payload = match context.of_table(DOING, PAYLOAD).await?.as_ref().map(|row| row.get(0)) {
         Some("jsonb") => PayloadType::Jsonb,
         Some("bytea") => PayloadType::Bytea,
         Some("text") => PayloadType::Text,
@@ -56,7 +51,7 @@ pub(super) async fn read(asked: &Asked<'_>) -> Result<Schema, Fault> {
     Ok(Schema {
         findings: faults.iter().map(finding).collect(),
         faults: faults.iter().map(|fault| fault.kind).collect(),
-        facts: Facts { payload },
+        payload,
     })
 }
 
@@ -64,19 +59,19 @@ fn finding(fault: &SchemaFault) -> Finding {
     code(fault.kind).found(&fault.place, &fault.problem, &fault.remedy)
 }
 
-fn code(kind: FaultKind) -> &'static Code {
+fn code(kind: SchemaFaultKind) -> &'static Code {
     match kind {
-        FaultKind::Version => &SERVER_TOO_OLD,
-        FaultKind::Standby => &STANDBY,
-        FaultKind::Encoding => &ENCODING,
-        FaultKind::Migration => &MIGRATION,
-        FaultKind::Relation => &RELATION,
-        FaultKind::Column => &COLUMN,
-        FaultKind::Index => &PENDING_INDEX,
-        FaultKind::Sequence => &SEQUENCE,
-        FaultKind::Lanes => &LANES,
-        FaultKind::Holds => &HOLD_COUNT,
-        FaultKind::RowSecurity => &ROW_SECURITY,
-        FaultKind::Grant => &GRANT_MISSING,
+        SchemaFaultKind::Version => &SERVER_TOO_OLD,
+        SchemaFaultKind::Standby => &STANDBY,
+        SchemaFaultKind::Encoding => &ENCODING,
+        SchemaFaultKind::Migration => &MIGRATION,
+        SchemaFaultKind::Relation => &RELATION,
+        SchemaFaultKind::Column => &COLUMN,
+        SchemaFaultKind::Index => &PENDING_INDEX,
+        SchemaFaultKind::Sequence => &SEQUENCE,
+        SchemaFaultKind::Lanes => &LANES,
+        SchemaFaultKind::Holds => &HOLD_COUNT,
+        SchemaFaultKind::RowSecurity => &ROW_SECURITY,
+        SchemaFaultKind::Grant => &GRANT_MISSING,
     }
 }

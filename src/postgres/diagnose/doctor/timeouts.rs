@@ -1,13 +1,13 @@
-//! Timeouts of the role, the database or the server that end what a relay leaves open.
+//! Finds timeouts of the role, the database or the server that interrupt the relay.
 
-use super::Asked;
+use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{ROLE_TIMEOUT, UNIX_SOCKET};
 use crate::postgres::table::quote_identifier;
 use crate::relay::failure::Fault;
 use std::time::Duration;
 
-/// What holds when a session begins; the relay's own transactions set theirs over it. In milliseconds, 0 is never.
+/// The values at the start of a session, in milliseconds, where 0 means no timeout. The relay's transactions override them.
 const TIMEOUTS: &str = "
 SELECT name, reset_val::bigint
 FROM pg_settings
@@ -15,7 +15,7 @@ WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_session_timeout
                'idle_in_transaction_session_timeout')
 ORDER BY name";
 
-/// What one of these ends that the relay would not.
+/// The effect of a timeout on the relay.
 fn ends(name: &str) -> &'static str {
     match name {
         "idle_session_timeout" => "idle connections of the relay are closed and reopened",
@@ -27,13 +27,13 @@ fn ends(name: &str) -> &'static str {
     }
 }
 
-/// Behind a pooler: the pooler's connection.
+/// Behind a pooler, this is about the pooler's connection.
 const OVER_SOCKET: &str = "SELECT inet_client_addr() IS NULL";
 
-/// While the server is sending rows to a relay that is frozen, only `tcp_user_timeout` frees its lanes. Smaller slices would
-/// not help: a single event may be larger than what the kernel buffers.
-async fn over_socket(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
-    let rows = asked.rows("reading the address of the client", OVER_SOCKET, &[]).await?;
+/// While the server sends rows to a frozen relay, only `tcp_user_timeout` frees its lanes. Smaller slices would not help,
+/// because a single event can be larger than the kernel's buffers.
+async fn over_socket(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let rows = context.rows("reading the address of the client", OVER_SOCKET, &[]).await?;
     if !rows.first().is_some_and(|row| row.get(0)) {
         return Ok(Vec::new());
     }
@@ -45,20 +45,20 @@ async fn over_socket(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
     )])
 }
 
-pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
-    let rows = asked.rows("reading timeouts", TIMEOUTS, &[]).await?;
-    let longest = asked.config.relay.publish_timeout;
-    let mut findings = over_socket(asked).await?;
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let rows = context.rows("reading timeouts", TIMEOUTS, &[]).await?;
+    let longest = context.config.relay.publish_timeout;
+    let mut findings = over_socket(context).await?;
     for row in &rows {
         let (name, milliseconds): (&str, i64) = (row.get(0), row.get(1));
         let timeout = Duration::from_millis(milliseconds.unsigned_abs());
         if milliseconds <= 0 || timeout >= longest {
             continue;
         }
-        let role = quote_identifier(&asked.role.name);
-        let database = quote_identifier(&asked.role.database);
+        let role = quote_identifier(&context.role.name);
+        let database = quote_identifier(&context.role.database);
         findings.push(ROLE_TIMEOUT.found(
-            format!("role {}", asked.role.name),
+            format!("role {}", context.role.name),
             format!("{name} is {}: {}", humantime::format_duration(timeout), ends(name)),
             format!("ALTER ROLE {role} IN DATABASE {database} SET {name} = 0;"),
         ));

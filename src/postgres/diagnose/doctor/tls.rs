@@ -1,24 +1,24 @@
-//! Whether the way to Postgres is encrypted, and the server verified.
+//! Checks that the connection is encrypted and that the server is verified.
 
-use super::Asked;
+use super::Context;
 use crate::config::TlsMode;
 use crate::doctor::Finding;
 use crate::doctor::codes::{TLS_OFF, TLS_UNVERIFIED};
 use crate::postgres::connection::fault::unavailable;
 use crate::relay::failure::Fault;
 
-const DOING: &str = "asking for TLS";
-/// Of this very connection. Behind a pooler it is the pooler's: what counts then is the mode.
+const DOING: &str = "checking TLS";
+/// Behind a pooler, this is about the pooler's connection.
 const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
-pub(super) async fn findings(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
-    let connection = asked.config.postgres.connection();
+pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let connection = context.config.postgres.connection();
     let connection = connection.map_err(|error| unavailable(DOING, error.to_string()))?;
     let mode = connection.tls.mode;
     if connection.is_local() || mode == TlsMode::VerifyFull {
         return Ok(Vec::new());
     }
-    let rows = asked.rows(DOING, ENCRYPTED, &[]).await?;
+    let rows = context.rows(DOING, ENCRYPTED, &[]).await?;
     let encrypted = rows.first().is_some_and(|row| row.get(0));
     let (place, remedy) = ("[postgres] sslmode", "set sslmode = \"verify-full\", and sslrootcert");
     let name = mode.name();

@@ -1,19 +1,19 @@
-//! Whether sent rows are cleared away: autovacuum's settings, and what keeps it from doing anything.
+//! Checks the settings of autovacuum, and finds what holds vacuum back.
 
-use super::Asked;
+use super::Context;
 use crate::doctor::Finding;
 use crate::doctor::codes::{
     AUTOVACUUM_LATE, AUTOVACUUM_OFF, LONG_TRANSACTION, PREPARED_TRANSACTION, REPLICATION_SLOT,
 };
-use crate::postgres::diagnose::holders::{HOLDERS, HoldsVacuum, holder};
+use crate::postgres::diagnose::holders::{HOLDERS, VacuumHolder, holder};
 use crate::postgres::table::quote_literal;
 use crate::relay::failure::Fault;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
-const DOING: &str = "looking at vacuum";
+const DOING: &str = "checking vacuum";
 
-/// The table's own settings come before the server's.
+/// Settings of the table override those of the server.
 const SETTINGS: &str = "
 SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
        coalesce((SELECT option_value FROM pg_options_to_table(c.reloptions)
@@ -28,15 +28,15 @@ SELECT current_setting('autovacuum')::boolean AND current_setting('track_counts'
 FROM pg_class AS c
 WHERE c.oid = $1::text::regclass";
 
-/// So many dead rows may gather before vacuum comes, or this share of the table, whichever is more.
+/// Vacuum must start before there are this many dead rows, or this share of the table, whichever is more.
 const DEAD_ROWS_MAX: f64 = 1_000_000.0;
 const DEAD_SHARE_MAX: f64 = 0.05;
 
-pub(super) async fn autovacuum(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
-    let Some(row) = asked.of_table(DOING, SETTINGS).await? else { return Ok(Vec::new()) };
+pub(super) async fn autovacuum(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let Some(row) = context.of_table(DOING, SETTINGS).await? else { return Ok(Vec::new()) };
     let (server, of_table): (bool, bool) = (row.get(0), row.get(1));
     let (threshold, scale, rows): (f64, f64, f64) = (row.get(2), row.get(3), row.get(4));
-    let (place, outbox) = (asked.table.to_string(), asked.table.quoted());
+    let (place, outbox) = (context.table.to_string(), context.table.quoted());
     let mut findings = Vec::new();
     if !server {
         findings.push(AUTOVACUUM_OFF.found(
@@ -61,21 +61,21 @@ pub(super) async fn autovacuum(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault>
     Ok(findings)
 }
 
-/// What holds vacuum back longer than this, or, where the time may not be seen, over so many transactions.
+/// Holders that are older than this time or this number of transactions are findings.
 const HELD_MAX: Duration = Duration::from_secs(300);
 const TRANSACTIONS_MAX: i32 = 50_000;
 const HOLDERS_SHOWN: i64 = 10;
 
-pub(super) async fn holders(asked: &Asked<'_>) -> Result<Vec<Finding>, Fault> {
-    let rows = asked.rows(DOING, HOLDERS, &[(&HOLDERS_SHOWN, Type::INT8)]).await?;
+pub(super) async fn holders(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
+    let rows = context.rows(DOING, HOLDERS, &[(&HOLDERS_SHOWN, Type::INT8)]).await?;
     let holders = rows.iter().map(holder);
-    let long = |held: &HoldsVacuum| {
+    let long = |held: &VacuumHolder| {
         held.transactions >= TRANSACTIONS_MAX || held.age.is_some_and(|age| age >= HELD_MAX)
     };
     Ok(holders.filter(long).map(|held| finding(&held)).collect())
 }
 
-fn finding(held: &HoldsVacuum) -> Finding {
+fn finding(held: &VacuumHolder) -> Finding {
     let age = held.age.map(|age| Duration::from_secs(age.as_secs()));
     let age = age.map(|age| format!(", {} old", humantime::format_duration(age))).unwrap_or_default();
     let problem = format!("{} transactions have begun since{age}", held.transactions);

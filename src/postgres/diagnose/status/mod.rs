@@ -1,19 +1,19 @@
-//! What the database alone tells about an outbox and its relays. Every statement is bounded, whatever the table holds.
+//! The state of an outbox and its relays, from the database alone. Every statement reads a bounded number of rows.
 
 mod relays;
 mod sent;
 mod server;
 mod waiting;
 
-pub(crate) use crate::postgres::diagnose::holders::HoldsVacuum;
+pub(crate) use crate::postgres::diagnose::holders::VacuumHolder;
 #[cfg(test)]
 pub(crate) use relays::Doing;
 pub(crate) use relays::RelayConnection;
-pub(crate) use sent::{Counters, Latency, Reaping, SENT_ROWS_LOOKED_AT_MAX, Sent};
+pub(crate) use sent::{Counters, Latency, Reaping, SENT_ROWS_READ_MAX, Sent};
 pub(crate) use server::{Size, Versions};
 pub(crate) use waiting::{
-    BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, Blocked, DEAD_LETTERS_COUNTED_MAX, First, HeldTopic,
-    PAUSES_NAMED_MAX,
+    BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, FirstUnsent, HeldTopic,
+    KeyBlock, PAUSES_LISTED_MAX,
 };
 
 use crate::config;
@@ -29,50 +29,46 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// How an outbox stands.
+/// The state of an outbox.
 #[derive(Clone, Debug)]
 pub(crate) struct OutboxStatus {
-    /// Of the server and the schema.
     pub versions: Versions,
-    /// Unsent rows; above [`BACKLOG_COUNTED_MAX`] an estimate.
+    /// Unsent rows; an estimate above [`BACKLOG_COUNTED_MAX`].
     pub backlog_rows: i64,
-    /// The age of the oldest of them, whatever it waits for.
+    /// The age of the oldest unsent row, whether or not it can be sent now.
     pub oldest: Option<Duration>,
-    /// What those wait for that come first.
-    pub first: First,
-    /// Topics whose rows wait, the longest held first; at most 100.
+    pub first: FirstUnsent,
+    /// The longest held first, at most 100.
     pub held: Vec<HeldTopic>,
-    /// Dead letters that were not requeued, by reason; of the latest [`DEAD_LETTERS_COUNTED_MAX`].
+    /// The number of dead letters that were not requeued, by reason, among the latest [`DEAD_LETTERS_COUNTED_MAX`].
     pub dead_letters: Vec<(String, i64)>,
-    /// Keys whose events wait behind a refused one; no more than [`BLOCKED_KEYS_COUNTED_MAX`] are counted.
+    /// The number of blocked keys, counted up to [`BLOCKED_KEYS_COUNTED_MAX`].
     pub blocked_keys: i64,
-    /// The oldest of them, at most 5.
-    pub blocked: Vec<Blocked>,
-    /// What operators have paused, the oldest first; at most [`PAUSES_NAMED_MAX`].
+    /// The oldest blocks, at most 5.
+    pub blocked: Vec<KeyBlock>,
+    /// The oldest pauses, at most [`PAUSES_LISTED_MAX`].
     pub paused: Vec<PausedScope>,
-    /// The connections of relays, at most 200.
+    /// At most 200.
     pub relays: Vec<RelayConnection>,
-    /// What the latest sent rows tell; nothing if rows are deleted when they are sent.
+    /// `None` with `on_sent = "delete"`.
     pub sent: Option<Sent>,
-    /// How far the reaper has come.
     pub reaping: Reaping,
-    /// What holds vacuum back most, if anything does.
-    pub vacuum: Option<HoldsVacuum>,
-    /// Table and indexes.
+    /// The oldest holder, if there is one.
+    pub vacuum: Option<VacuumHolder>,
     pub size: Size,
 }
 
-/// Asks about one outbox.
+/// Reads the state of one outbox.
 pub(crate) struct PostgresStatus {
     transaction: ShortTransaction,
     table: TableName,
-    /// The statement of [`First`], which depends on the template of topics.
+    /// The statement for [`FirstUnsent`], which depends on the topic template.
     first: String,
     on_sent: config::OnSent,
 }
 
 impl PostgresStatus {
-    /// About this outbox. Connects when it is first needed.
+    /// For this outbox. Connects on first use.
     pub(crate) fn new(database: Database, outbox: &config::Outbox) -> PostgresStatus {
         PostgresStatus {
             transaction: ShortTransaction::reading(database),
@@ -82,7 +78,7 @@ impl PostgresStatus {
         }
     }
 
-    /// Everything. Relays are known by their application name, and by the lanes that they hold.
+    /// Reads everything. Relays are identified by their application name, or by the lanes that they have locked.
     pub(crate) async fn read(&self, relay_name: &str) -> Result<OutboxStatus, Fault> {
         let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
         let lows = vec![i64::MIN; LANES];
@@ -90,15 +86,15 @@ impl PostgresStatus {
         let oldest = self.one(OLDEST.sql, &[(&lanes, Type::INT2_ARRAY)]).await?;
         let rows = waiting::FIRST_ROWS_A_LANE;
         let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
-        let first = First::from(&first);
+        let first = FirstUnsent::from(&first);
         let held = self.all(waiting::HELD, &[]).await?;
         let dead = self.all(waiting::DEAD_LETTERS, &[(&DEAD_LETTERS_COUNTED_MAX, Type::INT8)]).await?;
         let blocked = self.all(waiting::BLOCKED, &[(&BLOCKED_KEYS_COUNTED_MAX, Type::INT8)]).await?;
-        let paused = self.all(pauses::LIST, &[(&PAUSES_NAMED_MAX, Type::INT8)]).await?;
+        let paused = self.all(pauses::LIST, &[(&PAUSES_LISTED_MAX, Type::INT8)]).await?;
         let lane = self.table.lane();
         let relays = self.all(relays::RELAYS, &[(&relay_name, Type::TEXT), (&lane, Type::TEXT)]).await?;
         let sent = self.sent(first.id).await?;
-        let reaping = self.one(sent::REAPED, &[(&SENT_ROWS_LOOKED_AT_MAX, Type::INT8)]).await?;
+        let reaping = self.one(sent::REAPED, &[(&SENT_ROWS_READ_MAX, Type::INT8)]).await?;
         let vacuum = self.all(HOLDERS, &[(&1_i64, Type::INT8)]).await?;
         let size = self.one(server::SIZE, &[(&self.table.quoted(), Type::TEXT)]).await?;
         let versions = self.one(server::VERSIONS, &[]).await?;
@@ -110,7 +106,7 @@ impl PostgresStatus {
             held: held.iter().map(HeldTopic::from).collect(),
             dead_letters: dead.iter().map(|row| (row.get(0), row.get(1))).collect(),
             blocked_keys: blocked.first().map_or(0, |row| row.get(5)),
-            blocked: blocked.iter().map(Blocked::from).collect(),
+            blocked: blocked.iter().map(KeyBlock::from).collect(),
             paused: paused.iter().map(pauses::paused).collect(),
             relays: relays.iter().map(RelayConnection::from).collect(),
             sent,
@@ -120,18 +116,17 @@ impl PostgresStatus {
         })
     }
 
-    /// The latest rows, and those before the first one that could be sent now: with a backlog, all of the latest wait.
+    /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.
     async fn sent(&self, first_unsent: Option<i64>) -> Result<Option<Sent>, Fault> {
         if self.on_sent == config::OnSent::Delete {
             return Ok(None);
         }
-        let looked = self
-            .one(sent::SENT, &[(&SENT_ROWS_LOOKED_AT_MAX, Type::INT8), (&first_unsent, Type::INT8)])
-            .await?;
-        Ok(Some(Sent::from(&looked)))
+        let row =
+            self.one(sent::SENT, &[(&SENT_ROWS_READ_MAX, Type::INT8), (&first_unsent, Type::INT8)]).await?;
+        Ok(Some(Sent::from(&row)))
     }
 
-    /// How many rows were ever inserted, marked and deleted, for rates: two readings some time apart.
+    /// Reads how many rows were inserted, marked and deleted since statistics began. Two calls give a rate.
     pub(crate) async fn counters(&self) -> Result<Counters, Fault> {
         let row = self.one(sent::COUNTERS, &[(&self.table.quoted(), Type::TEXT)]).await?;
         Ok(Counters::from(&row))
@@ -145,7 +140,7 @@ impl PostgresStatus {
         self.only(&self.table.render(sql), params).await
     }
 
-    /// The only row of a statement without placeholders.
+    /// The only row of a statement without placeholders for names.
     async fn only(&self, sql: &str, params: Params<'_>) -> Result<Row, Fault> {
         let rows = self.transaction.query("reading the status", sql, params).await?;
         let Some(row) = rows.into_iter().next() else {
@@ -155,7 +150,7 @@ impl PostgresStatus {
     }
 }
 
-/// Infinite and negative ages, which a writer can make, are none.
+/// `None` for infinite and negative ages, which a writer can cause.
 pub(super) fn seconds(seconds: Option<f64>) -> Option<Duration> {
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }

@@ -1,11 +1,11 @@
-//! The connections of relays, and what they do.
+//! The connections of relays, and what they are doing.
 
 use super::seconds;
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// Those of the application name $1, and whoever holds lanes: the lock of SELECT FOR UPDATE on the table of lanes, which
-/// nobody else takes. Of other roles' connections a role without pg_read_all_stats sees name and process, no more.
+/// Connections with the application name $1, and those that have locked lanes: only relays run SELECT FOR UPDATE on the lane
+/// table. Without pg_read_all_stats, a role can see only the name and process of other roles' connections.
 pub(super) const RELAYS: &str = "
 SELECT a.pid, coalesce(a.application_name, ''), host(a.client_addr), a.state, a.wait_event_type, c.pid IS NOT NULL,
        (extract(epoch FROM clock_timestamp()) - extract(epoch FROM a.state_change))::float8,
@@ -23,23 +23,21 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
 ORDER BY a.application_name, a.client_addr, a.pid
 LIMIT 200";
 
-/// What a connection of a relay does.
+/// What a relay's connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doing {
-    /// It holds lanes: it reads their rows, waits for Kafka, or settles.
+    /// It has locked lanes: it reads, waits for Kafka, or settles.
     Publishing,
-    /// It waits for somebody else's lock.
+    /// It waits for another session's lock.
     WaitingForALock,
-    /// It runs a statement: the scout, the reaper, a probe.
+    /// It runs a statement of the scout, the reaper or a probe.
     Working,
-    /// It has nothing to do.
     Idle,
-    /// It is another role's, and ours may not see it.
+    /// It belongs to another role, and this role cannot see what it does.
     Hidden,
 }
 
 impl Doing {
-    /// The word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Doing::Publishing => "publishing",
@@ -51,18 +49,15 @@ impl Doing {
     }
 }
 
-/// One connection of a relay; a pooler's, if one stands in between.
+/// A relay's connection, or the pooler's if there is one.
 #[derive(Clone, Debug)]
 pub(crate) struct RelayConnection {
-    /// The process of the server.
+    /// The server process.
     pub pid: i32,
-    /// What the client calls itself.
     pub application: String,
-    /// Where it comes from; `None` for a Unix socket, or if it is hidden.
+    /// `None` for a Unix socket, or if it is hidden.
     pub address: Option<String>,
-    /// What it does.
     pub doing: Doing,
-    /// For how long.
     pub doing_for: Option<Duration>,
 }
 
@@ -97,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_publishing_whether_its_state_may_be_seen_or_not() {
+    fn a_claim_is_publishing_even_if_its_state_is_hidden() {
         assert_eq!(doing(Some("idle in transaction"), Some("Client"), true), Doing::Publishing);
         assert_eq!(doing(None, None, true), Doing::Publishing);
         assert_eq!(doing(Some("active"), Some("Lock"), true), Doing::WaitingForALock);

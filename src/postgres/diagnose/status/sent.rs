@@ -1,14 +1,14 @@
-//! What is known of rows that were sent: how long it took, how many a second, and how far the reaper has come.
+//! Sent rows: their latency and rate, and how far the reaper is.
 
 use super::seconds;
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// No more sent rows are looked at, at either end of the table.
-pub(crate) const SENT_ROWS_LOOKED_AT_MAX: i64 = 1_000;
+/// The most rows that are read at either end of the table.
+pub(crate) const SENT_ROWS_READ_MAX: i64 = 1_000;
 
-/// The latest sent rows, by the primary key: of the latest rows at all, and of those before $2. `created_at` is when the
-/// writer's transaction began, `sent_at` when the settlement was made, after Kafka's acknowledgement.
+/// The latest sent rows by id, among the latest rows of the table and the latest rows before $2. `created_at` is the start of
+/// the writer's transaction, `sent_at` the time of the settlement.
 pub(super) const SENT: &str = "
 WITH latest AS (
     (SELECT id, created_at, sent_at FROM {outbox} ORDER BY id DESC LIMIT $1::bigint)
@@ -27,38 +27,34 @@ SELECT count(*),
        (extract(epoch FROM clock_timestamp()) - extract(epoch FROM max(sent_at)))::float8
 FROM sent";
 
-/// The first rows of the table, by the primary key, which the reaper walks, too.
+/// The first rows of the table by id.
 pub(super) const REAPED: &str = "
 SELECT (extract(epoch FROM clock_timestamp()) - extract(epoch FROM min(sent_at)))::float8
 FROM (SELECT sent_at FROM {outbox} ORDER BY id LIMIT $1::bigint) AS first";
 
-/// Cumulative statistics: each server process reports what it did at most once a second, at the end of a transaction.
+/// Cumulative statistics. A server process updates them at most once per second, at the end of a transaction.
 pub(super) const COUNTERS: &str = "
 SELECT n_tup_ins, n_tup_upd, n_tup_del, extract(epoch FROM clock_timestamp())::float8
 FROM pg_stat_user_tables
 WHERE relid = $1::text::regclass";
 
-/// What the latest sent rows tell.
+/// The latest sent rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    /// How many were looked at, at most [`SENT_ROWS_LOOKED_AT_MAX`].
+    /// How many there are, at most [`SENT_ROWS_READ_MAX`].
     pub rows: i64,
-    /// How long they took; nothing if there are none.
+    /// `None` if there are no rows.
     pub latency: Option<Latency>,
-    /// How long ago the latest of them was sent.
+    /// The time since the latest row was sent.
     pub latest_age: Option<Duration>,
 }
 
-/// From the begin of the writer's transaction to the settlement.
+/// The time from the start of the writer's transaction to the settlement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Latency {
-    /// Half of them took no longer.
     pub p50: Duration,
-    /// 95 % took no longer.
     pub p95: Duration,
-    /// 99 % took no longer.
     pub p99: Duration,
-    /// The longest.
     pub max: Duration,
 }
 
@@ -73,10 +69,10 @@ impl From<&Row> for Sent {
     }
 }
 
-/// How far the reaper has come, as the first rows of the table tell.
+/// How far the reaper is, judged by the first rows of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaping {
-    /// How long ago the oldest of them that is sent was sent; nothing if all of them are unsent.
+    /// The time since the oldest sent row was sent; `None` if all of them are unsent.
     pub oldest_sent: Option<Duration>,
 }
 
@@ -86,16 +82,16 @@ impl From<&Row> for Reaping {
     }
 }
 
-/// What happened to the table's rows since its statistics began.
+/// Changes of the table's rows since its statistics began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
-    /// Rows inserted, those of transactions that rolled back included.
+    /// Includes inserts that were rolled back.
     pub inserted: i64,
-    /// Rows updated: marked as sent, if nobody else updates them.
+    /// Marked as sent, unless something else updates rows.
     pub updated: i64,
-    /// Rows deleted: by the reaper, as dead letters, or as sent, with `on_sent = "delete"`.
+    /// By the reaper, as dead letters, or with `on_sent = "delete"`.
     pub deleted: i64,
-    /// When they were read, in seconds by the server's clock.
+    /// The server's time, in seconds.
     pub at: f64,
 }
 

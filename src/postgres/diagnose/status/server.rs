@@ -14,10 +14,10 @@ FROM pg_class AS c
 LEFT JOIN pg_stat_user_tables AS s ON s.relid = c.oid
 WHERE c.oid = $1::text::regclass";
 
-/// Of the server and the schema.
+/// The versions of the server and the schema.
 #[derive(Clone, Debug)]
 pub(crate) struct Versions {
-    /// As the server says it, for instance `18.1`.
+    /// As the server reports it, such as `18.1`.
     pub server: String,
     /// The latest migration, its number and name.
     pub migration: Option<String>,
@@ -32,15 +32,12 @@ impl From<&Row> for Versions {
 /// The size of the outbox table.
 #[derive(Clone, Debug)]
 pub(crate) struct Size {
-    /// The table, in bytes.
     pub table_bytes: i64,
-    /// Its indexes, in bytes.
     pub index_bytes: i64,
-    /// Rows, as last estimated by vacuum or analyse.
+    /// The latest estimate of vacuum or analyze.
     pub rows: i64,
-    /// Dead rows, as last estimated.
+    /// The latest estimate.
     pub dead_rows: i64,
-    /// When it was last vacuumed.
     pub vacuumed_at: Option<SystemTime>,
 }
 

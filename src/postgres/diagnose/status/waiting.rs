@@ -1,21 +1,21 @@
-//! What waits: unsent rows, held topics, blocked keys, dead letters.
+//! Unsent rows, held topics, blocked keys and dead letters.
 
 use super::seconds;
-use crate::postgres::cycle::statements::Waits;
+use crate::postgres::cycle::statements::WaitConditions;
 use crate::postgres::table::TableName;
 use pg_outbox::topic::TopicTemplate;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 
-/// More dead letters than this are not counted.
+/// The most dead letters that are counted.
 pub(crate) const DEAD_LETTERS_COUNTED_MAX: i64 = 100_000;
-/// More blocked keys than this are not counted.
+/// The most blocked keys that are counted.
 pub(crate) const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
-/// The backlog is exact up to this, then an estimate.
+/// Above this, the backlog is an estimate.
 pub(crate) const BACKLOG_COUNTED_MAX: i64 = 10_000;
-/// No more pauses than this are named.
-pub(crate) const PAUSES_NAMED_MAX: i64 = 100;
-/// So many unsent rows of each lane are looked at closer.
+/// The most pauses that are listed.
+pub(crate) const PAUSES_LISTED_MAX: i64 = 100;
+/// The number of unsent rows per lane that [`FirstUnsent`] covers.
 pub(super) const FIRST_ROWS_A_LANE: i64 = 100;
 
 pub(super) const HELD: &str =
@@ -33,10 +33,11 @@ FROM {blocked_key}
 ORDER BY outbox_id
 LIMIT 5";
 
-/// What the first unsent rows of each lane wait for: an operator, or, if nobody has paused them, their topic, or else their
-/// key. Behind so many of them, others may wait that nobody looks at here: that is the price of a bound.
+/// Counts the first unsent rows of each lane by the reason why they wait. If there are several, a pause counts, then a hold,
+/// then a block.
 pub(super) fn first(table: &TableName, template: &TopicTemplate) -> String {
-    let (outbox, Waits { held, blocked, paused }) = (table.quoted(), Waits::new(table, template));
+    let (outbox, WaitConditions { held, blocked, paused }) =
+        (table.quoted(), WaitConditions::new(table, template));
     format!(
         "
 SELECT count(*), count(*) FILTER (WHERE held AND NOT paused), count(*) FILTER (WHERE blocked AND NOT held AND NOT paused),
@@ -58,26 +59,26 @@ FROM (
     )
 }
 
-/// What the first unsent rows of each lane wait for, at most 100 a lane.
+/// The first unsent rows of each lane, by the reason why they wait.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct First {
-    /// How many were looked at.
+pub(crate) struct FirstUnsent {
+    /// How many rows were read.
     pub rows: i64,
-    /// Of them, those that an operator has paused.
+    /// Paused rows.
     pub paused: i64,
-    /// Of the others, those of held topics.
+    /// Rows of held topics that are not paused.
     pub held: i64,
-    /// Of them, those of blocked keys whose topic is not held.
+    /// Rows of blocked keys that are neither paused nor held.
     pub blocked: i64,
-    /// The least id of those that wait for nothing but a relay.
+    /// The lowest id of the rows that a relay can send now.
     pub id: Option<i64>,
-    /// The age of the oldest of those.
+    /// The age of the oldest row that a relay can send now.
     pub age: Option<Duration>,
 }
 
-impl From<&Row> for First {
-    fn from(row: &Row) -> First {
-        First {
+impl From<&Row> for FirstUnsent {
+    fn from(row: &Row) -> FirstUnsent {
+        FirstUnsent {
             rows: row.get(0),
             paused: row.get(5),
             held: row.get(1),
@@ -88,20 +89,17 @@ impl From<&Row> for First {
     }
 }
 
-/// A topic whose rows wait.
+/// A held topic.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldTopic {
-    /// The topic.
     pub topic: String,
-    /// A word to filter by.
+    /// A keyword to filter by.
     pub reason: String,
-    /// A sentence for a person.
+    /// The full error message.
     pub error: String,
-    /// Since when.
     pub since: SystemTime,
-    /// When a relay next tries it.
     pub next_probe: SystemTime,
-    /// How often it was tried.
+    /// How often the topic was probed.
     pub probes: i32,
 }
 
@@ -118,24 +116,21 @@ impl From<&Row> for HeldTopic {
     }
 }
 
-/// A key whose events wait.
+/// A blocked key.
 #[derive(Clone, Debug)]
-pub(crate) struct Blocked {
-    /// The topic that the refused event was meant for.
+pub(crate) struct KeyBlock {
     pub topic: String,
-    /// The key.
     pub key: String,
-    /// The row that Kafka refused.
+    /// The rejected row.
     pub outbox_id: i64,
-    /// A word to filter by.
+    /// A keyword to filter by.
     pub reason: String,
-    /// Since when.
     pub since: SystemTime,
 }
 
-impl From<&Row> for Blocked {
-    fn from(row: &Row) -> Blocked {
-        Blocked {
+impl From<&Row> for KeyBlock {
+    fn from(row: &Row) -> KeyBlock {
+        KeyBlock {
             topic: row.get(0),
             key: row.get(1),
             outbox_id: row.get(2),

@@ -1,4 +1,4 @@
-//! The columns of the outbox, and the type of the payload.
+//! Checks the columns of the outbox, and reads the type of the payload.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,19 +6,19 @@ use std::str::FromStr;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::fault::{FaultKind, SchemaFault};
+use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::postgres::table::TableName;
 
-/// How the payload is stored.
+/// The type of the payload column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadType {
-    /// Text as the application wrote it.
+    /// JSON text as the application wrote it.
     Json,
-    /// JSON as Postgres normalised it; its binary form starts with a version byte.
+    /// JSON as normalized by PostgreSQL. The binary format starts with a version byte.
     Jsonb,
     /// Any bytes.
     Bytea,
-    /// Text as the application wrote it, which need not be JSON.
+    /// Any text.
     Text,
 }
 
@@ -54,7 +54,7 @@ impl FromStr for PayloadType {
 
 struct Wanted {
     name: &'static str,
-    /// The types that the relay can read, the one that the migration makes first.
+    /// The supported types, starting with the one of the migration.
     types: &'static [&'static str],
     not_null: bool,
 }
@@ -86,7 +86,7 @@ SELECT format_type(atttypid, NULL)
 FROM pg_attribute
 WHERE attrelid = $1::text::regclass AND attname = 'payload' AND NOT attisdropped";
 
-/// The type that the payload column has now; `None` if the relay cannot read it.
+/// The current type of the payload column; `None` if the relay does not support it.
 pub(crate) async fn payload_type(
     client: &Client,
     table: &TableName,
@@ -130,7 +130,7 @@ impl Columns {
             let place = format!("{table}, column {}", wanted.name);
             let alter = format!("ALTER TABLE {} ALTER COLUMN {}", table.quoted(), wanted.name);
             let mut fault = |problem: String, remedy: String| {
-                faults.push(SchemaFault::new(FaultKind::Column, &place, problem, remedy));
+                faults.push(SchemaFault::new(SchemaFaultKind::Column, &place, problem, remedy));
             };
             let preferred = wanted.types.first().copied().unwrap_or_default();
             let Some(column) = self.get(wanted.name) else {

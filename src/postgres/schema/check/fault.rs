@@ -1,58 +1,58 @@
-//! What is wrong with a schema, for a person who will mend it.
+//! Faults of the schema, with remedies.
 
 use std::fmt;
 
 use crate::postgres::connection::server_error::ServerError;
 
-/// One thing that is wrong: where, what, and what to do about it.
+/// A fault of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaFault {
-    /// What it is about.
-    pub kind: FaultKind,
+    /// The kind.
+    pub kind: SchemaFaultKind,
     /// The server, the table or the column.
     pub place: String,
     /// What is wrong.
     pub problem: String,
-    /// What to do, most often the statement to run.
+    /// What to do, usually a statement to run.
     pub remedy: String,
 }
 
-/// What a [`SchemaFault`] is about.
+/// The kind of a [`SchemaFault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// The server's version.
+pub enum SchemaFaultKind {
+    /// The server is too old.
     Version,
-    /// The server is a standby. It can pass by itself, when a failover ends.
+    /// The server is a standby. After a failover, it may become the primary.
     Standby,
-    /// The database's encoding is not UTF8.
+    /// The encoding of the database is not UTF8.
     Encoding,
-    /// The record of the migrations.
+    /// The recorded migrations do not match.
     Migration,
-    /// A relation is missing, or of the wrong kind.
+    /// A relation is missing or has the wrong kind.
     Relation,
-    /// A column of the outbox.
+    /// A column of the outbox is wrong.
     Column,
-    /// The pending index.
+    /// The pending index is missing or wrong.
     Index,
-    /// The numbering of the ids.
+    /// The sequence of the ids is wrong.
     Sequence,
-    /// The rows of the lane table.
+    /// The rows of the lane table are wrong.
     Lanes,
-    /// The count of the holds' changes, or the trigger that keeps it.
+    /// The version of the holds, or the trigger that raises it, is missing.
     Holds,
     /// Row-level security hides rows.
     RowSecurity,
-    /// A right is missing.
+    /// A privilege is missing.
     Grant,
 }
 
-/// Why [`check`](super::check) did not pass.
+/// Why [`check`](super::check) failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// The schema is not as it must be; every fault found.
+    /// All faults of the schema.
     #[error("the schema is invalid:{}", list(.0))]
     Faults(Vec<SchemaFault>),
-    /// The server or the connection failed during the check, which says nothing about the schema.
+    /// The server or the connection failed, so the schema could not be checked.
     #[error("the schema could not be checked: {0}")]
     Server(#[from] ServerError),
 }
@@ -65,7 +65,7 @@ impl From<tokio_postgres::Error> for CheckError {
 
 impl SchemaFault {
     pub(super) fn new(
-        kind: FaultKind,
+        kind: SchemaFaultKind,
         place: impl fmt::Display,
         problem: impl Into<String>,
         remedy: impl Into<String>,

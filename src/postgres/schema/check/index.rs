@@ -1,12 +1,12 @@
-//! The index that every claim reads: without exactly this one, each claim would sort the whole outbox.
+//! Checks the pending index. Without exactly this index, each claim would sort the whole outbox.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::fault::{FaultKind, SchemaFault};
+use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::postgres::table::TableName;
 
-/// What `pg_get_indexdef(index, 1, false)` says of the lane expression, on every supported version.
+/// The lane expression as printed by `pg_get_indexdef(index, 1, false)`, in every supported version.
 const LANE_EXPRESSION: &str = "((hashtext(aggregate_id) & 63))";
 /// The same for a column of type varchar.
 const LANE_EXPRESSION_VARCHAR: &str = "((hashtext((aggregate_id)::text) & 63))";
@@ -14,10 +14,10 @@ const PREDICATE: &str = "(sent_at IS NULL)";
 /// Ascending, nulls last, for exactly two key columns.
 const OPTIONS: &str = "0 0";
 
-/// What a person runs; CONCURRENTLY, because a plain CREATE INDEX makes every insert wait.
+/// CONCURRENTLY, because a plain CREATE INDEX would block inserts.
 const CREATE: &str = "CREATE INDEX CONCURRENTLY {pending_index} ON {outbox} ((hashtext(aggregate_id) & 63), id) WHERE sent_at IS NULL;";
 
-/// Every index of the outbox, since a name says little.
+/// All indexes of the outbox, because the pending index may have another name.
 const READ: &str = "
 SELECT c.relname::text, pg_get_indexdef(i.indexrelid), i.indisvalid AND i.indisready AND i.indislive,
        m.amname = 'btree' AND i.indoption::text = $2
@@ -64,8 +64,9 @@ fn judge(indexes: &[Index], table: &TableName) -> Option<SchemaFault> {
     }
     let qualified = |name: &str| table.sibling(name);
     let create = table.render(CREATE);
-    let fault =
-        |problem: String, remedy: String| Some(SchemaFault::new(FaultKind::Index, table, problem, remedy));
+    let fault = |problem: String, remedy: String| {
+        Some(SchemaFault::new(SchemaFaultKind::Index, table, problem, remedy))
+    };
     if let Some(index) = indexes.iter().find(|index| index.fits) {
         let problem = format!("the index {} is not valid: building it was interrupted", index.name);
         return fault(problem, format!("REINDEX INDEX CONCURRENTLY {};", qualified(&index.name)));

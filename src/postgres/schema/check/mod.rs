@@ -1,7 +1,7 @@
-//! The checks at start: is the outbox in the database as the relay's promises need it?
+//! The checks at start: the schema must support the relay's guarantees.
 //!
-//! Everything that is wrong is reported at once, each with the statement that mends it. Only the catalogue and the
-//! two small tables of lanes and holds are read, so nothing here grows with the outbox.
+//! They report all faults at once, each with a remedy. They read only the system catalogs and two small tables, so they do
+//! not become slower when the outbox grows.
 
 mod columns;
 mod fault;
@@ -15,20 +15,20 @@ use tokio_postgres::Client;
 
 pub use columns::PayloadType;
 pub(crate) use columns::payload_type;
-pub use fault::{CheckError, FaultKind, SchemaFault};
+pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
-use crate::postgres::access::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, together};
+use crate::postgres::access::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, union};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
 
-/// What the relay learns from a database that passed.
+/// Properties of a database that passed the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// As `server_version_num`, for instance 180001.
+    /// `server_version_num`, such as 180001.
     pub server_version_num: i32,
-    /// The database's oid.
+    /// The OID of the database.
     pub database_oid: u32,
-    /// The outbox table's oid, for instance to find its locks.
+    /// The OID of the outbox table.
     pub outbox_oid: u32,
     /// The type of the payload column.
     pub payload: PayloadType,
@@ -36,12 +36,12 @@ pub struct Facts {
     pub is_superuser: bool,
 }
 
-/// Reads the schema and compares it with what the relay needs. Changes nothing, and needs no transaction.
+/// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
 pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckError> {
     check_for(client, table, RELAY_RIGHTS).await
 }
 
-/// The same for a role that needs other rights than the relay.
+/// [`check`], for a role that needs other privileges than the relay.
 pub(crate) async fn check_for(
     client: &Client,
     table: &TableName,
@@ -50,11 +50,11 @@ pub(crate) async fn check_for(
     let server = server::read(client).await?;
     let mut faults = server.faults();
     if server.is_too_old() {
-        return Err(CheckError::Faults(faults)); // its catalogue answers other questions
+        return Err(CheckError::Faults(faults)); // its system catalogs are different
     }
 
     let relations = relations::read(client, table).await?;
-    let missing = relations::missing_rights(client, table, &together(&[CHECK_RIGHTS, rights])).await?;
+    let missing = relations::missing_rights(client, table, &union(&[CHECK_RIGHTS, rights])).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
@@ -64,7 +64,7 @@ pub(crate) async fn check_for(
         complete = pending.is_empty();
         faults.extend(pending);
     }
-    // A relation that a pending migration will make is no fault of its own.
+    // A relation that a pending migration creates is not a separate fault.
     faults.extend(relations.faults(table, complete));
 
     let mut payload = None;
@@ -101,7 +101,7 @@ pub(crate) async fn check_for(
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";
 
-/// The recorded migrations, compared with this version's.
+/// Compares the recorded migrations with those of this version.
 async fn migration_faults(
     client: &Client,
     table: &TableName,
@@ -112,14 +112,14 @@ async fn migration_faults(
         Err(MigrateError::Server { source, .. }) => return Err(source.into()),
         Err(other) => {
             let remedy = "fix the cause of the error, then start again";
-            return Ok(vec![SchemaFault::new(FaultKind::Migration, table, other.to_string(), remedy)]);
+            return Ok(vec![SchemaFault::new(SchemaFaultKind::Migration, table, other.to_string(), remedy)]);
         }
     };
     let nothing_applied = states.iter().all(|known| known.state == State::Pending);
     if nothing_applied {
         let fault = if outbox_exists {
             SchemaFault::new(
-                FaultKind::Migration,
+                SchemaFaultKind::Migration,
                 table,
                 "the table exists, but no migration is recorded for it",
                 "if it is not an outbox, choose another name in [outbox] table. If it was created manually, rename \
@@ -127,7 +127,7 @@ async fn migration_faults(
             )
         } else {
             SchemaFault::new(
-                FaultKind::Migration,
+                SchemaFaultKind::Migration,
                 table,
                 "the outbox does not exist in this database",
                 MIGRATE,
@@ -149,7 +149,7 @@ async fn migration_faults(
             ),
         };
         let problem = format!("migration {} ({}) {problem}", known.number, known.name);
-        Some(SchemaFault::new(FaultKind::Migration, table, problem, remedy))
+        Some(SchemaFault::new(SchemaFaultKind::Migration, table, problem, remedy))
     };
     Ok(states.into_iter().filter_map(fault).collect())
 }

@@ -1,13 +1,13 @@
-//! The relations of the outbox: that they exist, are plain tables, show all their rows, and may be used.
+//! Checks that the relations exist, are ordinary tables, show all rows, and that the role has the privileges it needs.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::fault::{FaultKind, SchemaFault};
+use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::postgres::access::grants::{Right, schema_grant};
 use crate::postgres::table::TableName;
 
-/// Every table that the relay or an operator reads or writes, as a placeholder.
+/// Every table of the outbox, as a placeholder.
 const RELATIONS: [&str; 9] = [
     "{outbox}",
     "{lane}",
@@ -20,7 +20,7 @@ const RELATIONS: [&str; 9] = [
     "{migration}",
 ];
 
-/// From the catalogue, which needs no rights; a cast to regclass would need USAGE on the schema.
+/// The system catalogs need no privileges. A cast to regclass would need USAGE on the schema.
 const READ: &str = "
 SELECT c.relname::text, c.oid, c.relkind::text, c.relpersistence::text, row_security_active(c.oid)
 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
@@ -56,7 +56,7 @@ pub(super) async fn read(client: &Client, table: &TableName) -> Result<Relations
 }
 
 impl Relations {
-    /// The oid of an ordinary table.
+    /// The OID of an ordinary table.
     pub(super) fn oid(&self, placeholder: &str) -> Option<u32> {
         self.0
             .iter()
@@ -68,7 +68,7 @@ impl Relations {
         self.oid(placeholder).is_some()
     }
 
-    /// `complete`: every migration is recorded, so what is missing was dropped by somebody.
+    /// With `complete`, every migration is recorded, so a missing table was dropped.
     pub(super) fn faults(&self, table: &TableName, complete: bool) -> Vec<SchemaFault> {
         let mut faults = Vec::new();
         for placeholder in RELATIONS {
@@ -76,7 +76,7 @@ impl Relations {
             match self.0.iter().find(|relation| relation.placeholder == placeholder) {
                 Some(relation) => faults.extend(relation.faults(&name)),
                 None if complete => faults.push(SchemaFault::new(
-                    FaultKind::Relation,
+                    SchemaFaultKind::Relation,
                     name,
                     "the table is missing, though its migration is recorded",
                     "create it again with its part of `outbox-relay migrate --print --config FILE`",
@@ -100,10 +100,10 @@ impl Relation {
             };
             let problem = format!("it is {what}, but must be an ordinary table");
             let remedy = "create the outbox with `outbox-relay migrate`, if necessary with another name in [outbox] table";
-            faults.push(SchemaFault::new(FaultKind::Relation, name, problem, remedy));
+            faults.push(SchemaFault::new(SchemaFaultKind::Relation, name, problem, remedy));
         } else if self.persistence != "p" {
             faults.push(SchemaFault::new(
-                FaultKind::Relation,
+                SchemaFaultKind::Relation,
                 name,
                 "it is an unlogged table: a server crash would empty it",
                 format!("ALTER TABLE {name} SET LOGGED;"),
@@ -111,7 +111,7 @@ impl Relation {
         }
         if self.hides_rows {
             faults.push(SchemaFault::new(
-                FaultKind::RowSecurity,
+                SchemaFaultKind::RowSecurity,
                 name,
                 "row-level security can hide rows from the relay's role, and hidden events are never sent",
                 format!("ALTER TABLE {name} DISABLE ROW LEVEL SECURITY; or give the role BYPASSRLS"),
@@ -124,8 +124,8 @@ impl Relation {
 const MISSING_USAGE: &str = "
 SELECT 1 FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 'USAGE')";
 
-/// The places in the list of the rights that the role lacks, as a whole or on a column; a column that is missing is
-/// another check's fault.
+/// The positions in the list of the privileges that the role lacks, on the table or on one of its columns. Missing columns
+/// are a different fault.
 const MISSING_RIGHTS: &str = "
 SELECT wanted.at - 1
 FROM unnest($2, $3, $4) WITH ORDINALITY AS wanted (relation, privilege, columns, at)
@@ -179,7 +179,7 @@ impl MissingRights {
         let mut faults = Vec::new();
         if self.usage {
             let problem = format!("role {role} lacks USAGE on the schema");
-            faults.push(SchemaFault::new(FaultKind::Grant, table, problem, schema_grant(table, role)));
+            faults.push(SchemaFault::new(SchemaFaultKind::Grant, table, problem, schema_grant(table, role)));
         }
         for right in &self.rights {
             let of_columns = match right.columns {
@@ -189,7 +189,7 @@ impl MissingRights {
             };
             let problem = format!("role {role} lacks {}{of_columns}", right.privilege);
             let place = table.render(right.on);
-            faults.push(SchemaFault::new(FaultKind::Grant, place, problem, right.grant(table, role)));
+            faults.push(SchemaFault::new(SchemaFaultKind::Grant, place, problem, right.grant(table, role)));
         }
         faults
     }

@@ -1,15 +1,15 @@
-//! The two tables whose rows are part of the schema, and the trigger that keeps one of them.
+//! Checks the two tables whose rows are part of the schema, and the triggers that update one of them.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::fault::{FaultKind, SchemaFault};
+use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::postgres::table::TableName;
 
-/// Belongs to the schema, never to a configuration: replicas cannot disagree.
+/// Part of the schema and not of the configuration, so that replicas cannot disagree.
 const LANES: i32 = 64;
 
-/// Bounded, in case somebody filled it.
+/// Limited, in case the table has many wrong rows.
 const READ_LANES: &str = "SELECT lane::integer FROM {lane} ORDER BY lane LIMIT 1000";
 
 pub(super) async fn lane_faults(
@@ -23,7 +23,7 @@ pub(super) async fn lane_faults(
     let mut faults = Vec::new();
     if !missing.is_empty() {
         faults.push(SchemaFault::new(
-            FaultKind::Lanes,
+            SchemaFaultKind::Lanes,
             &place,
             format!(
                 "{} of the {LANES} lanes are missing, so their events would never be sent",
@@ -35,7 +35,7 @@ pub(super) async fn lane_faults(
     let surplus = lanes.len() + missing.len() - LANES as usize;
     if surplus > 0 {
         faults.push(SchemaFault::new(
-            FaultKind::Lanes,
+            SchemaFaultKind::Lanes,
             &place,
             format!("{surplus} rows are duplicates or not lanes from 0 to {}", LANES - 1),
             format!("DELETE FROM {place} WHERE lane NOT BETWEEN 0 AND {};", LANES - 1),
@@ -57,10 +57,10 @@ pub(super) async fn hold_version_faults(
     let place = table.hold_version();
     let remedy = format!("stop all relays, DELETE FROM {place}; INSERT INTO {place} DEFAULT VALUES;");
     let problem = format!("the table must have one row, not {}", if count == 0 { "none" } else { "several" });
-    Ok(vec![SchemaFault::new(FaultKind::Holds, &place, problem, remedy)])
+    Ok(vec![SchemaFault::new(SchemaFaultKind::Holds, &place, problem, remedy)])
 }
 
-/// `O` and `A` fire in an ordinary session.
+/// Triggers that are enabled as `O` or `A` fire in ordinary sessions.
 const TRIGGER: &str = "
 SELECT 1 FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
 WHERE t.tgrelid = $1 AND t.tgenabled IN ('O', 'A') AND p.proname = $2";
@@ -83,5 +83,5 @@ pub(super) async fn trigger_faults(
     );
     let problem =
         "the trigger hold_changed is missing or disabled, so the end of a hold or block could reorder events";
-    Ok(vec![SchemaFault::new(FaultKind::Holds, place, problem, remedy)])
+    Ok(vec![SchemaFault::new(SchemaFaultKind::Holds, place, problem, remedy)])
 }

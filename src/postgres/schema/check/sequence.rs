@@ -1,12 +1,12 @@
-//! The numbering of the events: order inside a key is the order of the ids.
+//! Checks the sequence of the ids, which determines the order within a key.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use super::fault::{FaultKind, SchemaFault};
+use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::postgres::table::{TableName, quote_identifier};
 
-/// The sequence that belongs to the id column, of an identity or a bigserial.
+/// The sequence of the id column, whether it is an identity column or a bigserial.
 const READ: &str = "
 SELECT s.nspname::text, c.relname::text, q.seqcache, q.seqincrement, q.seqcycle
 FROM pg_attribute AS a
@@ -16,7 +16,7 @@ JOIN pg_sequence AS q ON q.seqrelid = d.objid
 JOIN pg_class AS c ON c.oid = q.seqrelid JOIN pg_namespace AS s ON s.oid = c.relnamespace
 WHERE a.attrelid = $1 AND a.attname = 'id'";
 
-/// The new sequence goes on behind the ids that exist.
+/// The new sequence starts after the existing ids.
 const NUMBER: &str = "ALTER TABLE {outbox} ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (CACHE 1); \
      SELECT setval(pg_get_serial_sequence({outbox_literal}, 'id'), coalesce(max(id), 0) + 1, false) FROM {outbox};";
 
@@ -29,7 +29,7 @@ pub(super) async fn faults(
     if rows.is_empty() {
         let problem = "the IDs do not come from a sequence of the table, so their order is undefined";
         let place = format!("{table}, column id");
-        return Ok(vec![SchemaFault::new(FaultKind::Sequence, place, problem, table.render(NUMBER))]);
+        return Ok(vec![SchemaFault::new(SchemaFaultKind::Sequence, place, problem, table.render(NUMBER))]);
     }
     Ok(rows.iter().flat_map(|row| sequence_faults(row, table)).collect())
 }
@@ -40,7 +40,7 @@ fn sequence_faults(row: &Row, table: &TableName) -> Vec<SchemaFault> {
     let place = format!("{table}, column id");
     let mut faults = Vec::new();
     let mut fault = |problem: String, remedy: String| {
-        faults.push(SchemaFault::new(FaultKind::Sequence, &place, problem, remedy));
+        faults.push(SchemaFault::new(SchemaFaultKind::Sequence, &place, problem, remedy));
     };
     if cache != 1 {
         fault(

@@ -1,13 +1,13 @@
-//! The server and the role.
+//! Checks the server, and reads the name of the role.
 
 use tokio_postgres::Client;
 
-use super::fault::{FaultKind, SchemaFault};
+use super::fault::{SchemaFault, SchemaFaultKind};
 
-/// The oldest version that the tests run on.
+/// The oldest version that is tested.
 const VERSION_NUM_MIN: i32 = 140_000;
 
-/// Kafka consumers and the relay's client take text as UTF-8.
+/// Kafka consumers and the client library expect UTF-8.
 const ENCODING: &str = "UTF8";
 
 const SERVER: &str = "
@@ -16,9 +16,9 @@ SELECT current_setting('server_version_num')::integer, current_setting('server_v
 FROM pg_database AS d CROSS JOIN pg_roles AS r
 WHERE d.datname = current_database() AND r.rolname = current_user";
 
-/// What the server says about itself.
+/// The server and the role.
 ///
-/// A role whose transactions are read-only by default is no fault: the relay states READ WRITE in each of its own.
+/// A role whose transactions are read-only by default is not a fault: the relay requests READ WRITE in each transaction.
 pub(super) struct Server {
     pub(super) version_num: i32,
     version: String,
@@ -54,11 +54,16 @@ impl Server {
         let mut faults = Vec::new();
         if self.is_too_old() {
             let problem = format!("the server is PostgreSQL {}", self.version);
-            faults.push(SchemaFault::new(FaultKind::Version, &place, problem, "upgrade it to 14 or newer"));
+            faults.push(SchemaFault::new(
+                SchemaFaultKind::Version,
+                &place,
+                problem,
+                "upgrade it to 14 or newer",
+            ));
         }
         if self.in_recovery {
             faults.push(SchemaFault::new(
-                FaultKind::Standby,
+                SchemaFaultKind::Standby,
                 &place,
                 "the server is a standby and cannot be written to",
                 "connect to the primary (with several hosts in [postgres] url, add target_session_attrs=read-write)",
@@ -66,7 +71,7 @@ impl Server {
         }
         if self.encoding != ENCODING {
             faults.push(SchemaFault::new(
-                FaultKind::Encoding,
+                SchemaFaultKind::Encoding,
                 &place,
                 format!(
                     "its encoding is {}, so it may contain text that is not valid UTF-8, and a single such event \
@@ -98,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_a_standby_and_another_encoding_are_refused() {
+    fn old_servers_standbys_and_other_encodings_are_faults() {
         let kinds = |server: Server| server.faults().into_iter().map(|fault| fault.kind).collect::<Vec<_>>();
         assert_eq!(kinds(server(140_000, false, "UTF8")), []);
-        assert_eq!(kinds(server(130_020, false, "UTF8")), [FaultKind::Version]);
-        assert_eq!(kinds(server(180_001, true, "UTF8")), [FaultKind::Standby]);
-        assert_eq!(kinds(server(180_001, false, "SQL_ASCII")), [FaultKind::Encoding]);
-        assert_eq!(kinds(server(180_001, false, "LATIN1")), [FaultKind::Encoding]);
+        assert_eq!(kinds(server(130_020, false, "UTF8")), [SchemaFaultKind::Version]);
+        assert_eq!(kinds(server(180_001, true, "UTF8")), [SchemaFaultKind::Standby]);
+        assert_eq!(kinds(server(180_001, false, "SQL_ASCII")), [SchemaFaultKind::Encoding]);
+        assert_eq!(kinds(server(180_001, false, "LATIN1")), [SchemaFaultKind::Encoding]);
     }
 }

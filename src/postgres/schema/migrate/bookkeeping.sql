@@ -1,14 +1,14 @@
--- The schema, only if it is missing: CREATE SCHEMA IF NOT EXISTS asks for CREATE on the database in any case.
+-- Create the schema only if it is missing: CREATE SCHEMA IF NOT EXISTS always needs CREATE on the database.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = {schema_literal}) THEN
         CREATE SCHEMA {schema};
     END IF;
 END $$;
 
--- Which migrations were applied, and from which text.
+-- The applied migrations.
 CREATE TABLE IF NOT EXISTS {migration} (
     number     integer     PRIMARY KEY,
     name       text        NOT NULL,
-    checksum   text        NOT NULL, -- sha256 of the migration's text, before the table names were filled in
+    checksum   text        NOT NULL, -- SHA-256 of the migration's text, with placeholders for the table names
     applied_at timestamptz NOT NULL DEFAULT now()
 );

@@ -1,13 +1,13 @@
-//! Why migrations were not applied, each with the way out.
+//! Errors of migrations, with remedies.
 
 use tokio_postgres::error::SqlState;
 
 use crate::postgres::connection::server_error::ServerError;
 
-/// Why the migrations could not be read or applied. Nothing is half done: the open migration was rolled back.
+/// Why migrations could not be read or applied. The failed migration was rolled back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateError {
-    /// A transaction holds a lock on a table.
+    /// Another transaction holds a lock on a table.
     #[error(
         "{table}: could not lock a table in {attempts} attempts, so nothing was changed. Another transaction holds \
          a lock on it (see pg_stat_activity and pg_blocking_pids()). A relay holds its lock while it waits for \
@@ -26,20 +26,20 @@ pub enum MigrateError {
     Locked {
         /// The outbox table.
         table: String,
-        /// How long it waited.
+        /// How long the migration waited.
         seconds: u64,
     },
-    /// The role may not do it.
+    /// The role lacks a privilege.
     #[error("{table}: {source}. As the owner or a superuser, run: {grant}")]
     Denied {
         /// The outbox table.
         table: String,
-        /// What the server said.
+        /// The server's error.
         source: ServerError,
         /// The missing GRANT.
         grant: String,
     },
-    /// A migration was applied from another text.
+    /// A migration was applied with a different text.
     #[error(
         "{table}: migration {number} ({name}) was applied with a different text (recorded sha256 {recorded}). Run \
          the outbox-relay version that applied it. If the schema matches the output of `migrate --print`, correct \
@@ -55,7 +55,7 @@ pub enum MigrateError {
         /// The checksum in the database.
         recorded: String,
     },
-    /// The database knows a migration that this binary does not.
+    /// The database has a migration that this version does not have.
     #[error(
         "{table}: migration {number} ({name}) was applied by a newer outbox-relay. Migrations cannot be undone. \
          Upgrade this binary"
@@ -68,7 +68,7 @@ pub enum MigrateError {
         /// The migration's name.
         name: String,
     },
-    /// A table of that name exists already, and no migration made it.
+    /// A table of that name exists, and no migration created it.
     #[error(
         "{table}: {source}, but no migration is recorded for it. Choose another name in [outbox] table or rename \
          the existing table, and run the command again"
@@ -76,37 +76,37 @@ pub enum MigrateError {
     Exists {
         /// The outbox table.
         table: String,
-        /// What the server said.
+        /// The server's error.
         source: ServerError,
     },
-    /// A standby, or a session that cannot write.
+    /// The server is a standby, or the session is read-only.
     #[error("{table}: {source}. Connect to the primary server")]
     ReadOnly {
         /// The outbox table.
         table: String,
-        /// What the server said.
+        /// The server's error.
         source: ServerError,
     },
-    /// Postgres 13 or older.
+    /// The server is PostgreSQL 13 or older.
     #[error("{table}: the server is PostgreSQL {found}, which is not supported. Upgrade to 14 or newer")]
     ServerTooOld {
         /// The outbox table.
         table: String,
-        /// Its version.
+        /// The server's version.
         found: String,
     },
-    /// Anything else that the server or the connection reported.
+    /// Any other error of the server or the connection.
     #[error("{table}: {source}. The failed step changed nothing. Fix the cause and run the command again")]
     Server {
         /// The outbox table.
         table: String,
-        /// What it said.
+        /// The error.
         source: ServerError,
     },
 }
 
 impl MigrateError {
-    /// The error for `source`, where `grant` is what a refused role would need.
+    /// From an error of the server. `grant` is the statement for a missing privilege.
     pub(super) fn new(table: &str, source: ServerError, grant: impl FnOnce() -> String) -> Self {
         let table = table.to_owned();
         match source.code() {

@@ -1,4 +1,4 @@
-//! The migrations that this version carries.
+//! The migrations of this version.
 
 use openssl::sha::sha256;
 
@@ -7,17 +7,17 @@ use openssl::sha::sha256;
 pub struct Migration {
     /// Its number, from 1 without gaps.
     pub number: i32,
-    /// What it is about.
+    /// Its name.
     pub name: &'static str,
     /// Its text, with placeholders for the names.
     pub template: &'static str,
 }
 
-/// Every migration of the outbox, in order. A file that was released is never edited: add another one.
+/// The migrations of the outbox, in order. Never edit a released file: add another one.
 pub const MIGRATIONS: [Migration; 1] =
     [Migration { number: 1, name: "outbox", template: include_str!("../../../../sql/0001_outbox.sql") }];
 
-/// The same for the optional modules.
+/// The migrations of the optional modules.
 pub(super) const INBOX: [Migration; 1] =
     [Migration { number: 1, name: "inbox", template: include_str!("../../../../sql/inbox/0001_inbox.sql") }];
 pub(super) const IDEMPOTENCY: [Migration; 1] = [Migration {
@@ -29,12 +29,12 @@ pub(super) const ONCE: [Migration; 1] =
     [Migration { number: 1, name: "once", template: include_str!("../../../../sql/once/0001_once.sql") }];
 
 impl Migration {
-    /// The sha256 of the text, before the names are filled in: it does not depend on the table's name.
+    /// The SHA-256 of the text with placeholders, so that it does not depend on the table's name.
     pub fn checksum(&self) -> String {
         sha256(self.template.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Its file in `sql/`, or in the module's folder there.
+    /// The file name in `sql/` or in the module's folder.
     pub(crate) fn file_name(&self) -> String {
         format!("{:04}_{}.sql", self.number, self.name)
     }
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_in_sql_is_in_the_list_in_order_without_gaps() {
+    fn every_file_in_sql_is_listed_in_order_without_gaps() {
         for series in every_series() {
             let mut files: Vec<String> = std::fs::read_dir(folder(&series))
                 .unwrap()

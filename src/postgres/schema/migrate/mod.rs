@@ -1,8 +1,8 @@
-//! The schema's numbered migrations: what is applied, applying it, and showing it as plain SQL.
+//! The numbered migrations of the schema: their status, applying them, and printing them as SQL.
 //!
-//! Each migration runs in its own transaction, under an advisory lock that belongs to the outbox table, so two
-//! operators (or two deployments) can run `migrate` at once. What was applied is recorded beside the outbox with
-//! the checksum of the text; the daemon only reads that record and never migrates by itself.
+//! Each migration runs in its own transaction, under an advisory lock for the outbox table, so that two deployments can run
+//! `migrate` at the same time. A table next to the outbox records each migration with the checksum of its text. The daemon
+//! reads that table, and never migrates by itself.
 
 mod error;
 mod list;
@@ -30,14 +30,14 @@ use crate::postgres::table::{TableName, quote_identifier};
 /// How long a migration waits for another migration.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A statement that waits for the lock on a table makes the application's inserts wait behind it. So it waits one second,
-/// gives up, and tries again after a pause in which they continue. A claim of a relay keeps its lock until Kafka answers.
+/// While a statement waits for a lock on the table, the application's inserts wait too. So it waits for one second, and is
+/// retried after a pause. A claim of a relay keeps its lock until Kafka answers.
 const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
 pub(super) const DDL_ATTEMPTS: u32 = 10;
 const DDL_PAUSE: Duration = Duration::from_secs(2);
 
-/// No statement timeout: an index on a large table takes its time, and the lock timeout bounds the waiting.
-/// The search path makes the result independent of the role's settings.
+/// Without a statement timeout, because creating an index on a large table takes long. The search path makes the result
+/// independent of the role's settings.
 const SETTINGS: &str = "
 SET LOCAL lock_timeout = '5s';
 SET LOCAL statement_timeout = 0;
@@ -47,7 +47,7 @@ SET LOCAL search_path = pg_catalog, pg_temp";
 const LOCK: &str = "
 SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('outbox-relay migrate ' || $1, 0))";
 
-/// A migration that a call applied.
+/// A migration that was applied by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// The module that it belongs to; `None` for the outbox.
@@ -64,10 +64,10 @@ impl Applied {
     }
 }
 
-/// Applies every pending migration of the outbox, each in a transaction of its own, and says which.
+/// Applies every pending migration of the outbox, each in its own transaction, and returns them.
 ///
-/// An empty answer means that there was nothing to do. Safe to run at the same time from several places. When it
-/// fails, or is dropped, the migrations before the open one stay applied and the open one is rolled back.
+/// Several callers can run it at the same time. If it fails or is dropped, the current migration is rolled back, and the
+/// earlier ones stay applied.
 pub async fn apply(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
     apply_series(client, table, Series::Outbox).await
 }
@@ -79,7 +79,7 @@ pub async fn apply_series(
     series: Series,
 ) -> Result<Vec<Applied>, MigrateError> {
     let mut applied = Vec::new();
-    // Read without the lock first: a role that may only read can run a command that has nothing to do.
+    // Read without the lock first, so that a read-only role can run the command if there is nothing to do.
     let states = status::read_series(client, table, series).await?;
     for migration in pending(series, &states, table)? {
         let mut attempt = 1;
@@ -99,7 +99,7 @@ pub async fn apply_series(
     Ok(applied)
 }
 
-/// False if another migration applied it while this one waited for the lock.
+/// Returns false if another migration applied it while this one waited for the lock.
 async fn apply_one(
     client: &mut Client,
     table: &TableName,
@@ -117,10 +117,9 @@ async fn apply_one(
     Ok(true)
 }
 
-/// Applies every pending migration of the outbox in one transaction, rolls it back, and says which they were.
+/// Applies every pending migration of the outbox in one transaction, rolls it back, and returns them.
 ///
-/// The statements really run, so missing rights and name clashes show; while they run they take the same locks as
-/// [`apply`] would.
+/// The statements run and take the same locks as [`apply`], so that missing privileges and name conflicts cause errors.
 pub async fn dry_run(client: &mut Client, table: &TableName) -> Result<Vec<Applied>, MigrateError> {
     dry_run_series(client, table, Series::Outbox).await
 }
@@ -148,7 +147,7 @@ pub(crate) async fn dry_run_series(
     Ok(pending.iter().map(|migration| Applied::new(series, migration)).collect())
 }
 
-/// Opens the transaction of a migration and waits its turn.
+/// Opens the transaction of a migration, and waits for other migrations.
 async fn begin<'a>(
     client: &'a mut Client,
     table: &TableName,
@@ -158,13 +157,13 @@ async fn begin<'a>(
         |error: tokio_postgres::Error| MigrateError::new(&table.to_string(), error.into(), String::new);
     let transaction = client
         .build_transaction()
-        // Stated, because a role's defaults may differ; what the lock waited for must be visible after it.
+        // Explicit, because the defaults of the role may differ. After the lock, the other migration must be visible.
         .isolation_level(IsolationLevel::ReadCommitted)
         .read_only(false)
         .start()
         .await
         .map_err(|error| match error.code() {
-            // How a standby refuses READ WRITE.
+            // A standby rejects READ WRITE with this code.
             Some(&SqlState::FEATURE_NOT_SUPPORTED) => {
                 MigrateError::ReadOnly { table: table.to_string(), source: error.into() }
             }
@@ -197,7 +196,7 @@ async fn run(
     Ok(())
 }
 
-/// The migrations to apply, or why none may be.
+/// The migrations to apply, or the reason why none can be applied.
 fn pending(
     series: Series,
     states: &[MigrationState],
@@ -224,7 +223,7 @@ fn pending(
     Ok(series.migrations().iter().filter(is_pending).copied().collect())
 }
 
-/// What a GRANT would have to name; read before the step that may fail, because a failed transaction answers nothing.
+/// The names for a GRANT statement. They are read before the step that may fail, because a failed transaction rejects queries.
 struct Names {
     role: String,
     database: String,
@@ -265,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lock_timeout_of_the_message_is_the_one_that_is_set() {
+    fn the_error_names_the_lock_timeout_of_the_settings() {
         assert!(SETTINGS.contains(&format!("lock_timeout = '{}s'", LOCK_TIMEOUT.as_secs())));
     }
 }

@@ -1,28 +1,28 @@
-//! The migrations as plain SQL, for people who apply SQL with a tool of their own.
+//! The migrations as SQL, for other migration tools.
 
 use super::series::{Module, Series};
 use crate::postgres::table::TableName;
 
 const HEADER: &str = "\
--- The outbox {outbox} as outbox-relay needs it, with the record that it was applied.
+-- The migrations of the outbox {outbox}, each with an INSERT that records it.
 --
--- Apply it as one transaction:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
--- or as one migration of Flyway, Atlas or a tool like them, which open a transaction themselves. The daemon then
--- accepts the schema as if `outbox-relay migrate` had made it. Change nothing in it: the record at the end of each
--- part says that its text ran as it stands here. A later version prints further parts; apply those that are new.
+-- Apply this file in one transaction:  psql -v ON_ERROR_STOP=1 --single-transaction -f this-file.sql
+-- You can also apply it as one migration of Flyway, Atlas or a similar tool that opens a transaction itself. The daemon
+-- accepts the schema as if `outbox-relay migrate` had created it. Do not change the file: each INSERT records the checksum
+-- of the original text. Later versions print additional migrations. Apply only the new ones.
 ";
 
 const MODULE_HEADER: &str = "\
--- The module {module} in the schema {schema}, with the record that it was applied. Apply it as one transaction, and
--- change nothing in it.
+-- The migrations of the module {module} in the schema {schema}, each with an INSERT that records it. Apply this file in one
+-- transaction, and do not change it.
 ";
 
-/// The whole SQL of every migration for `table`, bookkeeping included; it has no BEGIN or COMMIT of its own.
+/// The SQL of all migrations for `table` and of the table that records them, without BEGIN and COMMIT.
 pub fn print(table: &TableName) -> String {
     print_series(table, Series::Outbox)
 }
 
-/// The same for a module beside it.
+/// [`print`], for a module in the schema of `table`.
 pub fn print_module(table: &TableName, module: Module) -> String {
     print_series(table, Series::Module(module))
 }

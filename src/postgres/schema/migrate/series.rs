@@ -1,4 +1,4 @@
-//! The outbox and the optional modules: each has migrations of its own, and a record of them.
+//! The outbox and the optional modules. Each has its own series of migrations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::str::FromStr;
 use super::list::{IDEMPOTENCY, INBOX, MIGRATIONS, Migration, ONCE};
 use crate::postgres::table::{TableName, quote_literal};
 
-/// An optional part of the schema, for the two ends that the relay is between.
+/// An optional part of the schema, for APIs and consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Module {
-    /// For consumers: which events a subscriber has processed.
+    /// For consumers: the processed events of each subscriber.
     Inbox,
-    /// For APIs: requests with an idempotency key, and their responses.
+    /// For APIs: requests with idempotency keys, and their responses.
     Idempotency,
-    /// Claims of a key for a time.
+    /// Claims of keys for a limited time.
     Once,
 }
 
-/// The text names no module.
+/// The text is not the name of a module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown module {0:?}. Modules: inbox, idempotency, once")]
 pub struct UnknownModule(String);
 
 impl Module {
-    /// All of them.
+    /// All modules.
     pub const ALL: [Module; 3] = [Module::Inbox, Module::Idempotency, Module::Once];
 
-    /// As it is written in commands, and as its folder in `sql/` is called.
+    /// The name in commands, and of the folder in `sql/`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Module::Inbox => "inbox",
@@ -51,17 +51,17 @@ impl FromStr for Module {
     }
 }
 
-/// Migrations that follow each other, and where they are recorded.
+/// A series of migrations, and the table that records them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Series {
-    /// The outbox itself, recorded beside it.
+    /// The outbox, recorded in a table next to it.
     Outbox,
-    /// A module, recorded once for the schema: two outboxes in one schema share it.
+    /// A module, recorded once per schema: two outboxes in one schema share it.
     Module(Module),
 }
 
 impl Series {
-    /// In order.
+    /// The migrations, in order.
     pub(crate) fn migrations(self) -> &'static [Migration] {
         match self {
             Series::Outbox => &MIGRATIONS,
@@ -71,7 +71,7 @@ impl Series {
         }
     }
 
-    /// Which module, if it is one.
+    /// The module, or `None` for the outbox.
     pub(crate) fn module(self) -> Option<Module> {
         match self {
             Series::Outbox => None,
@@ -79,7 +79,7 @@ impl Series {
         }
     }
 
-    /// Makes the table of the records, as a template.
+    /// The template of the SQL that creates the table of records.
     pub(super) fn bookkeeping(self) -> &'static str {
         match self {
             Series::Outbox => include_str!("bookkeeping.sql"),
@@ -87,7 +87,7 @@ impl Series {
         }
     }
 
-    /// The table of the records: its name as the catalogue has it.
+    /// The table of records, as in the system catalogs.
     pub(super) fn record_name(self, table: &TableName) -> String {
         match self {
             Series::Outbox => table.name_of("{migration}"),
@@ -95,12 +95,12 @@ impl Series {
         }
     }
 
-    /// The table of the records, quoted.
+    /// The table of records, quoted.
     pub(super) fn record(self, table: &TableName) -> String {
         table.sibling(&self.record_name(table))
     }
 
-    /// Reads number, name, checksum and time of each record.
+    /// SQL that reads the records.
     pub(super) fn read_sql(self, table: &TableName) -> String {
         let of_module = match self {
             Series::Outbox => String::new(),
@@ -110,7 +110,7 @@ impl Series {
         format!("SELECT number, name, checksum, applied_at FROM {record}{of_module} ORDER BY number")
     }
 
-    /// Records a migration.
+    /// SQL that records a migration.
     pub(super) fn record_sql(self, table: &TableName, migration: &Migration) -> String {
         let Migration { number, name, .. } = migration;
         let (name, checksum) = (quote_literal(name), quote_literal(&migration.checksum()));
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_named_as_their_folders() {
+    fn module_names_round_trip() {
         for module in Module::ALL {
             assert_eq!(module.to_string().parse(), Ok(module));
         }

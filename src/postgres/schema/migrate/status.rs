@@ -1,4 +1,4 @@
-//! Which migrations the database has.
+//! The status of the migrations in the database.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use super::error::MigrateError;
 use super::series::{Module, Series};
 use crate::postgres::table::{TableName, quote_identifier};
 
-/// A migration, and what the database says about it.
+/// A migration and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationState {
     /// The module that it belongs to; `None` for the outbox.
@@ -19,47 +19,47 @@ pub struct MigrationState {
     pub number: i32,
     /// Its name.
     pub name: String,
-    /// What the database says.
+    /// Its state.
     pub state: State,
 }
 
-/// What the database says about one migration.
+/// The state of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Applied, from this very text.
+    /// Applied with this text.
     Applied {
         /// When.
         at: SystemTime,
-        /// The sha256 of the text.
+        /// The SHA-256 of the text.
         checksum: String,
     },
     /// Not applied yet.
     Pending,
-    /// Applied, but from another text than this version carries.
+    /// Applied with a different text.
     ChecksumDiffers {
-        /// The sha256 of the text it was applied from.
+        /// The SHA-256 of the applied text.
         recorded: String,
     },
-    /// Applied, and not among this version's: a newer version was here.
+    /// Applied by a newer version.
     Unknown,
 }
 
 const SERVER: &str = "
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'), current_user::text";
 
-/// Looks in the catalogue, which needs no rights, so that a missing table and a missing right differ.
+/// The system catalogs need no privileges, so that a missing table and a missing privilege can be distinguished.
 const EXISTS: &str = "
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_namespace AS s ON s.oid = c.relnamespace
     WHERE s.nspname = $1 AND c.relname = $2)";
 
-/// Every migration of the outbox that this version or the database knows, in order. Changes nothing.
+/// Every migration of the outbox that this version or the database has, in order. Changes nothing.
 pub async fn status(client: &mut Client, table: &TableName) -> Result<Vec<MigrationState>, MigrateError> {
     read(client, table).await
 }
 
-/// The same for a module.
+/// [`status`], for a module.
 pub async fn module_status(
     client: &mut Client,
     table: &TableName,
@@ -68,7 +68,7 @@ pub async fn module_status(
     read_series(client, table, Series::Module(module)).await
 }
 
-/// [`status`] on a connection or in a transaction.
+/// [`status`], on a connection or in a transaction.
 pub async fn read(
     client: &impl GenericClient,
     table: &TableName,
@@ -123,7 +123,7 @@ impl From<&tokio_postgres::Row> for Record {
     }
 }
 
-/// This version's list beside the database's.
+/// Compares the list of this version with the records.
 fn compare(series: Series, mut recorded: BTreeMap<i32, Record>) -> Vec<MigrationState> {
     let module = series.module();
     let mut states = Vec::new();
