@@ -13,11 +13,11 @@ pub enum Unit {
     Milliseconds,
     Seconds,
     Mebibytes,
-    /// Of what the figure's name says. More is better.
+    /// Percent of the quantity in the figure's name. More is better.
     Percent,
-    /// Of one core.
+    /// Percent of one core.
     CorePercent,
-    /// Of a whole. Less is better.
+    /// Percent of a whole. Less is better.
     SharePercent,
     /// A factor.
     Times,

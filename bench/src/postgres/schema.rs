@@ -182,7 +182,7 @@ impl Schema {
     }
 }
 
-/// What runs have left behind that are no longer active.
+/// The leftovers of runs that are no longer active.
 ///
 /// # Errors
 ///

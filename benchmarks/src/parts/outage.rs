@@ -21,7 +21,7 @@ const ROWS_PER_SECOND: u64 = 2_000;
 const OUTAGE_SECONDS: u64 = 30 * 60;
 /// The rows of one transaction of the writer.
 const ROWS_AT_ONCE: u64 = 20;
-/// The rows that are written in this time always wait for the relay. A lag of so few rows is no backlog.
+/// The rows that are written in this time always wait for the relay. So few waiting rows do not count as a backlog.
 const FRESH: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const GONE_WITHIN: Duration = Duration::from_secs(600);

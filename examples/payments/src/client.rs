@@ -21,7 +21,7 @@ const ASK_WITHIN: Duration = Duration::from_secs(180);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const ACCOUNTS: u32 = 10;
 
-// Of a hundred payments, how many are
+// The number of payments out of a hundred that are
 /// - sent twice at the same time, as by a double click,
 const CONCURRENT_DUPLICATES: u32 = 10;
 /// - sent again after they were answered,
