@@ -1,4 +1,6 @@
-//! The catalogue of metrics: `/metrics` is registered from it, and `docs/metrics.md` is rendered from it.
+//! The catalogue of metrics. `docs/metrics.md` is rendered from it.
+//!
+//! To add a metric, add it here, add its value to `Stats`, and register it in the parent module, in the same order.
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

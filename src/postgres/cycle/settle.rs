@@ -135,7 +135,7 @@ impl Recorder<'_, '_> {
         Ok(if rows == settlement.sent.len() as u64 { Settled::All } else { Settled::Fewer })
     }
 
-    /// What was decided about single rows. True if it was recorded of all of them.
+    /// Records rejected rows. Returns whether all of them were recorded.
     async fn rejected_rows(
         &self,
         sql: &str,

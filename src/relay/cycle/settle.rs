@@ -1,4 +1,6 @@
 //! The last two stages: settles the batch and commits, then raises the marks once the COMMIT is confirmed.
+//!
+//! Probes do not use this module. They settle their rows in `holds/flight.rs`.
 
 use crate::fail_point;
 use crate::relay::Relay;
