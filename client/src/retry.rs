@@ -277,7 +277,7 @@ mod tests {
             Script { faults, begun: Instant::now(), at: RefCell::default() }
         }
 
-        #[allow(clippy::unused_async)] // stands for asynchronous work
+        #[allow(clippy::unused_async)] // an attempt must be async
         async fn attempt(&self) -> Result<&'static str, Fault> {
             self.at.borrow_mut().push(self.begun.elapsed());
             match self.faults.borrow_mut().pop() {

@@ -184,7 +184,7 @@ impl ModulesReaper {
         self.reported = requests;
         let oldest = oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         if requests == 0 {
-            tracing::info!("no unfinished idempotency requests are past retention any more");
+            tracing::info!("no unfinished idempotency requests are past retention");
         } else {
             tracing::warn!(
                 requests,
