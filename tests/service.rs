@@ -35,7 +35,7 @@ async fn ready_is_sent_after_the_schema_check_and_stopping_after_sigterm() {
             .unwrap_or_else(|| panic!("{line}: {received:?}"))
     };
     assert!(
-        received[0].starts_with("STATUS=Postgres: ") || received[0].starts_with("EXTEND_"),
+        received[0].starts_with("STATUS=PostgreSQL: ") || received[0].starts_with("EXTEND_"),
         "{received:?}"
     );
     assert!(place("READY=1") < place("STATUS=relaying"), "{received:?}");
@@ -65,7 +65,7 @@ async fn without_postgres_the_relay_is_not_ready_and_requests_more_time() {
         |received: &[String]| received.iter().filter(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")).count();
     wait_until("more time is requested repeatedly", NOTIFY_TIMEOUT, async || times(socket.listen()) >= 3)
         .await;
-    socket.wait_for(&format!("STATUS=Postgres: connecting to Postgres: role \"{role}\"")).await;
+    socket.wait_for(&format!("STATUS=PostgreSQL: connecting to PostgreSQL: role \"{role}\"")).await;
     assert!(!socket.received.contains(&"READY=1".to_owned()), "{socket:?}");
     // SIGTERM ends it while it waits.
     assert!(waiting.stop().await.success());
@@ -73,7 +73,7 @@ async fn without_postgres_the_relay_is_not_ready_and_requests_more_time() {
 
     let mut socket = NotifySocket::bind();
     let mut waiting = socket.tell(relay()).spawn(&["run"]);
-    socket.wait_for("STATUS=Postgres: connecting").await;
+    socket.wait_for("STATUS=PostgreSQL: connecting").await;
     run(&outbox.client, &format!("ALTER ROLE {role} LOGIN")).await;
     socket.wait_for("READY=1").await;
     assert!(waiting.stop().await.success());

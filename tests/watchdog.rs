@@ -57,7 +57,7 @@ async fn relay_that_works_idles_or_waits_for_servers_feeds_the_watchdog() {
     kafka.close().await;
     postgres.set_network(Network::Refused);
     postgres.cut();
-    socket.wait_for("STATUS=Postgres").await;
+    socket.wait_for("STATUS=PostgreSQL").await;
     assert_fed(&socket, 6).await;
 
     postgres.set_network(Network::Open);

@@ -161,7 +161,7 @@ async fn without_kafka_a_relay_is_live_but_not_ready_and_shows_its_lag() {
     let answer =
         relay.until("GET /readyz", |status, answer| status == 503 && answer.contains("brokers-down")).await;
     assert!(
-        answer.contains("Kafka: ") && answer.contains(&address) && !answer.contains("Postgres: "),
+        answer.contains("Kafka: ") && answer.contains(&address) && !answer.contains("PostgreSQL: "),
         "{answer}"
     );
     assert_eq!(relay.ask("GET /livez").await.0, 200);

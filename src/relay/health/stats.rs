@@ -238,7 +238,7 @@ impl Stats {
             return Some("stopping: draining events in flight".to_owned());
         }
         let fault = |side: &Side, name: &str| side.fault().map(|fault| format!("{name}: {fault}"));
-        let faults = [fault(&self.postgres, "Postgres"), fault(&self.kafka, "Kafka")];
+        let faults = [fault(&self.postgres, "PostgreSQL"), fault(&self.kafka, "Kafka")];
         let text = faults.into_iter().flatten().collect::<Vec<_>>().join("; ");
         (!text.is_empty()).then_some(text)
     }
