@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -23,6 +24,41 @@ fn documented() -> Vec<(String, String)> {
     let rows = section.lines().filter(|line| line.starts_with("| `"));
     let code = |row: &str, at: usize| row.split('`').nth(at).unwrap().to_owned();
     rows.map(|row| (code(row, 1), code(row, 3))).collect()
+}
+
+/// All Rust files of the relay, as one text.
+fn source(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &source(&path);
+        } else {
+            text += &std::fs::read_to_string(&path).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn page_lists_the_event_codes_of_the_source() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/logs.md")).unwrap();
+    let section = page.split("\n## Event codes\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let documented: BTreeSet<&str> = rows.map(|row| row.split('`').next().unwrap()).collect();
+    let source = source(&root.join("src"));
+    // The codes of outages are the second argument.
+    let places = [("code = \"", 0), ("(\"event_", 0), ("Outage::new(\"", 2), ("Outage::lasting(\"", 2)];
+    let mut used = BTreeSet::new();
+    for (before, at) in places {
+        let codes = source.split(before).skip(1).map(|text| text.split('"').nth(at).unwrap());
+        used.extend(
+            codes.map(|code| if before.ends_with('_') { format!("event_{code}") } else { code.to_owned() }),
+        );
+    }
+    used.remove("test");
+    assert_eq!(used, documented.into_iter().map(str::to_owned).collect());
 }
 
 /// Inserts an event that is refused, and one whose topic is created later.

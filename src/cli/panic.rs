@@ -21,7 +21,7 @@ pub fn abort_on_panic() {
 fn log(panic: &PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    tracing::error!(place, "internal error, aborting: {message}");
+    tracing::error!(code = "internal_error", place, "internal error, aborting: {message}");
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
         tracing::error!("{backtrace}");

@@ -104,6 +104,7 @@ async fn read(path: Option<PathBuf>) -> Result<Config, String> {
 
 fn log_rejected(why: &str) {
     tracing::error!(
+        code = "reload_rejected",
         "reload rejected, keeping the current configuration: {why}\nFix the configuration, validate it with \
          `outbox-relay check-config`, and reload again"
     );
@@ -115,6 +116,8 @@ fn log_change(Change { section, key, effect }: &Change) {
         Effect::NextConnection => {
             tracing::info!("[{section}] {key} changed, applies to the next connection");
         }
-        Effect::Restart => tracing::warn!("[{section}] {key} changed, applies after a restart"),
+        Effect::Restart => {
+            tracing::warn!(code = "restart_needed", "[{section}] {key} changed, applies after a restart")
+        }
     }
 }

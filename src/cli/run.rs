@@ -126,7 +126,7 @@ async fn start(
     let Some(ready) = until_ready(reloading, &database, once, stats, signals).await? else { return Ok(()) };
     let config = reloading.config().clone();
     if ready.facts.is_superuser {
-        tracing::warn!("connected as a superuser, {MORE_THAN_NEEDED}");
+        tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), table = %config.outbox.table, workers = config.relay.workers,
@@ -232,7 +232,7 @@ async fn wait_for_schema(
     stats: &Stats,
 ) -> Result<crate::postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
-    let outage = crate::relay::health::outage::Outage::new("postgres");
+    let outage = crate::relay::health::outage::Outage::new("postgres", "postgres_unavailable");
     loop {
         systemd::waiting();
         stats.beat();

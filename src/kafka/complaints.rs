@@ -17,7 +17,7 @@ impl Complaints {
         match self.suppressed(kind) {
             None => tracing::debug!(target: "librdkafka", "{kind}: {message}"),
             Some(suppressed) => tracing::error!(
-                target: "librdkafka", suppressed,
+                target: "librdkafka", code = "librdkafka_critical", suppressed,
                 "{kind}: {message}. Check whether the host has run out of threads, file descriptors or memory. If a \
                  topic's events wait after that, restart the relay"
             ),

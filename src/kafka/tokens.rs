@@ -102,6 +102,7 @@ impl Tokens {
                     tracing::info!("kafka token renewed");
                 }
                 Err(error) if !tokens.has_failed.swap(true, Ordering::AcqRel) => tracing::warn!(
+                    code = "token_not_renewed",
                     "kafka token renewal failed, retrying while the current token is valid: {error}"
                 ),
                 _ => {}

@@ -41,7 +41,10 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("enabled_events", "the relay reads the producer's events itself"),
     ("plugin.library.paths", "third-party code in the producer could change what is sent"),
     ("interceptors", "third-party code in the producer could change what is sent"),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "an unsigned token provides no security; set [kafka.oauth] instead"),
+    (
+        "enable.sasl.oauthbearer.unsecure.jwt",
+        "an unsigned token provides no security; set [kafka.oauth] instead",
+    ),
     ("https.ca.location", TOKEN_AUTHORITIES),
     ("https.ca.pem", TOKEN_AUTHORITIES),
     ("sasl.oauthbearer.method", TOKENS),

@@ -187,6 +187,7 @@ impl ModulesReaper {
             tracing::info!("no unfinished idempotency requests are past retention");
         } else {
             tracing::warn!(
+                code = "requests_unfinished",
                 requests,
                 oldest,
                 "unfinished idempotency requests are older than idempotency_retention. Complete them in the \
@@ -220,7 +221,7 @@ pub(crate) struct Reapers {
 
 impl Reapers {
     pub(crate) fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
-        Reapers { outbox, modules, at_modules: false, outage: Outage::new("module reaper") }
+        Reapers { outbox, modules, at_modules: false, outage: Outage::new("module reaper", "reaper_failed") }
     }
 }
 

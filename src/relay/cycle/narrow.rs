@@ -74,7 +74,7 @@ impl Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
             narrowed: Cell::new(0),
             width: Width::new(LANES_MAX),
-            outage: Outage::new("unreadable events"),
+            outage: Outage::new("unreadable events", "read_failed"),
         }
     }
 

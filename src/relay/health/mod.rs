@@ -41,9 +41,9 @@ impl Health {
     pub(crate) fn new(stats: Arc<Stats>) -> Health {
         Health {
             stats,
-            postgres: Outage::new("postgres"),
-            kafka: Outage::new("kafka"),
-            locks: Outage::lasting("locked rows", LOCKS_PATIENCE),
+            postgres: Outage::new("postgres", "postgres_unavailable"),
+            kafka: Outage::new("kafka", "kafka_unavailable"),
+            locks: Outage::lasting("locked rows", "rows_locked", LOCKS_PATIENCE),
             rejections: Rejections::default(),
             clock: Cell::new(None),
             acknowledged_at: Cell::new(None),
@@ -103,7 +103,11 @@ impl Health {
     ) {
         self.stats.count_rejected(why.reason);
         let unreadable = why.reason == reason::UNREADABLE_ROW.word;
-        let what = if unreadable { "event unreadable" } else { "event rejected" };
+        let (code, what) = if unreadable {
+            ("event_unreadable", "event unreadable")
+        } else {
+            ("event_rejected", "event rejected")
+        };
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
@@ -112,7 +116,7 @@ impl Health {
             return;
         }
         tracing::warn!(
-            event_id = %row.event_id(), topic, reason = why.reason,
+            code, event_id = %row.event_id(), topic, reason = why.reason,
             "{what}, {consequence}: {}. Fix: {}",
             why.error, reason::remedy(why.reason)
         );

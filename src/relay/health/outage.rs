@@ -14,6 +14,8 @@ pub(crate) const POSTGRES_ADVICE: &str =
 /// Whether one thing, such as Postgres, works for every party that needs it. A party is the scout or a worker.
 pub(crate) struct Outage {
     what: &'static str,
+    /// The event code of its log lines, which docs/logs.md explains.
+    code: &'static str,
     /// Shorter outages are not reported.
     patience: Duration,
     current: RefCell<Option<Current>>,
@@ -27,13 +29,13 @@ struct Current {
 }
 
 impl Outage {
-    pub(crate) fn new(what: &'static str) -> Outage {
-        Outage::lasting(what, Duration::ZERO)
+    pub(crate) fn new(what: &'static str, code: &'static str) -> Outage {
+        Outage::lasting(what, code, Duration::ZERO)
     }
 
     /// Outages shorter than `patience` are not reported.
-    pub(crate) fn lasting(what: &'static str, patience: Duration) -> Outage {
-        Outage { what, patience, current: RefCell::new(None) }
+    pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Outage {
+        Outage { what, code, patience, current: RefCell::new(None) }
     }
 
     /// Records a failure for this party. An outage is logged once.
@@ -59,7 +61,11 @@ impl Outage {
             tracing::debug!("{} still unavailable: {error}", self.what);
         } else {
             outage.reported = true;
-            tracing::warn!("{} unavailable, retrying; no events are lost: {error}. {advice}", self.what);
+            tracing::warn!(
+                code = self.code,
+                "{} unavailable, retrying; no events are lost: {error}. {advice}",
+                self.what
+            );
         }
     }
 
@@ -82,7 +88,7 @@ impl Outage {
             let Episode { times: failed_attempts, .. } = outage.episode;
             let seconds = outage.episode.age().as_secs_f64();
             if outage.reported {
-                tracing::info!(seconds, failed_attempts, "{} available again", self.what);
+                tracing::info!(code = self.code, seconds, failed_attempts, "{} available again", self.what);
             }
             *current = None;
         }
@@ -100,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_ends_when_it_is_over_for_every_party() {
-        let outage = Outage::new("a test");
+        let outage = Outage::new("a test", "test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
         outage.worked(0);
@@ -112,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_party_does_not_prolong_an_outage() {
-        let outage = Outage::new("a test");
+        let outage = Outage::new("a test", "test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
         outage.needed_only_by(0);
@@ -128,7 +134,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn short_outages_are_not_reported_and_do_not_add_up() {
-        let outage = Outage::lasting("a test", QUIET);
+        let outage = Outage::lasting("a test", "test", QUIET);
         let reported = || outage.current.borrow().as_ref().is_some_and(|current| current.reported);
         outage.failed(0, &"locked", "");
         advance(QUIET * 2).await;

@@ -57,6 +57,7 @@ impl KnownHolds {
         }
         stats.holds.inc();
         tracing::warn!(
+            code = "topic_held",
             topic,
             reason = why.reason,
             "topic held, other topics continue: {}. Fix: {}",

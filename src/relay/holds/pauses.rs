@@ -62,13 +62,14 @@ impl ReportedPauses {
     pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
         self.hold_version = Some(hold_version);
         for (pause, of) in self.ended(pauses) {
-            tracing::info!(pause, of, "resumed {of}");
+            tracing::info!(code = "resumed", pause, of, "resumed {of}");
         }
         for begun in self.begun(pauses) {
             let (pause, of) = (begun.id, begun.scope.name());
             let reason = begun.reason.as_deref().unwrap_or("no reason given");
             let others = if begun.scope == PauseScope::Everything { "" } else { ", other events continue" };
             tracing::warn!(
+                code = "paused",
                 pause,
                 of,
                 reason,

@@ -182,7 +182,7 @@ fn advice(failure: &Failure) -> String {
 
 /// Keeps the metrics and the log of waiting events up to date, even while Kafka is unavailable or a probe is slow.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
-    let outage = Outage::new("metrics of waiting events");
+    let outage = Outage::new("metrics of waiting events", "backlog_not_measured");
     let mut reported = ReportedPauses::default();
     loop {
         note(&outage, look(&relay, &mut holds, &mut reported).await);
@@ -236,7 +236,7 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
 
 /// Probes held topics when they are due. [`watch_holds`] finds out whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
-    let outage = Outage::new("probes of held topics");
+    let outage = Outage::new("probes of held topics", "probes_failed");
     let mut probes = Probes::new(&relay, holds, outbox);
     loop {
         if !relay.gate.is_open() {
@@ -252,5 +252,5 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
 
 pub(crate) fn say_lifted(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(|lasted| lasted.as_secs_f64());
-    tracing::info!(topic, seconds, "topic released: {topic}");
+    tracing::info!(code = "topic_released", topic, seconds, "topic released: {topic}");
 }

@@ -100,7 +100,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             scan_order: ScanOrder::new(),
             backlog_at: now,
             oldest_at: now,
-            measuring: Outage::new("backlog measurements"),
+            measuring: Outage::new("backlog measurements", "backlog_not_measured"),
         }
     }
 
