@@ -21,7 +21,7 @@ fn kind(kind: FailureKind) -> &'static str {
 }
 
 fn reasons() -> String {
-    let mut table = String::from("| Reason | Kind | What it means | What you do |\n|---|---|---|---|\n");
+    let mut table = String::from("| Reason | Kind | What it means | What to do |\n|---|---|---|---|\n");
     for Reason { word, kind: of, means, remedy } in REASONS {
         table += &format!("| `{word}` | {} | {means} | {remedy} |\n", kind(*of));
     }
@@ -43,7 +43,7 @@ fn codes() -> String {
 }
 
 fn sqlstates() -> String {
-    let mut table = String::from("| SQLSTATE | Kind | What it means | What you do |\n|---|---|---|---|\n");
+    let mut table = String::from("| SQLSTATE | Kind | What it means | What to do |\n|---|---|---|---|\n");
     for entry in SQLSTATES {
         let kind = match entry.kind {
             FaultKind::Unavailable => "unavailable",

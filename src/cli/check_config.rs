@@ -15,7 +15,7 @@ use clap::Args;
 /// Validate the configuration.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Checks every setting, the files of secrets and certificates, and the librdkafka properties. Reports all problems at \
+Checks every setting, the secret and certificate files, and the librdkafka properties. Reports all problems at \
 once, with their line numbers. Without --connect, it opens no connections.
 
 With --connect, it also checks that PostgreSQL and Kafka are reachable, and runs the checks of `doctor`: schema, \

@@ -33,7 +33,7 @@ configuration, grants or schema.")]
 pub(crate) struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
-    /// Also create these optional modules in the outbox's schema: inbox, idempotency, once. Modules that exist are
+    /// Also create these optional modules in the outbox's schema: inbox, idempotency, once. Existing modules are
     /// always upgraded.
     #[arg(long, value_delimiter = ',', value_name = "MODULES")]
     with: Vec<Module>,
@@ -60,7 +60,7 @@ struct Instead {
     /// without connecting.
     #[arg(long)]
     print_roles: bool,
-    /// Print the statements of a running relay as PREPARE, for EXPLAIN, without connecting.
+    /// Print the statements of a running relay as PREPARE commands for EXPLAIN, without connecting.
     #[arg(long)]
     print_queries: bool,
     /// Run pending migrations and roll them back.

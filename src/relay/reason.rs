@@ -72,7 +72,7 @@ reasons! {
         "the relay's Kafka user may not write to the topic",
         "allow the relay's Kafka user to Write to and Describe the topic";
     POLICY_VIOLATION = Topic, "policy-violation",
-        "a broker policy forbids it",
+        "a broker policy rejected the record",
         "check the broker's policy for the topic";
     INVALID_TOPIC = Topic, "invalid-topic",
         "the name is valid, but the brokers do not accept records for it (an internal topic)",
@@ -91,23 +91,23 @@ reasons! {
         "the topic has rejected many records in a row, each sent alone, so the cause is probably the topic",
         "check the topic's limits and validators, such as max.message.bytes and schema checks. Publishing resumes \
          when the topic accepts an event. If the events are wrong, increase [outbox] rejections_before_hold, reload \
-         the relays, and delete the topic's row from the table of holds";
+         the relays, and delete the topic's row from the holds table";
 
     AUTHENTICATION = Cluster, "authentication",
         "authentication with the brokers failed",
         "check security.protocol, sasl.* and the credentials in [kafka.properties], or [kafka.oauth]. Files are \
-         reloaded at each attempt, systemd credentials at a restart";
+         reloaded at each attempt, systemd credentials only at a restart";
     TOKEN = Cluster, "token",
         "the token endpoint did not issue a token",
         "check [kafka.oauth] and the identity provider. The client secret file is reloaded at each attempt, a \
-         systemd credential at a restart";
+         systemd credential only at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's Kafka user is not allowed to publish",
         "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 2.8), or Write on a topic";
     TLS = Cluster, "tls",
         "the TLS connection failed",
         "check ssl.* in [kafka.properties], the brokers' certificates and their validity, and the client \
-         certificate if the brokers require one. Files are reloaded at each attempt, systemd credentials at a restart";
+         certificate if the brokers require one. Files are reloaded at each attempt, systemd credentials only at a restart";
     BROKERS_DOWN = Cluster, "brokers-down",
         "no broker is reachable",
         "check [kafka] bootstrap_servers, security.protocol in [kafka.properties], the brokers and the network";

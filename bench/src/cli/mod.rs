@@ -27,9 +27,9 @@ const NAME: &str = "outbox-bench";
 /// Measure throughput and latency on your own servers.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, max_term_width = 100, after_help = "\
-The benchmark creates its own schema in the configured database (outbox_bench_ and eight digits) and its own topics, \
-named after the schema with the constant prefix of [outbox] topic. It neither reads nor writes the configured outbox \
-and its topics. It removes the schema and the topics at the end, on Ctrl-C and after an error. If a run is killed, the \
+The benchmark creates its own schema in the configured database (outbox_bench_ plus eight digits) and its own topics, \
+named after the schema with the constant prefix of [outbox] topic. It does not read or write the configured outbox or \
+its topics. It removes the schema and the topics at the end, on Ctrl-C and after an error. If a run is killed, the \
 next run reports and removes what is left.
 
 The role needs CREATE on the database; set OUTBOX_RELAY__POSTGRES__URL to use another role. The Kafka user must be \

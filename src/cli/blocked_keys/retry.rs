@@ -12,7 +12,7 @@ const RETRY: Action =
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Fix the cause of the rejection first, such as the topic's max.message.bytes. The command unblocks the key, and a \
-running relay publishes its events in order, from the rejected event on. If Kafka rejects the event again, the key is \
+running relay publishes its events in order, starting with the rejected one. If Kafka rejects the event again, the key is \
 blocked again. If the rejected event no longer exists because it was marked or deleted manually, the key is only \
 unblocked.
 

@@ -10,15 +10,15 @@ use clap::Args;
 use serde::Serialize;
 use uuid::Uuid;
 
-/// List the actions of operators, newest first.
+/// List operator actions, newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, and paused or resumed publishing. \
-The action `lift` removed the block of a key whose event no longer existed. Each line has the time, role, action, dead letter, \
-outbox row, event_id, topic, reason, and the application_name and address of the connection. For a pause, it has the \
-pause's number, scope and reason. Keys are not recorded.
+The action `lift` means that a key was unblocked because its event no longer existed. Each line shows the time, role, \
+action, dead letter, outbox row, event_id, topic, reason, and the application_name and address of the connection. For a \
+pause, it shows the number, scope and reason of the pause. Keys are not recorded.
 
-Each action is recorded in its own transaction. Records are never deleted, not even with their dead letter.
+Each action is recorded in its own transaction. Records are never deleted, even if their dead letter is discarded.
 
 Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
 event_id, pause_id, aggregate_type, topic, reason. For pause and resume, outbox_id and event_id are null, and \

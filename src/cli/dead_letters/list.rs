@@ -13,7 +13,7 @@ use serde::Serialize;
 /// List dead letters, newest first, without payloads.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each line has the ID, the time of the rejection, the reason, topic, key, event_id, payload size, and the time of the \
+Each line shows the ID, the time of the rejection, the reason, topic, key, event_id, payload size, and the time of the \
 requeue, if any. `show ID` prints the rest.
 
 Fields of --json: id, outbox_id, event_id, aggregate_type, aggregate_id, event_type, topic, reason, error, \

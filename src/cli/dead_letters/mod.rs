@@ -18,7 +18,7 @@ use clap::{Args, Subcommand};
 /// List, requeue or discard rejected events.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A dead letter is an event that was permanently rejected by Kafka. Every requeue, discard and `blocked-keys` action is \
+A dead letter is an event that Kafka permanently rejected. Every requeue, discard and `blocked-keys` action is \
 recorded with the role that ran it; `history` shows the records. If a privilege is missing, the error contains the \
 GRANT statement. `migrate --print-roles` creates an operator role with all of them.
 
@@ -43,7 +43,7 @@ enum Command {
     Requeue(requeue::Requeue),
     /// Delete dead letters.
     Discard(discard::Discard),
-    /// List the actions of operators, newest first.
+    /// List operator actions, newest first.
     History(history::History),
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 Prints the event to stdout. No other command prints payloads. --payload writes the raw bytes of the payload, and \
 nothing for a tombstone.
 
-Fields of --json: those of `list`, and created_at, headers (an object, or null), payload, payload_encoding (\"utf-8\", \
+Fields of --json: those of `list`, plus created_at, headers (an object, or null), payload, payload_encoding (\"utf-8\", \
 \"hex\" for binary data, or null for a tombstone).
 
 Examples:

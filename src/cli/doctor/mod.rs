@@ -19,7 +19,7 @@ Each finding has a severity (error, warning, note), a code, an explanation and a
 The command writes nothing: every transaction is READ ONLY, and no event is published. Every query is bounded: only \
 the oldest unsent rows and the latest rows are examined.
 
-If Kafka is unreachable, this is reported as a finding, and the database is still checked.
+If Kafka is unreachable, the command reports a finding and still checks the database.
 
 Examples:
   outbox-relay doctor --config /etc/outbox-relay/config.toml

@@ -15,11 +15,11 @@ are still published. A pause has no timeout and survives restarts. `status` list
 and reason.
 
 A key belongs to an aggregate type. If [outbox] topic is the same for all types, pausing a key pauses it for every \
-type, because its events share one order. A held topic that is paused stays held, and is not probed until you resume \
-it.
+type, because the events of that key share one order. A held topic that is paused stays held, and is not probed until \
+you resume it.
 
 Examples:
-  outbox-relay pause --config config.toml --reason \"consumers are migrated\"
+  outbox-relay pause --config config.toml --reason \"migrating consumers\"
   outbox-relay pause --config config.toml --topic events.order
   outbox-relay pause --config config.toml --key order 42
 

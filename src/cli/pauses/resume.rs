@@ -13,9 +13,9 @@ const NAMED_MAX: i64 = 10;
 /// Resume publishing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Removes the pause with the same scope: without --topic and --key, the pause of everything. Pauses are independent: \
-resuming everything does not resume a topic that was paused separately. --all removes every pause. Waiting events are \
-then published in order.
+Removes the pause with the same scope. Without --topic or --key, it removes the pause on everything. Pauses are \
+independent: resuming everything does not resume a topic that was paused separately. --all removes every pause. \
+Waiting events are then published in order.
 
 Examples:
   outbox-relay resume --config config.toml

@@ -27,7 +27,7 @@ The first line is the verdict (healthy, behind or not relaying), with the reason
 
 The data comes from the database, so the command works when no relay is running and when Kafka is unavailable. If a \
 relay on this host answers at [admin] listen, its state is included. Every query is bounded, so you can run the \
-command on tables of any size. It takes one second, in which it measures the rates.
+command on tables of any size. It takes one second to measure the rates.
 
 Examples:
   outbox-relay status --config /etc/outbox-relay/config.toml

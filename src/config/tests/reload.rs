@@ -64,7 +64,7 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
             Effect::Now => "| at once |",
-            Effect::NextConnection => "| with the next connection |",
+            Effect::NextConnection => "| on the next connection |",
             Effect::Restart => "| after a restart |",
         };
         let row = OPERATING.lines().find(|line| line.starts_with(row)).unwrap();

@@ -43,6 +43,6 @@ pub(crate) fn remedy(error: &str) -> Option<String> {
     }
     let remedy = certificates::remedy(error)?;
     Some(format!(
-        "{remedy} (sslrootcert, sslcert, sslkey). Files are reloaded at each attempt, systemd credentials at a restart"
+        "{remedy} (sslrootcert, sslcert, sslkey). Files are reloaded at each attempt, systemd credentials only at a restart"
     ))
 }

@@ -52,7 +52,7 @@ const REPORT: &str = "report it with the server log";
 const RIGHTS: &str =
     "grant the missing privilege: `outbox-relay check-config --connect` shows the GRANT statement";
 const CREDENTIALS: &str = "check the role, its password or client certificate, and pg_hba.conf. Files are reloaded \
-     at each attempt, systemd credentials at a restart";
+     at each attempt, systemd credentials only at a restart";
 const FIX_SERVER: &str = "check the server log and fix the cause";
 
 /// Sorted by state. An entry for a code overrides the entry for its class.
@@ -112,7 +112,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "the role may not log in, no pg_hba.conf line matches, or the client certificate is missing or belongs to \
          another role",
         "check the role, sslcert and sslkey if the server requires a certificate, sslmode if the error contains \
-         \"no encryption\", and pg_hba.conf. Files are reloaded at each attempt, systemd credentials at a restart",
+         \"no encryption\", and pg_hba.conf. Files are reloaded at each attempt, systemd credentials only at a restart",
     ),
     unavailable("28P01", "the password is wrong (a rotation may be in progress)", CREDENTIALS),
     refused("2B", "an object depends on a privilege", OBJECTS),
