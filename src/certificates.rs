@@ -54,12 +54,12 @@ pub(crate) fn remedy(error: &str) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// If the file cannot be read or contains no PEM certificate. The error shows nothing of its content.
+/// If the file cannot be read or contains no PEM certificate. The error never contains the content of the file.
 pub(crate) fn authorities(path: &Path) -> io::Result<X509Store> {
     trusting(&std::fs::read(path)?)
 }
 
-/// As [`authorities`], from a text.
+/// Like [`authorities`], but reads the certificates from a string.
 pub(crate) fn trusting(pem: &[u8]) -> io::Result<X509Store> {
     let none = || io::Error::new(io::ErrorKind::InvalidData, "it contains no PEM certificate");
     let certificates = X509::stack_from_pem(pem).ok().filter(|found| !found.is_empty()).ok_or_else(none)?;

@@ -36,7 +36,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The line without everything that may be secret. Neither a mistyped `pasword = "..."` nor a line within a secret may appear
+/// The line with everything that may be secret removed. Neither a mistyped `pasword = "..."` nor a line within a secret may appear
 /// in a log.
 fn show(line: &str, may_show_key: impl Fn(&str) -> bool) -> String {
     let is_header = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '.' || c == '_');

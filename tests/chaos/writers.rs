@@ -2,7 +2,7 @@
 //! locking the row of the aggregate first, as the guarantee of order requires.
 //!
 //! The ledger contains what they committed. If the answer to a COMMIT is lost, the writer does not know the outcome,
-//! and the ledger decides it afterwards.
+//! and reads it from the ledger later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 /// The counts that the writers keep themselves.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Events whose COMMIT was answered.
+    /// Events whose COMMIT was confirmed.
     pub committed: usize,
     /// Transactions that were rolled back on purpose.
     pub rolled_back: usize,
@@ -221,7 +221,7 @@ async fn hold(
     Ok(commit(client, events).await)
 }
 
-/// Waits for its turn behind the writer that has it.
+/// Waits until the current writer has finished its turn.
 async fn wait_in_line(
     client: &Client,
     key: &str,

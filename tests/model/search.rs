@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 #[derive(Clone, Debug)]
 pub struct Explored {
     pub states: usize,
-    /// The length of the longest shortest path to a state.
+    /// The most steps that any state is away from the first one.
     pub depth: usize,
     /// Every step that was taken at least once.
     pub taken: HashSet<Step>,
@@ -151,7 +151,7 @@ fn hash(state: &State) -> u64 {
     hasher.finish()
 }
 
-/// A fast hash that is not safe against chosen keys.
+/// A fast hash that does not resist hostile keys.
 #[derive(Default)]
 struct Multiplying(u64);
 

@@ -57,7 +57,7 @@ fn judge(order: &[usize], change: impl Fn(&mut Vec<Stored>), dead_letters: &[usi
 }
 
 #[test]
-fn events_in_order_pass_whatever_lies_between_them() {
+fn events_in_order_pass_with_other_events_between_them() {
     for order in [[0, 1, 2, 3], [3, 0, 1, 2], [0, 3, 1, 2]] {
         let verdict = verdict_on(&order);
         assert!(verdict.is_sound(), "{verdict}");
@@ -149,7 +149,7 @@ fn dead_letter_that_is_also_stored_is_reported_but_breaks_nothing() {
 
 #[test]
 #[should_panic(expected = "two writers took the same turn")]
-fn ledger_in_which_two_writers_took_the_same_turn_is_refused() {
+fn ledger_with_two_writers_in_one_turn_is_rejected() {
     let twin = Committed { event_id: Uuid::from_u128(7), ..event("a", 1, false) };
     Checker::new([event("a", 1, false), twin]);
 }

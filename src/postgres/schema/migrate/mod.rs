@@ -31,7 +31,7 @@ use crate::postgres::table::{TableName, quote_identifier};
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// While a statement waits for a lock on the table, the application's inserts wait too. So it waits for one second, and is
-/// retried after a pause. A claim of a relay keeps its lock until Kafka answers.
+/// retried after a pause. A claim of a relay keeps its lock until Kafka responds.
 const DDL_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '1s'";
 pub(super) const DDL_ATTEMPTS: u32 = 10;
 const DDL_PAUSE: Duration = Duration::from_secs(2);

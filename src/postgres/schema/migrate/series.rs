@@ -79,7 +79,7 @@ impl Series {
         }
     }
 
-    /// The template of the SQL that creates the table of records.
+    /// The template of the SQL that creates the records table.
     pub(super) fn bookkeeping(self) -> &'static str {
         match self {
             Series::Outbox => include_str!("bookkeeping.sql"),
@@ -87,7 +87,7 @@ impl Series {
         }
     }
 
-    /// The table of records, as in the system catalogs.
+    /// The records table, as in the system catalogs.
     pub(super) fn record_name(self, table: &TableName) -> String {
         match self {
             Series::Outbox => table.name_of("{migration}"),
@@ -95,7 +95,7 @@ impl Series {
         }
     }
 
-    /// The table of records, quoted.
+    /// The records table, quoted.
     pub(super) fn record(self, table: &TableName) -> String {
         table.sibling(&self.record_name(table))
     }
