@@ -185,9 +185,17 @@ pub const FLOW_CUT: Configuration = Configuration { name: "flow, cut", flows: tr
 /// Flows while holds begin and end.
 pub const FLOW_HOLDS: Configuration = Configuration { name: "flow, holds", flows: true, ..HOLDS };
 
-/// Flows that find a row that can never be sent.
-pub const FLOW_BLOCKS: Configuration =
-    Configuration { name: "flow, blocks", flows: true, marks: true, ..BLOCKS };
+/// Flows that read a row that can never be sent.
+pub const FLOW_BLOCKS: Configuration = Configuration {
+    name: "flow, blocks",
+    events: &[A_K, A_K, A_K],
+    refused: Set::of(&[1]),
+    marks: true,
+    flows: true,
+    faults: &[Fault::RequestFailed],
+    faults_max: 1,
+    ..BASE
+};
 
 /// Flows that fail.
 pub const FLOW_CYCLE: Configuration =
@@ -209,9 +217,6 @@ pub const SMALL: &[Configuration] = &[
     REPLAY,
     BLOCKS,
     FLOW,
-    FLOW_GAPS,
-    FLOW_CUT,
-    FLOW_HOLDS,
     FLOW_BLOCKS,
     FLOW_CYCLE,
 ];
@@ -273,6 +278,7 @@ pub const LARGE: &[Configuration] = &[
     Configuration { name: "flow, cut, two relays", relays: 2, ..FLOW_CUT },
     Configuration { name: "flow, holds, two relays", relays: 2, ..FLOW_HOLDS },
     Configuration { name: "flow, cycle, two relays", relays: 2, events: &[A_K, A_K], ..FLOW_CYCLE },
+    Configuration { name: "flow, blocks, with marks", flows: true, marks: true, ..BLOCKS },
     Configuration { name: "flow, prepared", flows: true, ..PREPARED },
     Configuration { name: "flow, failover", flows: true, ..FAILOVER },
     Configuration { name: "flow, pooler", flows: true, ..POOLER },
