@@ -25,7 +25,8 @@ async fn every_way_to_log_in_to_postgres_works() {
     }
     let encrypted =
         files.put("encrypted.key", signer.client(BY_CERTIFICATE).encrypted_key_pem("key password"));
-    let relay = secured.relay(BY_CERTIFICATE, "&sslpassword=key%20password").set("postgres", "sslkey", encrypted);
+    let relay =
+        secured.relay(BY_CERTIFICATE, "&sslpassword=key%20password").set("postgres", "sslkey", encrypted);
     // The key belongs to another certificate.
     secured
         .assert_refused("key of another certificate", relay, &["does not match the client certificate"])
@@ -33,7 +34,8 @@ async fn every_way_to_log_in_to_postgres_works() {
     let client = signer.client(BY_CERTIFICATE);
     files.put("by_certificate.pem", client.cert_pem());
     let encrypted = files.put("encrypted.key", client.encrypted_key_pem("key password"));
-    let relay = secured.relay(BY_CERTIFICATE, "&sslpassword=key%20password").set("postgres", "sslkey", encrypted);
+    let relay =
+        secured.relay(BY_CERTIFICATE, "&sslpassword=key%20password").set("postgres", "sslkey", encrypted);
     secured.assert_works("encrypted key", relay).await;
 
     let list = files.put("crl.pem", signer.revocation_list(&[&client]));

@@ -91,7 +91,7 @@ const BROKERS: &str = "set [kafka] bootstrap_servers instead";
 const TOKENS: &str = "the relay fetches tokens itself; set token_url, client_id, client_secret_file and scope in [kafka.oauth] instead";
 const TOKEN_AUTHORITIES: &str = "the relay fetches tokens itself; set [kafka.oauth] ca_location instead";
 const GRANT: &str = "the relay supports only the client credentials grant; set [kafka.oauth] instead";
-const KERBEROS: &str = "GSSAPI (Kerberos) is not built in; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
+const KERBEROS: &str = "GSSAPI (Kerberos) is not supported; \"sasl.mechanism\" can be PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER";
 const LOG: &str = "set [log] level instead";
 
 /// Properties whose values must never be shown; each can be read from a file by its twin, `<name>_file`.
