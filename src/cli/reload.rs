@@ -117,7 +117,7 @@ fn log_change(Change { section, key, effect }: &Change) {
             tracing::info!("[{section}] {key} changed, applies to the next connection");
         }
         Effect::Restart => {
-            tracing::warn!(code = "restart_needed", "[{section}] {key} changed, applies after a restart")
+            tracing::warn!(code = "restart_needed", "[{section}] {key} changed, applies after a restart");
         }
     }
 }

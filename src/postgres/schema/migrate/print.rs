@@ -22,7 +22,7 @@ pub fn print(table: &TableName) -> String {
     print_series(table, Series::Outbox)
 }
 
-/// [`print`], for a module in the schema of `table`.
+/// [`print()`], for a module in the schema of `table`.
 pub fn print_module(table: &TableName, module: Module) -> String {
     print_series(table, Series::Module(module))
 }
