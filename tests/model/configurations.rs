@@ -201,6 +201,19 @@ pub const FLOW_BLOCKS: Configuration = Configuration {
 pub const FLOW_CYCLE: Configuration =
     Configuration { name: "flow, cycle", events: &[A_K, A_K, A_K], flows: true, ..MARKS_CYCLE };
 
+/// Every fault, next to a writer that stays open, is prepared or rolls back.
+const EVERYTHING: Configuration = Configuration {
+    name: "everything, writers",
+    events: &[A_K, A_L, A_K],
+    long: Set::of(&[0]),
+    may_prepare: Set::of(&[0]),
+    may_roll_back: Set::of(&[0]),
+    faults: ALL_FAULTS,
+    faults_max: 2,
+    marks: true,
+    ..BASE
+};
+
 pub const SMALL: &[Configuration] = &[
     CALM,
     CYCLE,
@@ -284,18 +297,7 @@ pub const LARGE: &[Configuration] = &[
     Configuration { name: "flow, pooler", flows: true, ..POOLER },
     Configuration { name: "flow, replay", flows: true, ..REPLAY },
     Configuration { name: "flow, late topic", flows: true, marks: true, ..LATE_TOPIC },
-    Configuration {
-        name: "flow, everything",
-        events: &[A_K, A_L, A_K],
-        long: Set::of(&[0]),
-        may_prepare: Set::of(&[0]),
-        may_roll_back: Set::of(&[0]),
-        faults: ALL_FAULTS,
-        faults_max: 2,
-        marks: true,
-        flows: true,
-        ..BASE
-    },
+    Configuration { name: "flow, everything", flows: true, ..EVERYTHING },
     // Without replays: a row that is put back while its key is blocked waits too.
     Configuration {
         name: "blocks, all faults but replays",
@@ -306,17 +308,7 @@ pub const LARGE: &[Configuration] = &[
         ..BLOCKS
     },
     Configuration { name: "everything, late topic", faults: ALL_FAULTS, faults_max: 2, ..LATE_TOPIC },
-    Configuration {
-        name: "everything, writers",
-        events: &[A_K, A_L, A_K],
-        long: Set::of(&[0]),
-        may_prepare: Set::of(&[0]),
-        may_roll_back: Set::of(&[0]),
-        faults: ALL_FAULTS,
-        faults_max: 2,
-        marks: true,
-        ..BASE
-    },
+    EVERYTHING,
     Configuration { name: "everything, pooler", faults: ALL_FAULTS, faults_max: 2, ..POOLER },
     Configuration {
         name: "everything, two rows",
