@@ -2,15 +2,12 @@
 //! the right reason, and delays no other row.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use crate::support::consumer::{self, Record};
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
-use crate::support::wait::wait_until;
-
-const STALLED: Duration = Duration::from_secs(30);
+use crate::support::wait::{STALLED, wait_until};
 
 /// A row as SQL expressions, and the reason for which it must be dead-lettered, if any.
 struct Row {

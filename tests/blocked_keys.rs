@@ -2,16 +2,14 @@
 //! and on the database alone.
 
 use serde_json::{Value, json};
-use std::time::Duration;
 
 use crate::commands::Setup;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
 use crate::support::topics;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const STALLED: Duration = Duration::from_secs(30);
 const EVENT: &str = "00000000-0000-0000-0000-00000000000";
 /// The waiting rows of `order-7` in `rows::insert` with 20 keys: number 107 is too large, and the rows behind it wait.
 const WAITING: &str =

@@ -1,13 +1,9 @@
 //! An operator's open transaction prevents holds from being recorded. Acknowledged rows are settled nevertheless.
 
-use std::time::Duration;
-
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers;
-
-const STALLED: Duration = Duration::from_secs(60);
 
 async fn sent_rows_are_settled(test: &str, on_sent: &str) {
     let outbox = Outbox::create(test, 3).await;

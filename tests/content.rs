@@ -1,14 +1,13 @@
 //! Records in Kafka match the inserted rows byte for byte, regardless of who inserted them and of the type of the column.
 
 use pg_outbox::Event;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use uuid::Uuid;
 
 use crate::support::consumer::{self, Record};
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
-
-const STALLED: Duration = Duration::from_secs(30);
+use crate::support::wait::STALLED;
 
 /// Payloads that a parser would change.
 const JSON: &[&str] = &[

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
+use crate::support::wait::STALLED;
 use crate::support::writers::{self, Load, Writers};
 
-const STALLED: Duration = Duration::from_secs(30);
 const WORKERS: usize = 3;
 const BATCH_SIZE: usize = 1_000;
 const KILLS: usize = 15;

@@ -13,8 +13,7 @@ use page::{Block, Kind, read};
 use world::World;
 
 use crate::support::consumer;
-use crate::support::wait::wait_until;
-use std::time::Duration;
+use crate::support::wait::{STALLED, wait_until};
 
 /// The pages whose blocks are run. Each has its own test.
 const PAGES: [&str; 8] = [
@@ -66,7 +65,7 @@ async fn getting_started() {
     std::fs::write(&hba, format!("host all outbox_relay 127.0.0.1/32 password\n{rules}")).unwrap();
     world.server.reload();
     let refused = world.url("outbox_relay", "postgres");
-    wait_until("the server asks for a password", Duration::from_secs(20), async || {
+    wait_until("the server asks for a password", STALLED, async || {
         let Err(error) = tokio_postgres::connect(&refused, tokio_postgres::NoTls).await else { return false };
         format!("{error:?}").contains("password")
     })
@@ -83,7 +82,7 @@ async fn readme_commands_publish_the_event_that_they_insert() {
     run(PAGE, &mut world).await;
     let topic = world.here("events.order");
     let mut records = Vec::new();
-    wait_until("the event arrives", Duration::from_secs(60), async || {
+    wait_until("the event arrives", STALLED, async || {
         records = consumer::read_all_of(&world.cluster, std::slice::from_ref(&topic)).await;
         !records.is_empty()
     })

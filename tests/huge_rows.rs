@@ -1,13 +1,11 @@
 //! Rows with a huge part. The relay recognizes them by their length, never fetches them, and dead-letters them whole.
 //! Other rows are not affected.
 
-use std::time::Duration;
-
 use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
+use crate::support::wait::STALLED;
 
-const STALLED: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
 /// A row as SQL expressions, with the reason for which it must be dead-lettered.

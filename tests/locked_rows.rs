@@ -6,10 +6,8 @@ use std::time::Duration;
 use crate::support::consumer::read_all;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers;
-
-const STALLED: Duration = Duration::from_secs(30);
 
 /// Locks the first row of one of 20 keys before a relay can claim it, and keeps the lock until all other rows are
 /// settled. `end` ends the transaction with the lock.

@@ -1,15 +1,11 @@
 //! A repeated fault is one log line when it begins and one when it ends.
 
-use std::time::Duration;
-
 use crate::support::database::run;
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
-
-const WITHIN: Duration = Duration::from_secs(30);
+use crate::support::wait::{STALLED, wait_until};
 
 /// The log at the default level, without the lines of every start and end.
 fn lines(relay: &RelayProcess) -> Vec<String> {
@@ -40,7 +36,7 @@ async fn consecutive_refused_events_are_two_lines() {
         // Kafka does not allow a topic of this name.
         rows::insert(&outbox, "a b", 10, batch * 10..(batch + 1) * 10, Filling::Nothing).await;
         let all = (batch + 1) * 10;
-        wait_until("the events are dead letters", WITHIN, async || outbox.dead_letters().await == all).await;
+        wait_until("the events are dead letters", STALLED, async || outbox.dead_letters().await == all).await;
     }
     assert!(relay.stop().await.success());
     assert_lines(
@@ -60,12 +56,12 @@ async fn topic_that_every_worker_finds_missing_is_two_lines() {
     rows::insert(&outbox, "order", 1_000, 0..5_000, Filling::Nothing).await;
     relay.wait_for_log("topic held").await;
     rows::insert(&outbox, "order", 1_000, 5_000..10_000, Filling::Nothing).await;
-    wait_until("a probe has failed", WITHIN, async || {
+    wait_until("a probe has failed", STALLED, async || {
         outbox.count("SELECT count(*) FROM app.outbox_hold WHERE probes > 0").await == 1
     })
     .await;
     outbox.create_topic("order", 3).await;
-    outbox.wait_until_drained(WITHIN).await;
+    outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
     assert_lines(&relay, &[&[" WARN ", "topic held", "Fix: "], &[" INFO ", "topic released: ", "seconds="]]);
     outbox.drop().await;
@@ -77,7 +73,7 @@ async fn repeated_kafka_failures_are_two_lines() {
     let mut kafka = Proxy::closed();
     let relay = outbox.relay().set("kafka", "bootstrap_servers", kafka.address());
     let mut relay = relay.start().await;
-    wait_until("five attempts have failed", WITHIN, async || {
+    wait_until("five attempts have failed", STALLED, async || {
         relay.log().matches("kafka still unavailable").count() >= 5
     })
     .await;
@@ -105,10 +101,10 @@ async fn row_that_stays_locked_is_two_lines() {
     relay.wait_for_log("locked rows unavailable, retrying; no events are lost").await;
     let failed = || relay.log().matches("locked rows still unavailable").count();
     let before = failed();
-    wait_until("two more attempts have failed", WITHIN, async || failed() >= before + 2).await;
+    wait_until("two more attempts have failed", STALLED, async || failed() >= before + 2).await;
     assert_eq!(outbox.unsent().await, 1);
     run(&operator, "ROLLBACK").await;
-    outbox.wait_until_drained(WITHIN).await;
+    outbox.wait_until_drained(STALLED).await;
     relay.wait_for_log("locked rows available again").await;
     assert!(relay.stop().await.success());
     assert_lines(

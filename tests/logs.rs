@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -12,9 +11,8 @@ use crate::support::command::binary;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(30);
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
 /// The fields in the page, and their names in the journal.
@@ -67,12 +65,12 @@ async fn let_events_wait(outbox: &mut Outbox) {
     let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers)
                   VALUES ('order', 'k', 'x', '{\"h\": 1}'), ('late', 'k', 'x', NULL)";
     run(&outbox.client, insert).await;
-    wait_until("there are a dead letter and a hold", WITHIN, async || {
+    wait_until("there are a dead letter and a hold", STALLED, async || {
         outbox.dead_letters().await == 1 && outbox.holds().await.len() == 1
     })
     .await;
     outbox.create_topic("late", 1).await;
-    wait_until("the event is published", WITHIN, async || {
+    wait_until("the event is published", STALLED, async || {
         outbox.unsent().await == 0 && outbox.holds().await.is_empty()
     })
     .await;
@@ -226,16 +224,16 @@ async fn journal_entries_have_the_fields_that_the_page_lists() {
     let says = |entries: &[Vec<(String, String)>], text: &str| {
         entries.iter().flatten().any(|(name, value)| name == "MESSAGE" && value.contains(text))
     };
-    wait_until("the relay has started", WITHIN, async || says(&listen(), "relay started")).await;
+    wait_until("the relay has started", STALLED, async || says(&listen(), "relay started")).await;
     let_events_wait(&mut outbox).await;
     outage(&outbox, "NOLOGIN").await;
-    wait_until("the outage has begun", WITHIN, async || says(&listen(), "postgres unavailable")).await;
+    wait_until("the outage has begun", STALLED, async || says(&listen(), "postgres unavailable")).await;
     outage(&outbox, "LOGIN").await;
-    wait_until("the outage has ended", WITHIN, async || says(&listen(), "postgres available again")).await;
+    wait_until("the outage has ended", STALLED, async || says(&listen(), "postgres available again")).await;
     rustix::process::kill_process(rustix::process::Pid::from_child(&relay.0), rustix::process::Signal::TERM)
         .unwrap();
     let mut status = None;
-    wait_until("the relay has ended", WITHIN, async || {
+    wait_until("the relay has ended", STALLED, async || {
         status = relay.0.try_wait().unwrap();
         status.is_some()
     })

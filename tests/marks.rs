@@ -6,11 +6,8 @@ use crate::support::consumer::read_all;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{self, Load, Writers};
-
-const STALLED: Duration = Duration::from_secs(30);
-const SWEPT_WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn rows_put_back_below_the_marks_are_found_by_the_sweep() {
@@ -30,7 +27,7 @@ async fn rows_put_back_below_the_marks_are_found_by_the_sweep() {
     let oldest = "(SELECT id FROM app.outbox ORDER BY id LIMIT 1)";
     run(&outbox.client, &format!("UPDATE app.outbox SET sent_at = NULL WHERE id = {oldest}")).await;
     run(&outbox.client, RESTORED).await;
-    wait_until("both rows are published", SWEPT_WITHIN, async || outbox.unsent().await == 0).await;
+    wait_until("both rows are published", STALLED, async || outbox.unsent().await == 0).await;
     println!("rows put back: published after {:.1?}", put_back.elapsed());
     let records = read_all(&outbox.topics()).await;
     assert_eq!(records.len(), written + 2);
@@ -54,7 +51,7 @@ async fn rounds_after(test: &str, begin_again: &str) -> (usize, usize) {
     let mut round = async || {
         rows::insert(&outbox, "order", KEYS, number..number + KEYS, Filling::Nothing).await;
         number += KEYS;
-        outbox.wait_until_drained(Duration::from_secs(120)).await;
+        outbox.wait_until_drained(STALLED).await;
     };
     // Long enough for several fences, so that the marks are high.
     let begun = Instant::now();

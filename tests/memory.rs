@@ -1,15 +1,14 @@
 //! Memory is bounded by the batches, not by the backlog or the size of rows.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
 use crate::support::topics;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const STALLED: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
 
 async fn drain(outbox: &Outbox, relay: &mut RelayProcess, rows: i64) -> u64 {

@@ -1,14 +1,13 @@
 //! Migrations on a real server.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use outbox_relay::postgres::schema::migrate::{self, MIGRATIONS, MigrateError, State};
 use outbox_relay::postgres::table::TableName;
 use tokio_postgres::Client;
 
 use crate::support::database::{Database, run};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
 fn table(name: &str) -> TableName {
     name.parse().unwrap()
@@ -104,7 +103,7 @@ async fn migrate_gives_up_waiting_for_a_lock_and_retries() {
     let waiting =
         "SELECT count(*) FROM pg_locks WHERE relation = 'app.outbox_migration'::regclass AND NOT granted";
     for expected in [1, 0] {
-        wait_until("the migration waits and then gives up", Duration::from_secs(60), async || {
+        wait_until("the migration waits and then gives up", STALLED, async || {
             other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == expected
         })
         .await;

@@ -1,7 +1,5 @@
 //! The optional modules: their migrations, and the reaper that keeps their tables small.
 
-use std::time::Duration;
-
 use outbox_relay::postgres::access::grants::relay_grants;
 use outbox_relay::postgres::schema::migrate::{self, MigrateError, Module, Series, State};
 use outbox_relay::postgres::table::TableName;
@@ -13,9 +11,7 @@ use crate::support::command::Ended;
 use crate::support::database::{Database, run};
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
-use crate::support::wait::wait_until;
-
-const WITHIN: Duration = Duration::from_secs(60);
+use crate::support::wait::{STALLED, wait_until};
 
 fn table(name: &str) -> TableName {
     name.parse().unwrap()
@@ -207,9 +203,9 @@ async fn running_relay_reaps_the_modules_and_reports_unfinished() {
     assert_eq!(outbox.count(LEFT).await, 782);
     let grant = "GRANT SELECT, DELETE ON app.once_key, app.idempotency_key TO";
     run(&outbox.client, &format!("{grant} {role}")).await;
-    wait_until("the two modules are reaped", WITHIN, async || outbox.count(LEFT).await == 282).await;
+    wait_until("the two modules are reaped", STALLED, async || outbox.count(LEFT).await == 282).await;
     run(&outbox.client, &format!("GRANT SELECT, DELETE ON app.processed_message TO {role}")).await;
-    wait_until("all modules are reaped", WITHIN, async || outbox.count(LEFT).await == 32).await;
+    wait_until("all modules are reaped", STALLED, async || outbox.count(LEFT).await == 32).await;
     relay.wait_for_log("module reaper available again").await;
     relay.wait_for_log("unfinished idempotency requests are older").await;
     assert_eq!(relay.log().matches("module reaper unavailable").count(), 1, "{}", relay.log());

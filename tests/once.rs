@@ -1,7 +1,5 @@
 //! `run --once` publishes all waiting rows and ends.
 
-use std::time::Duration;
-
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
@@ -67,8 +65,10 @@ async fn run_once_ends_with_69_if_kafka_becomes_unavailable() {
         .set("relay", "publish_timeout", "2s");
     let mut relay = relay.spawn(&["run", "--once"]);
     let what = "the first rows are settled";
-    crate::support::wait::wait_until(what, Duration::from_secs(20), async || outbox.unsent().await < 50_000)
-        .await;
+    crate::support::wait::wait_until(what, crate::support::wait::STALLED, async || {
+        outbox.unsent().await < 50_000
+    })
+    .await;
     kafka.close().await;
     assert_eq!(relay.ended().await.code(), Some(69), "{}", relay.log());
     let mut relay = outbox.relay().spawn(&["run", "--once"]);

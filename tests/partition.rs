@@ -1,12 +1,10 @@
 //! A key goes to the partition that Kafka's own producer, the Java client, chooses for it.
 
 use std::process::Command;
-use std::time::Duration;
 
 use crate::support::consumer;
 use crate::support::outbox::Outbox;
-
-const STALLED: Duration = Duration::from_secs(30);
+use crate::support::wait::STALLED;
 
 /// The partitions that the Java client chooses.
 fn as_java_chooses(partitions: u32, keys: &[String]) -> Vec<u32> {

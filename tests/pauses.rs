@@ -8,11 +8,10 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
 use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 
-const STALLED: Duration = Duration::from_secs(30);
 const BEGUN: &str = " WARN paused ";
 const ENDED: &str = " INFO resumed ";
 

@@ -1,12 +1,10 @@
 //! The type of the payload column changes while a relay runs.
 
-use std::time::Duration;
-
 use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
+use crate::support::wait::STALLED;
 
-const STALLED: Duration = Duration::from_secs(60);
 /// More than half of the largest record, so that its hexadecimal form is too large.
 const LARGE: usize = 700_000;
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -12,9 +11,7 @@ use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
-
-const STALLED: Duration = Duration::from_secs(30);
+use crate::support::wait::{STALLED, wait_until};
 
 /// A proxy for PostgreSQL that records the names of parsed statements.
 struct Wire {

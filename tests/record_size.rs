@@ -1,14 +1,10 @@
 //! A topic that accepts only small records. A row that is too large is rejected alone, and its neighbors arrive.
 
-use std::time::Duration;
-
 use crate::support::consumer;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::topics;
-use crate::support::wait::wait_until;
-
-const STALLED: Duration = Duration::from_secs(30);
+use crate::support::wait::{STALLED, wait_until};
 
 async fn dead_letters(outbox: &Outbox) -> Vec<(String, String)> {
     let sql = "SELECT aggregate_id, reason FROM app.outbox_dead_letter ORDER BY id";

@@ -1,14 +1,11 @@
 //! SIGHUP: a running relay reloads its configuration.
 
-use std::time::Duration;
-
 use crate::support::notify_socket::NotifySocket;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const STALLED: Duration = Duration::from_secs(30);
 const READ: &str = "configuration reloaded";
 
 fn base(outbox: &Outbox) -> Relay {

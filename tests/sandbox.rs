@@ -10,17 +10,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_outbox-relay");
 const UNIT: &str = include_str!("../systemd/outbox-relay.service");
-const STALLED: Duration = Duration::from_secs(30);
-const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
@@ -218,7 +215,7 @@ async fn relay_works_with_exactly_what_the_unit_allows() {
     let relay = outbox.relay().set("admin", "listen", "127.0.0.1:0");
     let config = relay.write_config(sandbox.folder.path());
     let mut process = sandbox.start(&config);
-    wait_until("the relay has started in the sandbox", STARTS_WITHIN, async || {
+    wait_until("the relay has started in the sandbox", STALLED, async || {
         let ended = process.try_wait().unwrap();
         assert!(ended.is_none(), "{ended:?}: {}", sandbox.log());
         sandbox.log().contains("relay started")

@@ -2,17 +2,14 @@
 
 mod everywhere;
 
-use std::time::Duration;
-
 use outbox_relay::postgres::access::grants::relay_grants;
 
 use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "pass-7Q4zMARK";
 const KAFKA_PASSWORD: &str = "kafka-7Q4zMARK";
 
@@ -41,7 +38,7 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     let marked = r#"'{"content": "payload-7Q4zMARK"}'"#;
     let mut relay = relay.start().await;
     run(&outbox.client, &insert("order", r#"'{"trace": "header-7Q4zMARK"}'"#, marked)).await;
-    outbox.wait_until_drained(WITHIN).await;
+    outbox.wait_until_drained(STALLED).await;
     // Rows that are refused by the relay, by the client library and by the broker, and a row that is held.
     let large = "to_json('payload-7Q4zMARK' || repeat('x', 1000000))";
     let bad_headers = r#"'{"trace": ["header-7Q4zMARK"]}'"#;
@@ -55,7 +52,7 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     ] {
         run(&outbox.client, &row).await;
     }
-    wait_until("there are three dead letters and a hold", WITHIN, async || {
+    wait_until("there are three dead letters and a hold", STALLED, async || {
         outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await == 3
             && outbox.count("SELECT count(*) FROM app.outbox_hold").await == 1
     })
@@ -66,27 +63,29 @@ async fn fail_in_every_way(outbox: &Outbox, role: &str, relay: Relay) -> RelayPr
     run(&outbox.client, "ALTER TABLE app.outbox ADD CONSTRAINT forbidden CHECK (sent_at IS NULL) NOT VALID")
         .await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
-    wait_until("the constraint is logged", WITHIN, async || {
+    wait_until("the constraint is logged", STALLED, async || {
         relay.log().contains("violates check constraint")
     })
     .await;
     run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT forbidden").await;
-    wait_until("the row is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    wait_until("the row is settled", STALLED, async || outbox.unsent().await == 1).await;
     run(&outbox.client, &format!("REVOKE ALL ON app.outbox FROM {role}")).await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
-    wait_until("the missing privilege is logged", WITHIN, async || relay.log().contains("permission denied"))
-        .await;
+    wait_until("the missing privilege is logged", STALLED, async || {
+        relay.log().contains("permission denied")
+    })
+    .await;
     run(&outbox.client, &relay_grants(&"app.outbox".parse().unwrap(), role)).await;
-    wait_until("the row is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    wait_until("the row is settled", STALLED, async || outbox.unsent().await == 1).await;
     assert!(relay.log().matches("postgres unavailable").count() > faults);
 
     // No connection, and no new one.
     let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
     run(&outbox.client, &format!("ALTER ROLE {role} NOLOGIN; {end}")).await;
-    wait_until("connecting fails", WITHIN, async || relay.log().contains("not permitted to log in")).await;
+    wait_until("connecting fails", STALLED, async || relay.log().contains("not permitted to log in")).await;
     run(&outbox.client, &format!("ALTER ROLE {role} LOGIN")).await;
     run(&outbox.client, &insert("order", "NULL", marked)).await;
-    wait_until("the row is settled", WITHIN, async || outbox.unsent().await == 1).await;
+    wait_until("the row is settled", STALLED, async || outbox.unsent().await == 1).await;
     assert!(relay.stop().await.success());
     relay
 }

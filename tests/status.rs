@@ -4,15 +4,13 @@ mod page;
 mod watch;
 
 use serde_json::Value;
-use std::time::Duration;
 
 use crate::commands::nowhere;
 use crate::doctor::{EVENT, World};
 use crate::support::database::run;
 use crate::support::relay::Relay;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(30);
 /// An event that is an hour old.
 const OLD: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, created_at)
                    VALUES ('order', '1', 'Placed', now() - interval '1 hour')";
@@ -47,7 +45,7 @@ async fn first_line_states_whether_events_are_published() {
 
     world.outbox.create_topic("order", 1).await;
     let mut relay = world.relay.clone().start().await;
-    world.outbox.wait_until_drained(WITHIN).await;
+    world.outbox.wait_until_drained(STALLED).await;
     let at_rest = status(&of_relay(&world.relay, &relay.name));
     assert_eq!(verdict(&at_rest), ("healthy", "no events are waiting", ""), "{at_rest:#}");
     let connections = at_rest["relays"]["at_work"].as_array().unwrap();
@@ -70,7 +68,7 @@ async fn first_line_states_whether_events_are_published() {
     world
         .sql("INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('none', '1', 'X')")
         .await;
-    wait_until("the topic is held", WITHIN, async || world.outbox.holds().await.len() == 1).await;
+    wait_until("the topic is held", STALLED, async || world.outbox.holds().await.len() == 1).await;
     let held = status(&of_relay(&world.relay, &relay.name));
     let (state, why, command) = verdict(&held);
     assert!(why.starts_with("1 topic held ("), "{why}");
@@ -108,7 +106,7 @@ async fn status_shows_why_the_local_relay_is_not_ready() {
     let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
     let listening = away.clone().set("admin", "listen", "127.0.0.1:0");
     let relay = listening.start().await;
-    wait_until("the relay has noticed that Kafka is unavailable", WITHIN, async || {
+    wait_until("the relay has noticed that Kafka is unavailable", STALLED, async || {
         relay.not_ready().await.is_some_and(|why| why.contains("no broker of"))
     })
     .await;

@@ -1,15 +1,14 @@
 //! Writers that keep a transaction open with an early id while the marks of its lane rise. Later writers of the same
 //! key never overtake them.
 
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
+use crate::support::wait::STALLED;
 use crate::support::writers::{self, Load, Writers};
 
-const STALLED: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 6;
 /// Many batches, and therefore many fences.
 const ROWS_MEANWHILE: i64 = 4_000;

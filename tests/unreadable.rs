@@ -1,13 +1,10 @@
 //! A row that PostgreSQL cannot read stops only its own key.
 
-use std::time::Duration;
-
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{Filling, insert};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const STALLED: Duration = Duration::from_secs(60);
 const KEYS: i64 = 40;
 /// The number of the row that becomes unreadable, and its key.
 const BAD: i64 = 207;

@@ -1,12 +1,9 @@
 //! The promises of docs/upgrading.md about a relay and a schema of different versions.
 
-use std::time::Duration;
-
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
-
-const STALLED: Duration = Duration::from_secs(30);
+use crate::support::wait::STALLED;
 
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                          WHERE application_name = $1 AND datname = current_database()";

@@ -8,9 +8,8 @@ use crate::support::outbox::Outbox;
 use crate::support::postgres_proxy::{Network, PostgresProxy};
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const STALLED: Duration = Duration::from_secs(30);
 /// Much shorter than in the unit, so that a test need not wait that long. No step of these relays takes this time.
 const PERIOD: Duration = Duration::from_secs(8);
 

@@ -6,3 +6,5 @@
 pub mod database;
 #[path = "../../tests/support/roles.rs"]
 pub mod roles;
+#[path = "../../tests/support/wait.rs"]
+pub mod wait;

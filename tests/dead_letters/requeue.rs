@@ -3,7 +3,6 @@
 use serde_json::Value;
 use std::collections::HashMap;
 use std::process::Stdio;
-use std::time::Duration;
 use uuid::Uuid;
 
 use super::filled;
@@ -12,9 +11,7 @@ use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::topics;
-use crate::support::wait::wait_until;
-
-const WITHIN: Duration = Duration::from_secs(30);
+use crate::support::wait::{STALLED, wait_until};
 
 /// For each type of the payload column: a large payload, and a tombstone whose headers are too large. Kafka refuses
 /// both, its limit is raised, and both arrive unchanged.
@@ -54,7 +51,7 @@ async fn requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
             relay
         };
         let mut relay = headers().start().await;
-        outbox.wait_until_drained(WITHIN).await;
+        outbox.wait_until_drained(STALLED).await;
         let dead = "SELECT count(*) FROM app.outbox_dead_letter WHERE reason = 'record-too-large'";
         assert_eq!(outbox.count(dead).await, 2, "{name}");
         assert_eq!(consumer::read_all(&outbox.topics()).await, [], "{name}");
@@ -64,7 +61,7 @@ async fn requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
         let operator = outbox.operator().set("postgres", "prepared_statements", name.starts_with("json"));
         let done = operator.command(&["dead-letters", "requeue", "--all"]);
         assert_eq!(done.succeeds(), "app.outbox: 2 dead letters requeued\n");
-        outbox.wait_until_drained(WITHIN).await;
+        outbox.wait_until_drained(STALLED).await;
         assert!(relay.stop().await.success(), "{}", relay.log());
         assert_eq!(
             outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await,
@@ -138,7 +135,7 @@ async fn two_operators_at_once_requeue_each_dead_letter_once() {
     // Both operators have selected the same batch.
     let other = setup.database.connect().await;
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    wait_until("both operators wait", WITHIN, async || {
+    wait_until("both operators wait", STALLED, async || {
         other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 2
     })
     .await;
@@ -168,10 +165,10 @@ async fn requeue_ends_even_if_the_events_are_refused_immediately() {
     )
     .await;
     let _relay = outbox.start_relay().await;
-    outbox.wait_until_drained(WITHIN).await;
+    outbox.wait_until_drained(STALLED).await;
     let done = outbox.operator().command(&["dead-letters", "requeue", "--all"]);
     assert_eq!(done.succeeds(), "app.outbox: 1000 dead letters requeued\n");
-    outbox.wait_until_drained(WITHIN).await;
+    outbox.wait_until_drained(STALLED).await;
     assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_dead_letter").await, 2000);
     drop(_relay);
     outbox.drop().await;

@@ -14,9 +14,8 @@ use tokio_postgres::{Client, NoTls};
 use super::page::{Kind, read};
 use super::world::World;
 use crate::support::consumer::{self, Record};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(60);
 const KEYS: i64 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 /// The number of events that are written before and after each step that changes something.
@@ -71,7 +70,7 @@ impl Application {
 
     async fn write_some(&self) {
         let enough = self.written() + ENOUGH;
-        wait_until("events are written", WITHIN, async || self.written() >= enough).await;
+        wait_until("events are written", STALLED, async || self.written() >= enough).await;
     }
 
     async fn stop(self) -> i64 {
@@ -111,7 +110,7 @@ async fn send(producer: &FutureProducer, topic: &str, key: &str, value: &str, he
         headers.insert(Header { key: name, value: Some(*value) })
     });
     let record = FutureRecord::to(topic).key(key).payload(value).headers(headers);
-    producer.send(record, WITHIN).await.unwrap();
+    producer.send(record, STALLED).await.unwrap();
 }
 
 fn producer(world: &World) -> FutureProducer {
@@ -141,7 +140,7 @@ fn assert_complete(records: &[Record], written: i64) {
 
 async fn wait_for_table(client: &Client, table: &str) {
     let sql = format!("SELECT to_regclass('{table}') IS NOT NULL");
-    wait_until("the table exists", WITHIN, async || client.query_one(&sql, &[]).await.unwrap().get(0)).await;
+    wait_until("the table exists", STALLED, async || client.query_one(&sql, &[]).await.unwrap().get(0)).await;
 }
 
 /// Creates a database `app` with the role of an application.
@@ -203,7 +202,7 @@ async fn from_a_poller() {
 /// Publishes the rest and checks everything.
 async fn finish(world: World, admin: &Client, topic: &str, written: i64) {
     let unsent = "SELECT count(*) FROM outbox WHERE sent_at IS NULL";
-    wait_until("all rows are sent", WITHIN, async || {
+    wait_until("all rows are sent", STALLED, async || {
         admin.query_one(unsent, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;

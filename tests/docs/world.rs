@@ -13,7 +13,7 @@ use crate::support::postgres_server::PostgresServer;
 use crate::support::topics::Cluster;
 
 /// The timeout of a command of a page, in seconds.
-const WITHIN: &str = "60";
+const WITHIN: &str = "180";
 /// Topic prefixes in the pages. Each test replaces them with its own.
 const TOPICS: [&str; 3] = ["outbox.event.", "events.", "shop."];
 const TOOLS: [(&str, &str); 2] = [

@@ -3,10 +3,8 @@
 use super::World;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::PostgresServer;
-use crate::support::wait::wait_until;
-use std::time::Duration;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(30);
 const ROWS: i64 = 400_000;
 /// The limits of all statements together: 10,001 rows of the backlog, 100 and 100 of each lane, and a few thousand
 /// others.
@@ -49,7 +47,7 @@ async fn only_a_bounded_part_of_a_large_table_is_read() {
         let before = world.outbox.count(read).await;
         let ended = world.relay.clone().command(&[command]);
         assert!([0, 1].contains(&ended.code), "{ended}");
-        wait_until("the command's connections are counted", WITHIN, async || {
+        wait_until("the command's connections are counted", STALLED, async || {
             world.outbox.count(read).await > before
         })
         .await;

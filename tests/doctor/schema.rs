@@ -4,10 +4,7 @@ use super::World;
 use crate::commands::Setup;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::PostgresServer;
-use crate::support::wait::wait_until;
-use std::time::Duration;
-
-const WITHIN: Duration = Duration::from_secs(30);
+use crate::support::wait::{STALLED, wait_until};
 
 #[tokio::test]
 async fn damaged_schema_is_found_and_fixed_by_the_proposed_statement() {
@@ -137,7 +134,7 @@ async fn unused_indexes_are_found() {
     let client = world.outbox.database.connect().await;
     crate::support::database::run(&client, unused).await;
     drop(client);
-    wait_until("the statistics include the rows", WITHIN, async || {
+    wait_until("the statistics include the rows", STALLED, async || {
         let inserted = "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
         world.outbox.count(inserted).await >= 2_000
     })

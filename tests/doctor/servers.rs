@@ -5,12 +5,9 @@ use crate::commands::nowhere;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::{PostgresServer, give_to_server_user};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Duration;
-
-const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn without_kafka_the_database_is_still_examined() {
@@ -59,7 +56,7 @@ async fn remote_connection_without_tls_is_found() {
     }
     run(&world.outbox.client, "SELECT pg_reload_conf()").await;
     let preferred = far.clone().set("postgres", "sslmode", "prefer");
-    wait_until("the server supports TLS", WITHIN, async || {
+    wait_until("the server supports TLS", STALLED, async || {
         !Found::by(&preferred).codes().contains(&"tls-off")
     })
     .await;

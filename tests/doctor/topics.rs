@@ -4,10 +4,8 @@ use super::{EVENT, World};
 use crate::support::kafka_server::{KafkaServer, Settings};
 use crate::support::outbox::Outbox;
 use crate::support::topics::Cluster;
-use crate::support::wait::wait_until;
-use std::time::Duration;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(60);
 const USER: &str = "relay";
 
 #[tokio::test]
@@ -51,12 +49,12 @@ async fn topics_that_cannot_survive_the_loss_of_a_broker_are_found() {
     assert_eq!((found.codes(), found.exit), (vec!["min-insync-too-high"], 1));
     // The finding warns of this.
     kafka.brokers[2].kill();
-    wait_until("the partition has fewer in-sync replicas", WITHIN, async || {
+    wait_until("the partition has fewer in-sync replicas", STALLED, async || {
         world.doctor().codes().contains(&"partition-unavailable")
     })
     .await;
     alter(&cluster, &topic, &remedy).await;
-    wait_until("two replicas are enough", WITHIN, async || world.doctor().codes().is_empty()).await;
+    wait_until("two replicas are enough", STALLED, async || world.doctor().codes().is_empty()).await;
     kafka.restart().await;
 
     let single = Cluster { replicas: 1, ..cluster };
@@ -85,11 +83,11 @@ async fn topics_that_the_relays_user_may_not_use_or_inspect_are_found() {
     world.sql(EVENT).await;
     world.doctor().has("topic-unusable", "topic-authorization");
     rights(&kafka, "--add", &topic, &["Write", "Describe"]).await;
-    wait_until("the topic is visible", WITHIN, async || !world.doctor().codes().contains(&"topic-unusable"))
+    wait_until("the topic is visible", STALLED, async || !world.doctor().codes().contains(&"topic-unusable"))
         .await;
     world.doctor().has("topic-settings-hidden", "are not readable");
     rights(&kafka, "--add", &topic, &["DescribeConfigs"]).await;
-    wait_until("the settings of the topic are visible", WITHIN, async || {
+    wait_until("the settings of the topic are visible", STALLED, async || {
         !world.doctor().codes().contains(&"topic-settings-hidden")
     })
     .await;

@@ -4,11 +4,8 @@ use super::World;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::{PostgresServer, Shutdown};
-use crate::support::wait::wait_until;
-use std::time::Duration;
+use crate::support::wait::{STALLED, wait_until};
 use tokio_postgres::Client;
-
-const WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn disabled_or_late_autovacuum_is_found() {
@@ -45,7 +42,7 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     begin_many(&world.outbox.client).await;
     let remedy = world.doctor().has("long-transaction", "transactions have begun since");
     world.fix(&remedy).await;
-    wait_until("the report has ended", WITHIN, async || report.is_closed()).await;
+    wait_until("the report has ended", STALLED, async || report.is_closed()).await;
     world.doctor().has_not("long-transaction");
 
     world.sql("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s forgotten'").await;
@@ -58,10 +55,10 @@ async fn everything_that_holds_vacuum_back_for_long_is_found_and_ended() {
     world.sql("ALTER SYSTEM SET autovacuum = off").await;
     world.sql("SELECT pg_reload_conf()").await;
     let is_off = "SELECT count(*) FROM pg_settings WHERE name = 'autovacuum' AND setting = 'off'";
-    wait_until("autovacuum is off", WITHIN, async || world.outbox.count(is_off).await == 1).await;
+    wait_until("autovacuum is off", STALLED, async || world.outbox.count(is_off).await == 1).await;
     let remedy = world.doctor().has("autovacuum-off", "off for all tables");
     world.fix(&remedy).await;
-    wait_until("autovacuum is on", WITHIN, async || world.outbox.count(is_off).await == 0).await;
+    wait_until("autovacuum is on", STALLED, async || world.outbox.count(is_off).await == 0).await;
     world.doctor().has_not("autovacuum-off");
     world.drop().await;
 }
@@ -80,11 +77,11 @@ async fn slot_of_a_missing_standby_is_found_and_dropped() {
     }
     run(&client, "SELECT pg_reload_conf()").await;
     let holds = "SELECT count(*) FROM pg_replication_slots WHERE xmin IS NOT NULL";
-    wait_until("the slot holds vacuum back", WITHIN, async || world.outbox.count(holds).await == 1).await;
+    wait_until("the slot holds vacuum back", STALLED, async || world.outbox.count(holds).await == 1).await;
     standby.stop(Shutdown::Crash);
     begin_many(&world.outbox.client).await;
     let inactive = "SELECT count(*) FROM pg_replication_slots WHERE NOT active";
-    wait_until("the server has noticed that the standby is gone", WITHIN, async || {
+    wait_until("the server has noticed that the standby is gone", STALLED, async || {
         world.outbox.count(inactive).await == 1
     })
     .await;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
-use crate::world::{self, BATCH_SIZE, STALLED, WORKERS};
+use crate::support::wait::{STALLED, assert_within, wait_until};
+use crate::world::{self, BATCH_SIZE, WORKERS};
 
 const FAIL_POINT: &str = "OUTBOX_RELAY_FAIL_POINT";
 const STAGES: [&str; 8] = [
@@ -21,7 +21,7 @@ const STAGES: [&str; 8] = [
     "before-commit",
     "committed",
 ];
-/// The sockets of a killed process close immediately. The rest of the time allows for a busy machine.
+/// The sockets of a killed process close immediately.
 const RELEASED_WITHIN: Duration = Duration::from_secs(2);
 const BATCH_OF_SLICES: usize = 2_000;
 const SIGABRT: i32 = 6;
@@ -64,12 +64,8 @@ async fn relay_killed_at_any_stage_of_the_cycle_loses_and_reorders_nothing() {
         let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
         wait_until("the rows that it had claimed are sent", STALLED, async || outbox.count(&left).await == 0)
             .await;
-        println!(
-            "killed at {stage}: lanes free after {released:.2?}, taken over after {:.2?}",
-            killed.elapsed()
-        );
-        assert!(released < RELEASED_WITHIN, "{released:?}");
-        assert!(killed.elapsed() < world::RESUMED_WITHIN, "{:?}", killed.elapsed());
+        assert_within(&format!("killed at {stage}: lanes free"), released, RELEASED_WITHIN);
+        assert_within(&format!("killed at {stage}: taken over"), killed.elapsed(), world::RESUMED_WITHIN);
     }
     writers.stop().await;
     let report = world::verdict(&outbox, &mut others, "killed at every stage").await;

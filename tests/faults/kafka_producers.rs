@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rdkafka::admin::AdminOptions;
 use rdkafka::{Offset, TopicPartitionList};
@@ -14,11 +13,8 @@ use crate::support::kafka_wire::{
 };
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
-
-/// Longer than `publish_timeout`, after which a waiting producer is abandoned.
-const STALLED: Duration = Duration::from_secs(60);
 
 /// The number of producers that the broker knows in the topic's first partition.
 async fn producers(kafka: &KafkaServer, topic: &str) -> usize {

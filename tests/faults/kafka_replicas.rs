@@ -7,10 +7,9 @@ use crate::support::kafka_proxy::Proxy;
 use crate::support::kafka_server::{KafkaServer, Settings};
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, assert_within, wait_until};
 use crate::support::writers::{Load, Writers};
 
-const STALLED: Duration = Duration::from_secs(60);
 /// A hold is probed at least every 10 s, and the relay checks every 0.5 s whether one is due.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
@@ -170,7 +169,8 @@ async fn stuck_topic_delays_only_its_own_rows() {
     kafka.restart().await;
     writers.stop().await;
     let what = "no topic is held";
-    let resumed = wait_until(what, RESUMED_WITHIN, async || outbox.holds().await.is_empty()).await;
+    let resumed = wait_until(what, STALLED, async || outbox.holds().await.is_empty()).await;
+    assert_within(what, resumed, RESUMED_WITHIN);
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
     let report = outbox.check().await;

@@ -3,17 +3,15 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::support::kafka_proxy::{Action, Proxy};
 use crate::support::kafka_wire::{NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER, Produce};
 use crate::support::outbox::Outbox;
 use crate::support::relay::Relay;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
 
-const STALLED: Duration = Duration::from_secs(30);
 const PARTITIONS: i32 = 6;
 
 fn through(proxy: &Proxy, outbox: &Outbox) -> Relay {

@@ -7,10 +7,8 @@ use std::time::Duration;
 use crate::support::checker::Report;
 use crate::support::consumer::{self, Record};
 use crate::support::outbox::Outbox;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
-
-const STALLED: Duration = Duration::from_secs(30);
 
 fn in_flow() -> Load {
     Load { writers: 2, pause: Duration::from_millis(10), ..Load::default() }

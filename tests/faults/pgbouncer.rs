@@ -4,7 +4,8 @@
 use crate::support::outbox::Outbox;
 use crate::support::pgbouncer::{self, PgBouncer};
 use crate::support::postgres_server::PostgresServer;
-use crate::world::{self, BATCH_SIZE, STALLED, WORKERS, assert_replaced};
+use crate::support::wait::STALLED;
+use crate::world::{self, BATCH_SIZE, WORKERS, assert_replaced};
 
 const KILLS: usize = 3;
 

@@ -7,9 +7,9 @@ use crate::support::database::run;
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{self, Load, Writers};
-use crate::world::{self, STALLED, WORKERS};
+use crate::world::{self, WORKERS};
 
 /// As documented in docs/guarantees.md.
 const CONNECTIONS_BESIDE_WORKERS: i64 = 5;

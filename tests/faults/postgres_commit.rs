@@ -2,7 +2,8 @@
 
 use crate::support::outbox::Outbox;
 use crate::support::postgres_proxy::{Act, At, PostgresProxy};
-use crate::world::{self, STALLED};
+use crate::support::wait::STALLED;
+use crate::world;
 
 const TIMES: usize = 40;
 

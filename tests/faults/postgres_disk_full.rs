@@ -11,8 +11,8 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::{PostgresServer, Shutdown, folder, give_to_server_user};
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
-use crate::world::{self, STALLED};
+use crate::support::wait::{STALLED, wait_until};
+use crate::world;
 
 /// A file system in memory. Dropping it unmounts it.
 struct SmallDisk {

@@ -9,9 +9,9 @@ use crate::support::consumer;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_proxy::{Act, At, Network, PostgresProxy};
 use crate::support::postgres_server::{PostgresServer, Shutdown};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers;
-use crate::world::{self, STALLED};
+use crate::world;
 
 /// The number of rounds in which the standby does not follow. They draw many times the ids that a sequence logs in
 /// advance.

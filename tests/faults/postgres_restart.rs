@@ -8,8 +8,8 @@ use crate::support::consumer;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::{PostgresServer, Shutdown};
-use crate::support::wait::wait_until;
-use crate::world::{self, STALLED};
+use crate::support::wait::{STALLED, wait_until};
+use crate::world;
 
 const RESTARTS: usize = 4;
 

@@ -7,11 +7,9 @@ use crate::support::checker::Report;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::PostgresServer;
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, assert_within, wait_until};
 use crate::support::writers::{Load, Writers};
 
-/// The longest time that a test waits for progress.
-pub const STALLED: Duration = Duration::from_secs(40);
 /// Publishing must resume within this time after the end of a fault.
 pub const RESUMED_WITHIN: Duration = Duration::from_secs(5);
 pub const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -66,8 +64,7 @@ pub fn patient_with_kafka(outbox: &Outbox) -> Relay {
 pub async fn resumed(outbox: &Outbox, what: &str, since: Instant) -> Duration {
     outbox.wait_until_settled(1, STALLED).await;
     let took = since.elapsed();
-    println!("{what}: rows are settled again after {took:.2?}");
-    assert!(took < RESUMED_WITHIN, "{what}: {took:?}");
+    assert_within(&format!("{what}: rows are settled again"), took, RESUMED_WITHIN);
     took
 }
 
@@ -113,7 +110,6 @@ pub async fn assert_replaced(outbox: &Outbox, relay: &RelayProcess, what: &str) 
     let left = format!("SELECT count(*) FROM app.outbox WHERE sent_at IS NULL AND id <= {highest}");
     wait_until("another relay has taken over", STALLED, async || outbox.count(&left).await == 0).await;
     let took = begun.elapsed();
-    println!("{what}: lanes free after {released:.2?}, taken over after {took:.2?}");
-    assert!(released < RELEASED_WITHIN, "{released:?}");
-    assert!(took < TAKEN_OVER_WITHIN, "{took:?}");
+    assert_within(&format!("{what}: lanes free"), released, RELEASED_WITHIN);
+    assert_within(&format!("{what}: taken over"), took, TAKEN_OVER_WITHIN);
 }

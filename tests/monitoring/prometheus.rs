@@ -1,17 +1,14 @@
 //! A real Prometheus that scrapes a relay: the server from Debian's package.
 
 use super::script;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-const WITHIN: Duration = Duration::from_secs(60);
 
 /// Dropping it stops the server.
 pub struct Prometheus {
@@ -44,7 +41,7 @@ impl Prometheus {
             .spawn()
             .unwrap();
         let prometheus = Prometheus { process, address, folder };
-        wait_until("Prometheus answers", WITHIN, async || prometheus.try_query("1").await.is_ok()).await;
+        wait_until("Prometheus answers", STALLED, async || prometheus.try_query("1").await.is_ok()).await;
         prometheus
     }
 

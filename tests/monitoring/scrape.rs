@@ -6,11 +6,8 @@ use super::prometheus::Prometheus;
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
 use crate::support::rows::{self, Filling};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use outbox_relay::admin::metrics::{CATALOGUE, Metric};
-use std::time::Duration;
-
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// The values of the samples of this name, with any labels.
 fn values(text: &str, name: &str) -> Vec<f64> {
@@ -35,7 +32,7 @@ async fn scrape(relay: &RelayProcess) -> String {
 async fn replace_producer(outbox: &mut Outbox, kind: &str, request_bytes: usize) {
     outbox.create_topic_with(kind, 1, &[("max.message.bytes", &request_bytes.to_string())]).await;
     rows::insert(outbox, kind, 1, 0..1, Filling::Nothing).await;
-    outbox.wait_until_sent(kind, WITHIN).await;
+    outbox.wait_until_sent(kind, STALLED).await;
 }
 
 /// A relay that has values for all metrics with labels: a missing topic, an event that no topic accepts, a replaced
@@ -47,9 +44,9 @@ async fn busy(test: &str) -> (Outbox, RelayProcess) {
     rows::insert(&outbox, "order", 100, 0..1_000, Filling::Nothing).await;
     rows::insert(&outbox, "missing", 1, 0..1, Filling::Nothing).await;
     rows::insert(&outbox, "a b", 1, 0..1, Filling::Nothing).await;
-    outbox.wait_until_sent("order", WITHIN).await;
+    outbox.wait_until_sent("order", STALLED).await;
     replace_producer(&mut outbox, "small", 20_000).await;
-    wait_until("the event without a topic is a dead letter", WITHIN, async || {
+    wait_until("the event without a topic is a dead letter", STALLED, async || {
         outbox.dead_letters().await == 1
     })
     .await;
@@ -61,7 +58,7 @@ async fn busy(test: &str) -> (Outbox, RelayProcess) {
 async fn every_metric_of_the_catalogue_is_in_a_scrape_with_correct_values() {
     let (outbox, relay) = busy("scrape").await;
     let mut text = String::new();
-    wait_until("every metric is present", WITHIN, async || {
+    wait_until("every metric is present", STALLED, async || {
         text = scrape(&relay).await;
         let is_there =
             |metric: &Metric| metric.samples().iter().all(|sample| !values(&text, sample).is_empty());
@@ -102,14 +99,14 @@ async fn every_metric_of_the_catalogue_is_in_a_scrape_with_correct_values() {
 async fn prometheus_accepts_a_scrape_and_every_panel_of_the_dashboard_has_data() {
     let (outbox, relay) = busy("dashboard").await;
     let prometheus = Prometheus::start(&[relay.address()]).await;
-    wait_until("Prometheus has scraped the relay", WITHIN, async || {
+    wait_until("Prometheus has scraped the relay", STALLED, async || {
         prometheus.query("up{job=\"outbox-relay\"} == 1").await == [1.0]
     })
     .await;
     let mut next = 1_000;
     for query in queries().iter().filter(|query| !query.starts_with("label_values(")) {
         let query = with_variables(query);
-        wait_until(&format!("{query} has a result"), WITHIN, async || {
+        wait_until(&format!("{query} has a result"), STALLED, async || {
             // Rates need rows that are being published.
             rows::insert(&outbox, "order", 100, next..next + 10, Filling::Nothing).await;
             next += 10;
@@ -130,7 +127,7 @@ async fn counters_of_the_kafka_client_continue_when_a_producer_is_replaced() {
     for round in 1..=5 {
         // Each producer starts its counters at zero.
         replace_producer(&mut outbox, &format!("small-{round}"), 20_000 - 1_000 * round).await;
-        wait_until(&format!("more than {before} requests in round {round}"), WITHIN, async || {
+        wait_until(&format!("more than {before} requests in round {round}"), STALLED, async || {
             let text = scrape(&relay).await;
             let now = values(&text, NAME).first().copied().unwrap_or_default();
             assert!(now >= before, "{now} after {before}: {text}");

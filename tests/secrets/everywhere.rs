@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use outbox_relay::config;
 
-use super::{KAFKA_PASSWORD, PASSWORD, WITHIN, assert_no_mark};
+use super::{KAFKA_PASSWORD, PASSWORD, STALLED, assert_no_mark};
 use crate::support::command::Ended;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
@@ -49,7 +49,7 @@ impl World {
         std::fs::write(&hba, format!("{asked}{rules}")).unwrap();
         server.reload();
         let refused = outbox.database.url_of(outbox.roles.relay());
-        wait_until("the server asks for passwords", WITHIN, async || {
+        wait_until("the server asks for passwords", STALLED, async || {
             tokio_postgres::connect(&refused, tokio_postgres::NoTls).await.is_err()
         })
         .await;
@@ -144,7 +144,7 @@ async fn relay_through_everything(world: &World, way: Way, format: &str) {
         .start()
         .await;
     world.plant().await;
-    wait_until("there are three dead letters and a hold", WITHIN, async || {
+    wait_until("there are three dead letters and a hold", STALLED, async || {
         outbox.dead_letters().await == before + 3 && !outbox.holds().await.is_empty()
     })
     .await;
@@ -155,7 +155,7 @@ async fn relay_through_everything(world: &World, way: Way, format: &str) {
     relay.wait_for_log("violates check constraint").await;
     assert_relay_leaks_nothing(&relay, way).await;
     run(&outbox.client, "ALTER TABLE app.outbox DROP CONSTRAINT forbidden").await;
-    wait_until("the row is settled", WITHIN, async || outbox.unsent_of("order").await == 0).await;
+    wait_until("the row is settled", STALLED, async || outbox.unsent_of("order").await == 0).await;
     assert!(relay.stop().await.success(), "{}", relay.log());
     assert_no_mark("the log", &relay.log());
     let received = received(&socket);

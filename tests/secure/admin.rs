@@ -8,9 +8,8 @@ use tokio::time::timeout;
 
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 
-const WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not finish its request is disconnected after 5 s. No connection lasts longer than 10 s.
 const CUT_OFF: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(15);
 const CONNECTIONS_MAX: usize = 16;
@@ -30,7 +29,7 @@ async fn rest(stream: &mut TcpStream) -> String {
             answer.extend_from_slice(&buffer[..count]);
         }
     };
-    timeout(WITHIN, read).await.expect("the relay did not close the connection");
+    timeout(STALLED, read).await.expect("the relay did not close the connection");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -50,7 +49,7 @@ async fn admin_endpoint_is_read_only_and_limits_headers_time_and_connections() {
     let outbox = Outbox::create("admin", 1).await;
     let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
     let ready = async || status(&ask(&relay, "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await) == "200";
-    wait_until("the relay is ready", WITHIN, ready).await;
+    wait_until("the relay is ready", STALLED, ready).await;
     for path in ["/metrics", "/livez", "/readyz"] {
         let answer = ask(&relay, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
         assert_eq!(status(&answer), "200", "{path}: {answer}");

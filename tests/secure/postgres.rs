@@ -13,10 +13,9 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::postgres_server::{PostgresServer, give_to_server_user};
 use crate::support::relay::{Relay, RelayProcess};
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use crate::support::writers::{Load, Writers};
 
-const WITHIN: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "an old password";
 /// Logs in with a password.
 pub const BY_PASSWORD: &str = "by_password";
@@ -104,7 +103,7 @@ impl Secured {
         };
         let before = loaded(&self.server.connect().await).await;
         self.server.reload();
-        wait_until("the configuration is loaded", WITHIN, async || {
+        wait_until("the configuration is loaded", STALLED, async || {
             loaded(&self.server.connect().await).await > before
         })
         .await;
@@ -185,7 +184,7 @@ impl Secured {
 /// Waits until the relay is not ready for a reason that contains this text.
 pub async fn not_ready(relay: &RelayProcess, why: &str) {
     let mut said = None;
-    wait_until(&format!("the relay is not ready: {why}"), WITHIN, async || {
+    wait_until(&format!("the relay is not ready: {why}"), STALLED, async || {
         said = relay.not_ready().await;
         said.as_ref().is_some_and(|said| said.contains(why))
     })
@@ -196,7 +195,7 @@ pub async fn not_ready(relay: &RelayProcess, why: &str) {
 /// The end of a rotation: nothing is lost or out of order, and there are no dead letters.
 pub async fn verdict(outbox: &Outbox, writers: Writers, mut relay: RelayProcess) -> Report {
     writers.stop().await;
-    outbox.wait_until_drained(WITHIN).await;
+    outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
     let report = outbox.check().await;
     println!("{report}");
@@ -219,12 +218,12 @@ async fn postgres_certificates_and_passwords_are_rotated_under_a_running_relay()
     let relay = relay.start().await;
     let outbox = &secured.outbox;
     let writers = under_load(outbox).await;
-    outbox.wait_until_settled(200, WITHIN).await;
+    outbox.wait_until_settled(200, STALLED).await;
     assert!(secured.all_show("the authority").await);
 
     // The server changes first. The relay fails until its files are replaced, and needs no restart.
     run(&outbox.client, "ALTER ROLE by_both PASSWORD 'a new password'").await;
-    outbox.wait_until_settled(200, WITHIN).await;
+    outbox.wait_until_settled(200, STALLED).await;
     let next = authority("the next authority");
     secured.show(&next, &next.server(&["localhost"]));
     secured.reload().await;
@@ -233,9 +232,9 @@ async fn postgres_certificates_and_passwords_are_rotated_under_a_running_relay()
     secured.give_to_clients(&next);
     not_ready(&relay, "password authentication failed").await;
     secured.files.put("password", "a new password\n");
-    let resumed = outbox.wait_until_resumed(WITHIN).await;
+    let resumed = outbox.wait_until_resumed(STALLED).await;
     println!("rows are settled again {resumed:.2?} after the last file had been replaced");
-    outbox.wait_until_settled(200, WITHIN).await;
+    outbox.wait_until_settled(200, STALLED).await;
     assert!(secured.all_show("the next authority").await);
     verdict(outbox, writers, relay).await;
     secured.outbox.drop().await;

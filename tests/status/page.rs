@@ -2,14 +2,12 @@
 
 use super::{World, status};
 use crate::support::database::run;
-use crate::support::wait::wait_until;
+use crate::support::wait::{STALLED, wait_until};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::time::Duration;
 
 const PAGE: &str = include_str!("../../docs/status.md");
-const WITHIN: Duration = Duration::from_secs(30);
 
 /// The paths of all values, as `a.b` and `a[].b`, with the type of each value.
 fn fields(value: &Value, path: &str, found: &mut BTreeMap<String, &'static str>) {
@@ -76,7 +74,7 @@ async fn page_lists_exactly_the_fields_with_their_types() {
     run(&world.outbox.client, "VACUUM app.outbox").await;
     // PostgreSQL 14 reports it after a moment.
     let vacuumed = "SELECT count(last_vacuum) FROM pg_stat_user_tables WHERE relid = 'app.outbox'::regclass";
-    wait_until("the vacuum is counted", WITHIN, async || world.outbox.count(vacuumed).await == 1).await;
+    wait_until("the vacuum is counted", STALLED, async || world.outbox.count(vacuumed).await == 1).await;
     // Not a real relay, which would send the row.
     let relay_here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = relay_here.local_addr().unwrap();

@@ -1,6 +1,6 @@
 //! `status --watch`, which redraws the screen repeatedly.
 
-use super::{EVENT, WITHIN, World};
+use super::{EVENT, STALLED, World};
 use crate::support::command::binary;
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
@@ -46,7 +46,7 @@ impl Watching {
     /// Waits until it prints new output that contains this text.
     async fn writes(&mut self, text: &str) {
         let seen = self.stdout().len();
-        wait_until(&format!("the output contains {text:?}"), WITHIN, async || {
+        wait_until(&format!("the output contains {text:?}"), STALLED, async || {
             let ended = self.process.try_wait().unwrap();
             assert!(ended.is_none(), "the command ended: {ended:?}\n{}", self.stdout());
             self.stdout()[seen..].contains(text)
@@ -60,7 +60,7 @@ impl Watching {
 
     async fn ends_with(&mut self, code: i32) {
         let mut ended = None;
-        wait_until("the command ends", WITHIN, async || {
+        wait_until("the command ends", STALLED, async || {
             ended = self.process.try_wait().unwrap();
             ended.is_some()
         })
@@ -119,7 +119,7 @@ async fn rates_add_up_to_the_inserted_and_sent_rows() {
         lines.map(rows).sum::<f64>().round() as i64
     };
     let mut totals = [0; 3];
-    wait_until("all rows are counted", WITHIN, async || {
+    wait_until("all rows are counted", STALLED, async || {
         let stdout = watching.stdout();
         totals = ["inserted_per_second", "sent_per_second", "deleted_per_second"]
             .map(|field| total(&stdout, field));
@@ -144,7 +144,7 @@ async fn on_a_terminal_each_screen_overwrites_the_last_one() {
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::piped());
         command
     });
-    wait_until("three screens are drawn", WITHIN, async || watching.stdout().matches("\x1b[H").count() >= 3)
+    wait_until("three screens are drawn", STALLED, async || watching.stdout().matches("\x1b[H").count() >= 3)
         .await;
     let stdout = watching.stdout();
     assert_eq!(stdout.matches("\x1b[2J").count(), 1, "the screen must be cleared once: {stdout:?}");

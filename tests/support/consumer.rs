@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::topics::Cluster;
-
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+use super::wait::STALLED;
 
 /// A record in Kafka.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +98,7 @@ impl Reader {
             .next
             .keys()
             .map(|place| {
-                let (_, end) = self.consumer.fetch_watermarks(&place.0, place.1, ANSWER_WITHIN).unwrap();
+                let (_, end) = self.consumer.fetch_watermarks(&place.0, place.1, STALLED).unwrap();
                 (place.clone(), end)
             })
             .collect();
@@ -111,7 +110,7 @@ impl Reader {
                 last_record = Instant::now();
             }
             assert!(
-                last_record.elapsed() < ANSWER_WITHIN,
+                last_record.elapsed() < STALLED,
                 "Kafka stores records that the consumer does not receive"
             );
         }

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::roles::{Roles, url_of};
-
-const BACK_WITHIN: Duration = Duration::from_secs(60);
+use super::wait::STALLED;
 
 /// A new database. A test that passes drops it. A test that fails leaves it for inspection.
 #[derive(Clone)]
@@ -83,7 +82,7 @@ impl Database {
                     tokio::spawn(connection);
                     return client;
                 }
-                Err(error) if begun.elapsed() > BACK_WITHIN => panic!("after {BACK_WITHIN:?}: {error:?}"),
+                Err(error) if begun.elapsed() > STALLED => panic!("after {STALLED:?}: {error:?}"),
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }

@@ -11,15 +11,13 @@ use super::postgres_server::PostgresServer;
 use super::relay::{Relay, RelayProcess};
 use super::roles::Roles;
 use super::topics::Cluster;
-use super::wait::wait_until;
+use super::wait::{STALLED, wait_until};
 
 /// Each aggregate has a row with a count of its events. A writer locks the row before it inserts an event. The ledger
 /// is written in the same transaction.
 const APPLICATION: &str = "
 CREATE TABLE app.aggregate (key text PRIMARY KEY, kind text NOT NULL, seq bigint NOT NULL DEFAULT 0);
 CREATE TABLE app.ledger (event_id uuid, kind text, key text, seq bigint, value text)";
-
-const PUBLISHING_WITHIN: Duration = Duration::from_secs(30);
 
 /// A claim locks lanes and its read locks the outbox. In the idle state, the server waits for the relay.
 const PUBLISHING: &str = "
@@ -265,7 +263,7 @@ impl Outbox {
     /// Waits until this relay has read a claim and is publishing.
     pub async fn wait_until_publishing(&self, relay: &RelayProcess) {
         let what = format!("{} is publishing", relay.name);
-        wait_until(&what, PUBLISHING_WITHIN, async || {
+        wait_until(&what, STALLED, async || {
             self.client.query_one(PUBLISHING, &[&relay.name]).await.unwrap().get(0)
         })
         .await;
@@ -274,7 +272,7 @@ impl Outbox {
     /// Waits until this backend waits for a lock.
     pub async fn wait_until_blocked(&self, backend: i32) {
         let sql = "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'";
-        wait_until("a writer waits for its turn", PUBLISHING_WITHIN, async || {
+        wait_until("a writer waits for its turn", STALLED, async || {
             self.client.query_one(sql, &[&backend]).await.unwrap().get(0)
         })
         .await;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::postgres_server::{PostgresServer, as_server_user, folder, free_port};
+use super::wait::STALLED;
 
 /// The paths in distributions. `OUTBOX_RELAY_TEST_PGBOUNCER` names another path.
 const PROGRAMS: [&str; 2] = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
-const UP_WITHIN: Duration = Duration::from_secs(20);
 /// The first version that supports prepared statements in transaction mode.
 const PREPARES: (u32, u32) = (1, 21);
 
@@ -66,7 +66,7 @@ impl PgBouncer {
         let begun = Instant::now();
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             let ended = pooler.process.try_wait().unwrap();
-            assert!(ended.is_none() && begun.elapsed() < UP_WITHIN, "PgBouncer did not start: {ended:?}");
+            assert!(ended.is_none() && begun.elapsed() < STALLED, "PgBouncer did not start: {ended:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         pooler

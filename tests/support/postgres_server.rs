@@ -14,9 +14,8 @@ use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
 use super::database::run;
-use super::wait::wait_until;
+use super::wait::{STALLED, wait_until};
 
-const UP_WITHIN: Duration = Duration::from_secs(60);
 const LOG_LINES_SHOWN: usize = 40;
 
 /// Small, and fast rather than durable. Most tests need only commits that survive a crash of the server, not of the
@@ -152,7 +151,7 @@ impl PostgresServer {
         while self.try_connect().await.is_err() {
             let ended = self.process.as_mut().and_then(|process| process.try_wait().unwrap());
             assert!(ended.is_none(), "the server ended: {ended:?}\n{}", self.log());
-            assert!(begun.elapsed() < UP_WITHIN, "the server did not start\n{}", self.log());
+            assert!(begun.elapsed() < STALLED, "the server did not start\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -215,7 +214,7 @@ impl PostgresServer {
         let position = primary.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).await.unwrap();
         let position: String = position.get(0);
         let sql = format!("SELECT coalesce(pg_last_wal_replay_lsn() >= '{position}', false)");
-        wait_until("the standby has replayed everything", UP_WITHIN, async || {
+        wait_until("the standby has replayed everything", STALLED, async || {
             standby.query_one(&sql, &[]).await.unwrap().get(0)
         })
         .await;
@@ -227,7 +226,7 @@ impl PostgresServer {
         run(&client, "ALTER SYSTEM SET primary_conninfo = ''").await;
         run(&client, "SELECT pg_reload_conf()").await;
         let sql = "SELECT count(*) = 0 FROM pg_stat_wal_receiver";
-        wait_until("the standby receives nothing", UP_WITHIN, async || {
+        wait_until("the standby receives nothing", STALLED, async || {
             client.query_one(sql, &[]).await.unwrap().get(0)
         })
         .await;

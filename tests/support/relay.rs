@@ -6,16 +6,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::command::{Ended, of_program, relay_binary};
-use super::wait::wait_until;
+use super::wait::{STALLED, wait_until};
 
-/// Longer than any wait at default settings.
-const WITHIN: Duration = Duration::from_secs(60);
 /// The number of log lines that a failed test shows.
 const LOG_LINES_SHOWN: usize = 60;
 
@@ -148,7 +145,7 @@ impl RelayProcess {
 
     /// Waits for a text in the log. Fails the test if the process ends first.
     pub async fn wait_for_log(&mut self, text: &str) {
-        wait_until(&format!("{} logs {text:?}", self.name), WITHIN, async || {
+        wait_until(&format!("{} logs {text:?}", self.name), STALLED, async || {
             if self.log().contains(text) {
                 return true;
             }
@@ -193,7 +190,7 @@ impl RelayProcess {
     pub async fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         let what = format!("{} has ended", self.name);
-        wait_until(&what, WITHIN, async || {
+        wait_until(&what, STALLED, async || {
             status = self.process.try_wait().unwrap();
             status.is_some()
         })

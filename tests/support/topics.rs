@@ -6,11 +6,8 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::metadata::MetadataTopic;
 use std::collections::HashSet;
-use std::time::Duration;
 
-use super::wait::wait_until;
-
-const WITHIN: Duration = Duration::from_secs(20);
+use super::wait::{STALLED, wait_until};
 
 /// The bootstrap server of the shared cluster. If it is not set, fails the test with the command that starts a cluster.
 pub fn bootstrap() -> String {
@@ -65,7 +62,7 @@ impl Cluster {
         }
         let answers = self.admin().create_topics([&new], &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "creating {topic}: {answers:?}");
-        wait_until(&format!("{topic} exists"), WITHIN, async || self.partitions(topic) == partitions).await;
+        wait_until(&format!("{topic} exists"), STALLED, async || self.partitions(topic) == partitions).await;
     }
 
     /// Creates many topics with one partition each, and waits until all of them have leaders.
@@ -77,8 +74,8 @@ impl Cluster {
         let answers = self.admin().create_topics(&new, &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         let client: BaseConsumer = self.client().create().unwrap();
-        wait_until("all new topics have leaders", WITHIN, async || {
-            let metadata = client.fetch_metadata(None, WITHIN).unwrap();
+        wait_until("all new topics have leaders", STALLED, async || {
+            let metadata = client.fetch_metadata(None, STALLED).unwrap();
             let led =
                 |topic: &&MetadataTopic| topic.partitions().first().is_some_and(|first| first.leader() >= 0);
             let names: HashSet<&str> =
@@ -99,7 +96,7 @@ impl Cluster {
     pub async fn delete(&self, topic: &str) {
         let answers = self.admin().delete_topics(&[topic], &options()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "deleting {topic}: {answers:?}");
-        wait_until(&format!("{topic} is gone"), WITHIN, async || self.partitions(topic) == 0).await;
+        wait_until(&format!("{topic} is gone"), STALLED, async || self.partitions(topic) == 0).await;
     }
 
     /// Sets these settings of a topic, and resets all others to their defaults.
@@ -115,7 +112,7 @@ impl Cluster {
     /// The number of partitions of a topic that have a leader. 0 if the topic does not exist.
     pub fn partitions(&self, topic: &str) -> i32 {
         let client: BaseConsumer = self.client().create().unwrap();
-        let metadata = client.fetch_metadata(Some(topic), WITHIN).unwrap();
+        let metadata = client.fetch_metadata(Some(topic), STALLED).unwrap();
         let topic = &metadata.topics()[0];
         match topic.error() {
             None => topic.partitions().iter().filter(|partition| partition.leader() >= 0).count() as i32,
@@ -126,7 +123,7 @@ impl Cluster {
     /// The number of records in a topic, if none were deleted.
     pub fn stored(&self, topic: &str) -> i64 {
         let client: BaseConsumer = self.client().create().unwrap();
-        let end = |partition| client.fetch_watermarks(topic, partition, WITHIN).unwrap().1;
+        let end = |partition| client.fetch_watermarks(topic, partition, STALLED).unwrap().1;
         (0..self.partitions(topic)).map(end).sum()
     }
 
@@ -147,5 +144,5 @@ impl Cluster {
 }
 
 fn options() -> AdminOptions {
-    AdminOptions::new().operation_timeout(Some(WITHIN)).request_timeout(Some(WITHIN))
+    AdminOptions::new().operation_timeout(Some(STALLED)).request_timeout(Some(STALLED))
 }

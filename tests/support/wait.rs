@@ -2,10 +2,26 @@
 
 use std::time::{Duration, Instant};
 
+/// The longest time that a test waits for something that must happen. It is much longer than necessary, because the
+/// tests run many servers on few cores.
+pub const STALLED: Duration = Duration::from_secs(180);
 /// How often a condition is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest pause after a slow check.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Set by `make recovery`, which runs one test at a time on an otherwise idle machine.
+const ALONE: &str = "OUTBOX_RELAY_TEST_ALONE";
+/// How many times longer something may take while other tests use the same cores.
+const NEXT_TO_OTHERS: u32 = 6;
+
+/// Fails the test if `what` took longer than `limit`. The limit is for an otherwise idle machine.
+pub fn assert_within(what: &str, took: Duration, limit: Duration) {
+    let alone = std::env::var_os(ALONE).is_some();
+    let limit = if alone { limit } else { limit * NEXT_TO_OTHERS };
+    println!("{what}: {took:.2?}, allowed {limit:?}");
+    assert!(took < limit, "{what}: {took:?}, allowed {limit:?}");
+}
 
 /// Waits until `condition` holds, and returns how long that took. Fails the test after `within`, with `what` as the
 /// condition that did not hold.
