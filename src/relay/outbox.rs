@@ -55,6 +55,9 @@ pub trait Claim {
     /// Reads the first row of the claim's only lane without its contents, and checks whether the server can read all of it.
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
 
+    /// Reads what is new, in a snapshot of its own, and appends the rows of the claimed lanes to `rows`, by id.
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<Found, Fault>;
+
     /// Keeps the transaction alive and releases the read's snapshot.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 
@@ -114,6 +117,36 @@ impl Rows {
             Rows::FirstOfKeys(rows) | Rows::These(rows) => rows,
         }
     }
+}
+
+/// What a flow reads: every row with a greater id than `above`, and those with the ids of `gaps`.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// The highest id that any read has seen.
+    pub above: i64,
+    /// Ids below it that no read has seen, in order.
+    pub gaps: Vec<i64>,
+    /// The set of holds of the flow. Under another set, nothing is found.
+    pub hold_version: i64,
+    /// The basis of the flow. Under another basis, nothing is found.
+    pub basis: i64,
+    /// The most rows to find.
+    pub rows_max: usize,
+    /// Rows after this many bytes are left out.
+    pub bytes_max: usize,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The set of holds in the read's snapshot.
+    pub hold_version: i64,
+    /// The basis in the read's snapshot.
+    pub basis: i64,
+    /// The ids of all rows that were found, in order: also of rows that are sent or wait, and of other lanes.
+    pub ids: Vec<i64>,
+    /// A limit ended the read: rows with greater ids may follow.
+    pub cut: bool,
 }
 
 /// The first row of a lane.

@@ -17,6 +17,8 @@ pub struct Plan {
     pub lanes: u64,
     pub batch_rows: usize,
     pub batch_bytes: usize,
+    /// How long claims read on. Zero in every other schedule.
+    pub flow_window: Duration,
     /// Whether settled rows are deleted instead of marked.
     pub deletes_sent: bool,
     /// Whether a pooler between the relays and PostgreSQL gives each transaction another backend.
@@ -198,6 +200,14 @@ pub enum Sabotage {
     UnreadableSkipped,
     /// A row counts as unreadable although it was not read alone.
     UnreadableUnproven,
+    /// A flow searches only above the highest id seen.
+    FlowForgetsGaps,
+    /// A flow does not search for an id any more once the fence has passed it, before it was read.
+    FlowForgetsFencedGaps,
+    /// A flow continues when a hold, pause or block has ended.
+    FlowUnderAnyVersion,
+    /// A flow publishes the rows of lanes that it does not hold.
+    FlowReadsAllLanes,
     /// The reaper does not recheck a row that was put back in the meantime.
     ReapsPutBack,
 }
@@ -214,6 +224,7 @@ pub const CALM: Plan = Plan {
     lanes: 2,
     batch_rows: 6,
     batch_bytes: 450,
+    flow_window: Duration::ZERO,
     deletes_sent: false,
     pooler: false,
     retention: None,
@@ -259,6 +270,7 @@ impl Plan {
             lanes: random.u64(1..=3),
             batch_rows: random.usize(1..=8),
             batch_bytes: random.usize(1..=9) * 100,
+            flow_window: if seed.is_multiple_of(2) { Duration::from_millis(100) } else { Duration::ZERO },
             deletes_sent: random.u8(..4) == 0,
             pooler: random.u8(..4) == 0,
             blocks_keys: random.u8(..3) == 0,

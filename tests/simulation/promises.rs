@@ -78,6 +78,7 @@ pub struct Outcome {
     pub settlements_lost: usize,
     /// The number of times that a topic was held because it was silent.
     pub stuck: usize,
+    pub flowed: usize,
     /// The time from the last fault until everything was settled.
     pub settled_after: Duration,
 }
@@ -272,6 +273,7 @@ impl Promises {
             interruptions: self.world.count.interruptions.get() as usize,
             settlements_lost: self.world.count.settlements_lost.get() as usize,
             stuck: self.world.count.stuck.get() as usize,
+            flowed: self.world.count.flowed.get() as usize,
             settled_after: self.world.count.settled_after.get(),
             ..Outcome::default()
         };
@@ -330,6 +332,7 @@ impl Outcome {
         self.interruptions += other.interruptions;
         self.settlements_lost += other.settlements_lost;
         self.stuck += other.stuck;
+        self.flowed += other.flowed;
         self.settled_after = self.settled_after.max(other.settled_after);
     }
 }

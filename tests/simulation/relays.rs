@@ -70,6 +70,7 @@ impl Slot {
         let limits = Limits {
             batch_rows: some(plan.batch_rows),
             batch_bytes: some(plan.batch_bytes),
+            flow_window: self.world.plan.flow_window,
             poll_interval: self.world.up_to(1_000) + Duration::from_millis(1),
             publish_timeout: PUBLISH_TIMEOUT / some(2) as u32,
             ..life.relay.settings.limits()
@@ -140,6 +141,7 @@ impl Slot {
             batch_bytes: plan.batch_bytes,
             publish_timeout: PUBLISH_TIMEOUT,
             takeover_timeout: TAKEOVER,
+            flow_window: self.world.plan.flow_window,
             poll_interval: Duration::from_millis(250),
             on_rejected: if plan.blocks_keys { OnRejected::BlockKey } else { OnRejected::DeadLetter },
             rejections_before_hold: plan.rejections_before_hold,

@@ -302,3 +302,35 @@ fn a_reaper_that_does_not_recheck_rows() {
     };
     must_be_caught(Sabotage::ReapsPutBack, plan, 500, REAPED);
 }
+
+/// Flows with several writers of a key, which begin and end transactions in mid-flow.
+fn flows(seed: u64) -> Plan {
+    let window = Duration::from_millis(200);
+    let traffic = Plan { transactions: 12, writing: Duration::from_secs(2), ..Plan::busy(seed) };
+    Plan { flow_window: window, keys: 3, batch_rows: 40, batch_bytes: 9_000, long_transaction: 250, ..traffic }
+}
+
+/// Flows of several relays and lanes, and operators who hold and pause.
+fn flows_and_operators(seed: u64) -> Plan {
+    Plan { pauses: 20, holds_by_hand: 20, lanes: 3, relays: 2, ..flows(seed) }
+}
+
+#[test]
+fn a_flow_that_forgets_gaps() {
+    must_be_caught(Sabotage::FlowForgetsGaps, flows, 200, ORDER);
+}
+
+#[test]
+fn a_flow_that_forgets_a_gap_when_the_fence_passes_it() {
+    must_be_caught(Sabotage::FlowForgetsFencedGaps, flows, 3_000, ORDER);
+}
+
+#[test]
+fn a_flow_that_continues_when_a_hold_has_ended() {
+    must_be_caught(Sabotage::FlowUnderAnyVersion, flows_and_operators, 1_000, ORDER);
+}
+
+#[test]
+fn a_flow_that_publishes_the_rows_of_other_lanes() {
+    must_be_caught(Sabotage::FlowReadsAllLanes, flows_and_operators, 200, DUPLICATES);
+}

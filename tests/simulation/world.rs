@@ -48,6 +48,8 @@ pub struct Counters {
     pub starts: Cell<u32>,
     /// The number of times that a topic was held because it was silent.
     pub stuck: Cell<u32>,
+    /// Rows that flows have read.
+    pub flowed: Cell<u32>,
     /// Valid rows that were rejected because their topic refused every record.
     pub valid_rejected: Cell<u32>,
 }

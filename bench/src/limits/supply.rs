@@ -5,7 +5,7 @@ use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
-use outbox_relay::relay::outbox::{
+use outbox_relay::relay::outbox::{Found, Search, 
     Claim, Head, Outbox, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice,
 };
 use std::cell::Cell;
@@ -184,6 +184,10 @@ impl Claim for MadeClaim {
 
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<MadeRow>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
+    }
+
+    async fn read_on(&mut self, search: &Search, _: &mut Vec<MadeRow>) -> Result<Found, Fault> {
+        Ok(Found { hold_version: search.hold_version, basis: search.basis, ids: Vec::new(), cut: true })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -7,6 +7,7 @@ use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::head;
 use crate::postgres::cycle::open::{ClaimTransaction, ManualTransaction};
 use crate::postgres::cycle::reading::{self, Reading, Values};
+use crate::postgres::cycle::search;
 use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check;
@@ -14,7 +15,7 @@ use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, Rows, ServerId, Settled, Settlement, Slice,
+    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Rows, Search, ServerId, Settled, Settlement, Slice,
 };
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{TryStreamExt, join};
@@ -234,6 +235,14 @@ pub struct PostgresClaim<'a> {
 }
 
 impl PostgresClaim<'_> {
+    fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), Fault> {
+        if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
+            self.discard.set(true);
+            return Err(unavailable("reading events", "the type of the payload column has changed"));
+        }
+        Ok(())
+    }
+
     /// Reads up to `rows_max` rows of the open read. Drops those beyond `bytes_max` on arrival, to limit memory.
     async fn slice(
         &mut self,
@@ -317,10 +326,7 @@ impl Claim for PostgresClaim<'_> {
         let before = rows.len();
         let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
         let slice = slice.inspect_err(|fault| discard_after(self.discard, fault))?;
-        if rows[before..].first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
-            self.discard.set(true);
-            return Err(unavailable("reading events", "the type of the payload column has changed"));
-        }
+        self.check_payload_type(&rows[before..])?;
         if self.in_order {
             assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
         }
@@ -331,6 +337,17 @@ impl Claim for PostgresClaim<'_> {
         self.reading = None; // as in `release`
         let head = head::look(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
         head.inspect_err(|fault| discard_after(self.discard, fault))
+    }
+
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<Found, Fault> {
+        if !self.prepares {
+            // Parsing and planning the statement for every read would cost more than claims do.
+            return Ok(Found { hold_version: search.hold_version, basis: search.basis, ids: Vec::new(), cut: true });
+        }
+        let found = search::read(&self.transaction, self.statements, &self.lanes, search, rows).await;
+        let found = found.inspect_err(|fault| discard_after(self.discard, fault))?;
+        self.check_payload_type(rows)?;
+        Ok(found)
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

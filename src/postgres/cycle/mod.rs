@@ -10,5 +10,6 @@ pub(crate) mod reading;
 pub mod reap;
 pub(crate) mod reap_modules;
 pub(crate) mod reap_round;
+pub(crate) mod search;
 pub(crate) mod settle;
 pub mod statements;

@@ -37,6 +37,7 @@ pub struct Statements {
     pub(crate) read_first: Query,
     pub(crate) read_head: Query,
     pub(crate) read_row: Query,
+    pub(crate) read_new: Query,
     pub(crate) mark: Query,
     pub(crate) mark_around_locks: Query,
     pub(crate) delete: Query,
@@ -73,6 +74,7 @@ impl Statements {
             read_first: reads.first_of_keys(),
             read_head: reads.head(),
             read_row: reads.row(),
+            read_new: reads.new_rows(),
             mark: settle::MARK.query(table),
             mark_around_locks: settle::MARK_AROUND_LOCKS.query(table),
             delete: settle::DELETE.query(table),
@@ -115,10 +117,10 @@ impl Statements {
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements { look, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
+        let Statements { look, writers, backlog, oldest, lock, read, read_new, read_head, read_row, .. } = self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
-        let reading = [look, writers, backlog, oldest, lock, read, read_head, read_row];
+        let reading = [look, writers, backlog, oldest, lock, read, read_new, read_head, read_row];
         let settling = match self.on_sent {
             OnSent::Mark => [mark, mark_around_locks],
             OnSent::Delete => [delete, delete_around_locks],

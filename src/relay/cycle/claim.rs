@@ -4,7 +4,9 @@ use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
+use crate::relay::lanes::board::CLAIM_LANES_MAX;
 use crate::relay::lanes::marks::MarksSnapshot;
+use crate::relay::lanes::seen::SeenIds;
 use crate::relay::outbox::{Claim, Outbox, ReadRequest, Rows};
 use std::future::Future;
 use std::pin::pin;
@@ -22,12 +24,17 @@ pub(super) struct Claimed<C> {
     pub(super) deadline: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<Fault>,
+    /// Rows were still coming when its flow ended.
+    pub(super) flowing: bool,
 }
 
 /// A read with the marks at the time it was planned.
 pub(super) struct PlannedRead {
     pub(super) marks: MarksSnapshot,
     pub(super) read: ReadRequest,
+    /// What a flow searches for after this read. It is taken before the read is sent: afterwards, another worker may see a row
+    /// that this read does not contain.
+    pub(super) search: Option<SeenIds>,
     pub(super) lanes: Vec<Lane>,
     pub(super) begun: Instant,
     /// Whether it was sent together with the claim.
@@ -62,7 +69,15 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
-    Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None }))
+    Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None, flowing: false }))
+}
+
+/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, of any lane.
+fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
+    if lanes.len() > CLAIM_LANES_MAX {
+        return vec![rows_max; lanes.len()];
+    }
+    relay.board.shares(lanes, rows_max)
 }
 
 /// How many rows to read at once if no backlog is known.
@@ -73,15 +88,16 @@ fn prompt_rows<P>(relay: &Relay<P>) -> usize {
 
 impl PlannedRead {
     fn new<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> PlannedRead {
+        let search = relay.marks.borrow_mut().search();
         let marks = relay.marks.borrow().snapshot(lanes);
         let read = ReadRequest {
             lows: marks.lows.clone(),
             basis: marks.basis,
             rows_max,
-            shares: relay.board.shares(lanes, rows_max),
+            shares: shares(relay, lanes, rows_max),
             rows: Rows::Pending,
         };
-        PlannedRead { marks, read, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
+        PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }
 
     /// Keeps the part of a read that was sent with the claim for the lanes that were locked.

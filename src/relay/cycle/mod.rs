@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | claim | `claim.rs` | locks lanes and plans the read |
 //! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
+//! | read on | `flow.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
 //! | judge | `judge.rs` | publishes the rows that Kafka refused again, on separate producers and in order |
 //! | settle | `settle.rs` | records the outcome and commits |
 //! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
@@ -14,6 +15,7 @@
 //! leaves a gap, and only real acknowledgements are settled.
 
 mod claim;
+mod flow;
 pub(crate) mod judge;
 pub(crate) mod large_rows;
 pub(crate) mod narrow;
@@ -53,6 +55,8 @@ pub(crate) struct Cycle {
     pub unjudged: Option<Failure>,
     /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
+    /// Rows were still coming when a flow ended.
+    pub flowing: bool,
 }
 
 /// Runs one cycle over those of `lanes` that are free.
@@ -78,7 +82,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     publish::reported(relay, session, &batch);
     let publishing = session.publishing();
 
-    let Claimed { claim, planned, lanes: owned, fault, .. } = claimed;
+    let Claimed { claim, planned, lanes: owned, fault, flowing, .. } = claimed;
     let settled = match fault {
         None => settle::settle(relay, claim, session, &batch, skip_locked).await.inspect_err(|fault| {
             relay.narrowing.settlement_failed(&owned, fault);
@@ -89,7 +93,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
         Ok(settled) => {
             let failure = session.failure().cloned();
             let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
-            Ok(Cycle { publishing, failure, unjudged, ..confirmed })
+            Ok(Cycle { publishing, failure, unjudged, flowing, ..confirmed })
         }
         Err(fault) => {
             settle::keep_acknowledged(relay, &owned, &batch);

@@ -87,6 +87,11 @@ impl Narrowing {
         lanes
     }
 
+    /// Whether all lanes may be claimed together.
+    pub(crate) fn allows_all(&self) -> bool {
+        self.narrowed.get() == 0 && self.width.get() >= LANES_MAX
+    }
+
     /// Whether the read of these lanes has to wait for the claim, as for lanes with a backlog.
     pub(crate) fn claims_first(&self, lanes: &[Lane]) -> bool {
         lanes.iter().any(|lane| !self.is_sound(*lane))
@@ -120,7 +125,7 @@ impl Narrowing {
     /// Records that a read of up to `rows` rows of these lanes failed.
     pub(crate) fn read_failed(&self, lanes: &[Lane], rows: usize, fault: &Fault) {
         match (fault.kind, lanes) {
-            (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len()),
+            (FaultKind::TimedOut, _) => _ = self.width.timed_out(lanes.len().min(LANES_MAX)),
             (FaultKind::Data, [lane]) => {
                 self.set(*lane, if rows > 1 { Step::Within(rows) } else { Step::First });
             }
@@ -241,7 +246,7 @@ pub(super) async fn read_head<C: Claim, P>(
         // The row was restored, or another row is the first one now. The next read is a normal one.
         (Some(_), None) => _ = batch.appended(ReadEnd::Cut),
         (Some(row), Some(error)) => {
-            relay.marks.borrow_mut().note_id(epoch, row.id());
+            relay.marks.borrow_mut().note_ids(epoch, [row.id()]);
             batch.rows_mut().push(row);
             let index = batch.appended(ReadEnd::Cut);
             relay.rows.mark_acknowledged(batch, index);

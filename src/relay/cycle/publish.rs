@@ -4,6 +4,7 @@
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
+use crate::relay::cycle::flow;
 use crate::relay::cycle::narrow::read_head;
 use crate::relay::cycle::session::{Session, Tally};
 use crate::relay::event::Event;
@@ -56,7 +57,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
-    read(relay, &mut claimed.claim, &claimed.planned, batch).await?;
+    read(relay, &mut claimed.claim, &mut claimed.planned, batch).await?;
     let deadline = claimed.deadline;
     // Send all rows at once. Slice by slice, they would be sent in many small requests.
     let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
@@ -65,6 +66,8 @@ async fn read_and_send<C: Claim, P: Publisher>(
     }
     if claimed.fault.is_none() {
         fail_point::reach("rows-sent").await;
+        flow::flow(relay, session, claimed, batch).await;
+        let deadline = claimed.deadline;
         fail_point::reach("waiting-for-reports").await;
         // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
         claimed.keep_during(relay, wait_for_reports(relay, session, batch, deadline)).await;
@@ -76,7 +79,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
 async fn read<C: Claim, P>(
     relay: &Relay<P>,
     claim: &mut C,
-    planned: &PlannedRead,
+    planned: &mut PlannedRead,
     batch: &mut Batch<C::Event>,
 ) -> Result<(), Fault> {
     // Use the same limits for the whole batch, even if a reload changes them meanwhile.
@@ -104,6 +107,9 @@ async fn read<C: Claim, P>(
         let rows = &batch.rows()[from..];
         relay.rows.note_row_size(rows);
         note_slice(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
+        if let Some(search) = &mut planned.search {
+            search.saw(rows.iter().map(Event::id));
+        }
         relay.rows.mark_acknowledged(batch, from);
         if relay.rows.probes_any_of(&batch.rows()[from..]) {
             batch.cut();
@@ -121,12 +127,10 @@ async fn read<C: Claim, P>(
     }
 }
 
-/// Passes the basis and the highest id of a slice to the marks.
+/// Passes the basis and the ids of a slice to the marks.
 fn note_slice<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
     marks.note_basis(epoch, basis);
-    if let Some(highest) = rows.iter().map(Event::id).max() {
-        marks.note_id(epoch, highest);
-    }
+    marks.note_ids(epoch, rows.iter().map(Event::id));
 }
 
 fn probed_just_now() -> Fault {

@@ -47,6 +47,7 @@ pub(super) fn relay_with<P: Publisher>(publisher: P) -> Relay<P> {
         batch_bytes: 1_000,
         publish_timeout: Duration::from_secs(1),
         takeover_timeout: Duration::from_secs(1),
+        flow_window: Duration::ZERO,
         poll_interval: Duration::from_secs(1),
         on_rejected: OnRejected::default(),
         rejections_before_hold: 10,

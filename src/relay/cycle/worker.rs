@@ -134,7 +134,13 @@ impl<P: Publisher> Worker<'_, P> {
             relay.board.put_up(lanes);
             return false;
         }
-        let lanes = relay.narrowing.first_of(&relay.board, lanes);
+        let mut lanes = relay.narrowing.first_of(&relay.board, lanes);
+        if !relay.settings.limits().flow_window.is_zero()
+            && relay.narrowing.allows_all()
+            && !relay.board.has_more(&lanes)
+        {
+            lanes.extend(relay.board.take_rest());
+        }
         let before = relay.narrowing.before(&lanes);
         let begun = Instant::now();
         match self.cycle(outbox, session, &lanes).await {
@@ -247,6 +253,9 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     } else {
         relay.stats.lanes_elsewhere.inc_by(elsewhere.len() as u64);
         relay.board.locked_elsewhere(&elsewhere);
+    }
+    if cycle.flowing {
+        relay.board.put_up(owned);
     }
     // A row that stays locked is read again and again, which is not progress.
     if cycle.sent > 0 && !cycle.locked_out {

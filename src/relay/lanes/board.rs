@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The most lanes per claim, so that other workers and relays get some of the 64.
-const CLAIM_LANES_MAX: usize = 16;
+/// The most lanes per claim, so that other workers and relays get some of the 64. A claim that expects few rows takes all.
+pub(crate) const CLAIM_LANES_MAX: usize = 16;
 /// The first wait for a lane that another relay has locked. It doubles up to [`ELSEWHERE_MOST`].
 const ELSEWHERE_FIRST: Duration = Duration::from_millis(2);
 const ELSEWHERE_MOST: Duration = Duration::from_millis(100);
@@ -91,6 +91,27 @@ impl Board {
             changed.await;
             self.state.borrow_mut().waiting_workers -= 1;
         }
+    }
+
+    /// Takes the other lanes that are free as well, for a claim that expects few rows. If some lane is known to have a backlog,
+    /// takes none.
+    pub(crate) fn take_rest(&self) -> Vec<Lane> {
+        let mut state = self.state.borrow_mut();
+        if state.lanes.iter().any(|lane| lane.more) {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let is_free = |lane: &Lane| {
+            let lane = &state.lanes[lane.index()];
+            !lane.in_hand && !lane.reserved && lane.not_before.is_none_or(|at| at <= now)
+        };
+        let lanes: Vec<Lane> = Lane::all().filter(is_free).collect();
+        for lane in &lanes {
+            let entry = &mut state.lanes[lane.index()];
+            (entry.ready, entry.in_hand) = (false, true);
+        }
+        state.ready.retain(|lane| !lanes.contains(lane));
+        lanes
     }
 
     /// Puts lanes with work on the board, after those that are there already.

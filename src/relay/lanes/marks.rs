@@ -10,6 +10,7 @@
 
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Fence;
+use crate::relay::lanes::seen::SeenIds;
 use crate::relay::outbox::ServerId;
 use crate::relay::rows::coverage::Coverage;
 use std::collections::HashSet;
@@ -30,7 +31,8 @@ pub struct Marks {
     resets: [u32; LANES],
     /// The last sweep of the lane found a row below its mark.
     was_reset: [bool; LANES],
-    highest_seen: i64,
+    /// Its highest id is the H of the next fence.
+    seen: SeenIds,
     fence: Fence,
 }
 
@@ -84,7 +86,7 @@ impl Marks {
             low: [LOWEST; LANES],
             resets: [0; LANES],
             was_reset: [false; LANES],
-            highest_seen: LOWEST,
+            seen: SeenIds::new(),
             fence: Fence::new(),
         }
     }
@@ -146,16 +148,21 @@ impl Marks {
         self.low = [LOWEST; LANES];
     }
 
-    /// Notes an id that a read of `epoch` returned.
-    pub fn note_id(&mut self, epoch: u64, id: i64) {
+    /// Notes the ids that a read of `epoch` returned.
+    pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64>) {
         if epoch == self.epoch {
-            self.highest_seen = self.highest_seen.max(id);
+            self.seen.saw(ids);
         }
     }
 
     /// The highest id seen, which is the H of the next fence.
     pub(crate) fn highest_seen(&self) -> i64 {
-        self.highest_seen
+        self.seen.highest()
+    }
+
+    /// What a flow searches for after a whole read that is about to be sent, or `None` if earlier ids are unknown.
+    pub(crate) fn search(&mut self) -> Option<SeenIds> {
+        self.seen.pass(self.fence.passed()).then(|| self.seen.clone())
     }
 
     /// The fence.
@@ -274,7 +281,7 @@ mod tests {
     #[test]
     fn the_end_of_a_hold_invalidates_every_mark() {
         let mut marks = fenced(50);
-        marks.note_id(marks.epoch(), 7);
+        marks.note_ids(marks.epoch(), [7]);
         let snapshot = marks.snapshot(&[lane()]);
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         marks.note_basis(marks.epoch(), NEXT_BASIS);
@@ -308,7 +315,7 @@ mod tests {
     #[test]
     fn another_file_of_the_table_invalidates_h_and_the_fence_too() {
         let mut marks = fenced(50);
-        marks.note_id(marks.epoch(), 90);
+        marks.note_ids(marks.epoch(), [90]);
         let snapshot = marks.snapshot(&[lane()]);
         let old = marks.epoch();
         marks.note_basis(old, BASIS + 1);

@@ -8,4 +8,5 @@ pub(crate) mod fence;
 pub mod marks;
 pub(crate) mod scan_order;
 pub mod scout;
+pub mod seen;
 pub(crate) mod width;

@@ -24,6 +24,8 @@ pub struct Batch<E> {
     /// The most rows to read from each lane of the claim. No limit for lanes without an entry.
     shares: Vec<usize>,
     end: ReadEnd,
+    /// The number of rows of the first read. The others belong to a flow, by id.
+    read: Option<usize>,
 }
 
 impl<E: Event> Batch<E> {
@@ -40,6 +42,7 @@ impl<E: Event> Batch<E> {
             basis: -1,
             shares: Vec::new(),
             end: ReadEnd::More,
+            read: None,
         }
     }
 
@@ -60,6 +63,22 @@ impl<E: Event> Batch<E> {
         self.fates.resize(self.rows.len(), Fate::Open);
         self.end = end;
         from
+    }
+
+    /// Whether the read has returned every row that there was in these lanes.
+    pub(crate) fn is_complete(&self, lanes: &[Lane]) -> bool {
+        self.end == ReadEnd::Complete && self.coverage(lanes).iter().all(|coverage| !coverage.cut)
+    }
+
+    /// The rows from now on belong to a flow, whose reads have no shares and no order of lanes.
+    pub(crate) fn flows(&mut self) {
+        self.read = Some(self.rows.len());
+    }
+
+    /// Appends rows of a flow, and returns the index of the first of them.
+    pub(crate) fn extend(&mut self, rows: Vec<E>) -> usize {
+        self.rows.extend(rows);
+        self.appended(self.end)
     }
 
     /// Records the set of holds and the basis of the read's snapshot.
@@ -147,6 +166,11 @@ impl<E: Event> Batch<E> {
         !self.blocked_keys.is_empty() && first().is_some_and(|first| *first < index)
     }
 
+    /// Whether some row is to be judged or rejected.
+    pub(crate) fn has_refused(&self) -> bool {
+        !self.rejections.is_empty() || self.has_suspects()
+    }
+
     pub(crate) fn has_suspects(&self) -> bool {
         self.fates.contains(&Fate::Suspect)
     }
@@ -189,12 +213,12 @@ impl<E: Event> Batch<E> {
         let mut last_read = [None; LANES];
         let mut rows = [0; LANES];
         let mut first_open = [None; LANES];
-        for (row, fate) in self.rows.iter().zip(&self.fates) {
+        for (index, (row, fate)) in self.rows.iter().zip(&self.fates).enumerate() {
             let lane = row.lane().index();
-            last_read[lane] = Some(row.id());
-            rows[lane] += 1;
-            if fate.stays_unsent() && first_open[lane].is_none() {
-                first_open[lane] = Some(row.id());
+            last_read[lane] = last_read[lane].max(Some(row.id()));
+            rows[lane] += usize::from(self.read.is_none_or(|read| index < read));
+            if fate.stays_unsent() {
+                first_open[lane] = Some(first_open[lane].map_or(row.id(), |id: i64| id.min(row.id())));
             }
         }
         // A read that was cut has finished all lanes before the one of its last row.

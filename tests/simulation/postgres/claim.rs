@@ -11,7 +11,7 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{
-    Claim, Head, Outbox, ReadEnd, ReadRequest, Rows, ServerId, Settled, Settlement, Slice,
+    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Rows, Search, ServerId, Settled, Settlement, Slice,
 };
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -151,6 +151,40 @@ impl SimClaim<'_> {
     }
 }
 
+impl SimClaim<'_> {
+    /// The new rows that the flow may publish. All ids go to `found`.
+    fn new_rows(&self, search: &Search, found: &mut Found) -> Vec<SimEvent> {
+        let server = &self.connection.server;
+        let breaks = |sabotage| server.world.breaks(sabotage);
+        let is_gap = |id: &i64| {
+            let forgotten = breaks(Sabotage::FlowForgetsGaps)
+                || breaks(Sabotage::FlowForgetsFencedGaps) && *id <= server.fenced();
+            !forgotten && search.gaps.contains(id)
+        };
+        let mut rows = server.rows(|row| row.event.id > search.above || is_gap(&row.event.id));
+        rows.sort_by_key(|row| row.event.id);
+        let all: Vec<Lane> = Lane::all().collect();
+        let lanes = if breaks(Sabotage::FlowReadsAllLanes) { &all } else { &self.lanes };
+        let pending: HashSet<i64> =
+            server.pending(self.transaction, lanes, |_| i64::MIN).iter().map(|event| event.id).collect();
+        let (mut mine, mut bytes) = (Vec::new(), 0);
+        found.cut = rows.len() >= search.rows_max;
+        for row in rows.into_iter().take(search.rows_max) {
+            if bytes >= search.bytes_max && bytes > 0 {
+                found.cut = true;
+                break;
+            }
+            found.ids.push(row.event.id);
+            if pending.contains(&row.event.id) {
+                bytes += row.event.size();
+                mine.push(row.event);
+            }
+        }
+        self.connection.wrong_marks.saw(&mine);
+        mine
+    }
+}
+
 /// Closing the socket ends the transaction. The server does not notice that the socket is closed if the relay cannot
 /// reach it.
 impl Drop for SimClaim<'_> {
@@ -236,6 +270,33 @@ impl Claim for SimClaim<'_> {
         let refusal = row.filter(damaged).map(|_| "the row is damaged".to_owned());
         self.connection.receive_answer().await?;
         Ok(Head { hold_version, basis, row, refusal })
+    }
+
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<SimEvent>) -> Result<Found, Fault> {
+        self.statement().await?;
+        let server = Rc::clone(&self.connection.server);
+        server.reads(self.transaction);
+        let mut found = Found { hold_version: server.hold_version(), basis: server.basis(), ..Found::default() };
+        let is_same = found.hold_version == search.hold_version && found.basis == search.basis;
+        if server.world.breaks(Sabotage::FlowUnderAnyVersion) {
+            (found.hold_version, found.basis) = (search.hold_version, search.basis);
+        } else if !is_same {
+            self.connection.receive_answer().await?;
+            return Ok(found);
+        }
+        let mine = self.new_rows(search, &mut found);
+        if !mine.is_empty() && !std::mem::replace(&mut self.has_rows, true) {
+            server.world.rows_are_claimed();
+        }
+        add(&server.world.count.flowed, mine.len() as u32);
+        let fails = server.world.fails(server.world.plan.read_errors);
+        if fails || mine.iter().any(|row| server.promises.damage(row.identity) != Damage::None) {
+            return Err(self.connection.refuses(FaultKind::Data));
+        }
+        server.promises.read(self.connection.process.number, &mine);
+        rows.extend(mine);
+        self.connection.receive_answer().await?;
+        Ok(found)
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {

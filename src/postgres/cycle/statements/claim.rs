@@ -70,6 +70,48 @@ impl Reads<'_> {
         )
     }
 
+    /// Reads what is new for a flow, by id, in one snapshot. A row that the flow may not publish has no lane and no contents:
+    /// only its id is needed.
+    pub(super) fn new_rows(self) -> Query {
+        let (outbox, pause) = (self.target.table.quoted(), self.target.table.pause());
+        let (not_held, not_blocked) = (self.target.not_held(), self.target.not_blocked());
+        let rows = format!(
+            "(
+            (SELECT i.*, i.ctid AS place FROM {outbox} i
+             WHERE i.id = ANY($2::bigint[]) AND v.version = $3::bigint AND v.basis = $4::bigint)
+            UNION ALL
+            (SELECT i.*, i.ctid AS place FROM {outbox} i
+             WHERE i.id > $1::bigint AND v.version = $3::bigint AND v.basis = $4::bigint
+             ORDER BY i.id LIMIT $6::bigint)
+        ) o"
+        );
+        let lane = format!(
+            "CASE WHEN o.sent_at IS NULL
+                        AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
+                        AND NOT EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL)
+                        AND {not_held}
+                        AND {not_blocked}
+                   THEN (hashtext(o.aggregate_id) & 63)::smallint END"
+        );
+        let sql = self.read_from(
+            "(SELECT) l",
+            &From { rows: &rows, lane: &lane, place: "o.place", is_read: "p.lane IS NOT NULL AND " },
+            "ORDER BY o.id
+        LIMIT $6::bigint",
+            "",
+        );
+        let params = &[
+            "the highest id seen",
+            "lower ids that were not seen",
+            "the version of the holds of the flow",
+            "the basis of the flow",
+            BYTES,
+            ROWS,
+            LANES,
+        ];
+        Query::new("read_new", "reads new rows during a flow", params, sql)
+    }
+
     /// Reads the rows of `lanes` that match `which`. The LEFT JOIN returns the versions even without rows.
     ///
     /// A row that is too large for a record is read without its large values. Its type is cut to a length that still
@@ -87,10 +129,22 @@ impl Reads<'_> {
     /// Large headers are returned only if they are an object of strings, because a number of a few bytes can have 131,072
     /// digits. Other headers are invalid, and the read returns `[]` instead.
     fn read(self, lanes: &str, which: &str) -> String {
-        let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
-        let (ctid, p_ctid) = match self.on_sent {
-            OnSent::Mark => ("", ""),
-            OnSent::Delete => (", o.ctid", ", p.ctid"),
+        let rows = format!("{} o", self.target.table.quoted());
+        let order = format!(
+            "WHERE {which}
+        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+        LIMIT l.share"
+        );
+        let from = From { rows: &rows, lane: "l.lane", place: "o.ctid", is_read: "" };
+        self.read_from(lanes, &from, &order, "\n    LIMIT $4::bigint")
+    }
+
+    fn read_from(self, lanes: &str, from: &From<'_>, order: &str, limit: &str) -> String {
+        let From { rows, lane, place, is_read } = from;
+        let versions = self.target.versions();
+        let (place, p_place) = match self.on_sent {
+            OnSent::Mark => (String::new(), ""),
+            OnSent::Delete => (format!(", {place} AS place"), ", p.place"),
         };
         let length = self.payload.length_sql("o.payload");
         let texts = format!(
@@ -107,17 +161,17 @@ SELECT v.version, v.basis, r.*
 FROM {versions}
 LEFT JOIN LATERAL (
     SELECT p.id, p.lane, p.event_id,
-           CASE WHEN p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
-           CASE WHEN p.too_large IS NULL OR octet_length(p.aggregate_id) <= $5::integer THEN p.aggregate_id
+           CASE WHEN {is_read}p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
+           CASE WHEN {is_read}(p.too_large IS NULL OR octet_length(p.aggregate_id) <= $5::integer) THEN p.aggregate_id
                 ELSE left(p.aggregate_id, 300) END,
-           CASE WHEN p.too_large IS NULL THEN p.event_type END,
-           CASE WHEN p.too_large IS NULL THEN p.payload END,
+           CASE WHEN {is_read}p.too_large IS NULL THEN p.event_type END,
+           CASE WHEN {is_read}p.too_large IS NULL THEN p.payload END,
            p.too_large,
-           CASE WHEN p.too_large IS NULL THEN p.headers END,
-           p.created_at{p_ctid}
+           CASE WHEN {is_read}p.too_large IS NULL THEN p.headers END,
+           p.created_at{p_place}
     FROM {lanes}
     CROSS JOIN LATERAL (
-        SELECT o.id, l.lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
+        SELECT o.id, {lane} AS lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
                CASE
                    WHEN {texts} > $5::integer OR octet_length(o.aggregate_type) > $5::integer
                        OR {headers_large} AND {headers_length} / 4 > $5::integer
@@ -129,13 +183,10 @@ LEFT JOIN LATERAL (
                    THEN '[]'
                    ELSE o.headers
                END AS headers,
-               o.created_at{ctid}
-        FROM {outbox} o
-        WHERE {which}
-        ORDER BY (hashtext(o.aggregate_id) & 63), o.id
-        LIMIT l.share
-    ) p
-    LIMIT $4::bigint
+               o.created_at{place}
+        FROM {rows}
+        {order}
+    ) p{limit}
 ) r ON true"
         )
     }
@@ -163,6 +214,15 @@ LEFT JOIN LATERAL (
         let purpose = "reads the first pending row of each lane, without its payload and headers";
         Query::new("read_head", purpose, &[LANES, LOWS, BASIS], sql)
     }
+}
+
+/// Where a read finds its rows `o`, and what it returns of them.
+struct From<'a> {
+    rows: &'a str,
+    lane: &'a str,
+    place: &'a str,
+    /// A condition, with AND, for the rows whose contents are read.
+    is_read: &'a str,
 }
 
 /// Like the claimed lanes, but with one entry per key.

@@ -105,7 +105,7 @@ impl Target<'_> {
 
     /// The topic is neither held nor paused. The template is inverted, to get an array of aggregate types that the server
     /// computes once. NOT EXISTS for each row costs five times as much.
-    fn not_held(self) -> String {
+    pub(super) fn not_held(self) -> String {
         let (hold, pause) = (self.table.hold(), self.table.pause());
         let (prefix, suffix) = (self.template.prefix(), self.template.suffix());
         let topics = format!(

@@ -73,6 +73,13 @@ impl<P: Producer> Session<P> {
         true
     }
 
+    /// Whether some row of the batch stays unsent, as far as is known: later rows of its key must not be read.
+    pub(crate) fn leaves_rows<E: Event>(&self, batch: &Batch<E>) -> bool {
+        self.failure.is_some()
+            || self.topics.iter().any(|topic| matches!(topic.state, TopicState::Held(_)))
+            || batch.has_refused()
+    }
+
     /// The topics and partitions with rows that have no report yet.
     pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();

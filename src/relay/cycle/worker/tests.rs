@@ -5,7 +5,9 @@ use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::{Claim, Head, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice};
+use crate::relay::outbox::{
+    Claim, Found, Head, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
+};
 use crate::relay::publisher::{DeliveryReport, Judged, Producer, Refusal};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
 use crate::relay::settings::Limits;
@@ -121,6 +123,9 @@ impl Claim for OneClaim {
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<Found, Fault> {
+        unreachable!("flows are off")
+    }
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         let lost = || Fault {
             kind: FaultKind::Unavailable,
@@ -146,6 +151,7 @@ fn relay(world: &Rc<World>) -> Rc<Relay<Cluster>> {
         batch_bytes: 1_000,
         publish_timeout: PUBLISH_TIMEOUT,
         takeover_timeout: TAKEOVER_TIMEOUT,
+        flow_window: Duration::ZERO,
         poll_interval: Duration::from_secs(1),
         on_rejected: OnRejected::default(),
         rejections_before_hold: 10,

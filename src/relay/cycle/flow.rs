@@ -1,0 +1,131 @@
+//! A flow: without a backlog, a claim reads and sends what is new, in the same transaction, for up to `flow_window`.
+//!
+//! A claim costs three transactions and a scan, however few rows there are. A flow shares this cost among all rows of its
+//! window, and delivers a row after one read.
+//!
+//! Order: writers of a key take turns, so a snapshot that shows a row shows every earlier row of its key. Each of those was
+//! read before or is searched for, so a flow sends a prefix of each key. ARCHITECTURE.md, "Flows", has the rules, and
+//! `tests/model/flow.rs` proves them.
+
+use crate::fail_point;
+use crate::relay::Relay;
+use crate::relay::cycle::claim::Claimed;
+use crate::relay::cycle::publish::overdue;
+use crate::relay::cycle::session::Session;
+use crate::relay::failure::Fault;
+use crate::relay::lanes::seen::SeenIds;
+use crate::relay::outbox::{Claim, Found, Search};
+use crate::relay::publisher::Publisher;
+use crate::relay::rows::batch::Batch;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// The time from one read to the next while rows come. It doubles while none come.
+const READ_FIRST: Duration = Duration::from_millis(2);
+const READ_MOST: Duration = Duration::from_millis(4);
+/// A flow ends after this time without a new row.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// Reads on until the flow ends. A fault is stored in `claimed`.
+pub(super) async fn flow<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claimed: &mut Claimed<C>,
+    batch: &mut Batch<C::Event>,
+) {
+    let window = relay.settings.limits().flow_window;
+    if window.is_zero() || !batch.is_complete(&claimed.lanes) {
+        return;
+    }
+    let Some(mut search) = claimed.planned.search.take() else { return };
+    let begun = Instant::now();
+    let renewals = relay.settings.renewals();
+    let (mut interval, mut rows_at) = (READ_FIRST, begun);
+    let mut read_at = begun + interval;
+    batch.flows();
+    while claimed.fault.is_none() {
+        sleep_until(read_at).await;
+        session.absorb(batch);
+        let ends = relay.board.is_stopped()
+            || !relay.gate.is_open()
+            || relay.settings.renewals() != renewals
+            || session.leaves_rows(batch)
+            || begun.elapsed() >= window
+            || rows_at.elapsed() >= IDLE;
+        if ends {
+            break;
+        }
+        fail_point::reach("flowing").await;
+        read_at = Instant::now();
+        match step(relay, session, claimed, batch, &mut search).await {
+            Ok(Step::Rows) => (interval, rows_at) = (READ_FIRST, Instant::now()),
+            Ok(Step::NoRows) => interval = (interval * 2).min(READ_MOST),
+            Ok(Step::Last) => break,
+            Err(fault) => claimed.fault = Some(fault),
+        }
+        read_at += interval;
+    }
+    claimed.flowing = claimed.fault.is_none() && rows_at.elapsed() < IDLE;
+    claimed.deadline = Instant::now() + relay.settings.limits().publish_timeout;
+}
+
+enum Step {
+    Rows,
+    NoRows,
+    /// The flow must end.
+    Last,
+}
+
+/// Reads what is new, and sends it.
+async fn step<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claimed: &mut Claimed<C>,
+    batch: &mut Batch<C::Event>,
+    search: &mut SeenIds,
+) -> Result<Step, Fault> {
+    let limits = relay.settings.limits();
+    let epoch = claimed.planned.marks.epoch();
+    let request = Search {
+        above: search.highest(),
+        gaps: search.gaps(),
+        hold_version: batch.hold_version(),
+        basis: batch.basis(),
+        rows_max: limits.batch_rows.saturating_sub(batch.len()),
+        bytes_max: limits.batch_bytes.saturating_sub(batch.bytes()),
+    };
+    if request.rows_max == 0 || request.bytes_max == 0 {
+        return Ok(Step::Last);
+    }
+    // Read before the fence is noted, an id up to the fence might be committed in between.
+    let fenced = relay.marks.borrow_mut().fence().passed();
+    let mut rows = Vec::new();
+    let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
+        relay.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
+    })?;
+    let same = note(relay, epoch, &found, &request);
+    if !same || relay.rows.probes_any_of(&rows) {
+        return Ok(Step::Last);
+    }
+    search.saw(found.ids.iter().copied());
+    let is_known = search.pass(fenced);
+    if rows.is_empty() {
+        return Ok(if found.cut || !is_known { Step::Last } else { Step::NoRows });
+    }
+    let from = batch.extend(rows);
+    relay.rows.note_row_size(&batch.rows()[from..]);
+    relay.rows.mark_acknowledged(batch, from);
+    let sending = timeout_at(claimed.deadline, session.send(&relay.template, batch, from));
+    if claimed.keep_during(relay, sending).await.is_err() {
+        session.close(overdue(relay));
+    }
+    Ok(if found.cut || !is_known { Step::Last } else { Step::Rows })
+}
+
+/// Passes what a read found to the marks. Returns whether the flow may go on: under the same epoch, holds and basis.
+fn note<P>(relay: &Relay<P>, epoch: u64, found: &Found, request: &Search) -> bool {
+    let mut marks = relay.marks.borrow_mut();
+    marks.note_basis(epoch, found.basis);
+    marks.note_ids(epoch, found.ids.iter().copied());
+    marks.epoch() == epoch && found.hold_version == request.hold_version && found.basis == request.basis
+}
