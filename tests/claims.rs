@@ -15,7 +15,9 @@ use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Claim, Outbox as _, ReadEnd, ReadRequest, Rows, Settled, Settlement};
+use outbox_relay::relay::outbox::{
+    Claim, Found, Outbox as _, ReadEnd, ReadRequest, Rows, Search, Settled, Settlement,
+};
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
@@ -120,5 +122,71 @@ async fn dropped_claim_frees_its_lanes_and_leaves_the_connection_usable() {
     let claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
     assert_eq!((claim.lanes().len(), claim.server()), (64, first));
     claim.release().await.unwrap();
+    outbox.drop().await;
+}
+
+/// Inserts a row of this key and returns its id.
+async fn insert(client: &tokio_postgres::Client, key: &str) -> i64 {
+    let sql = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type) VALUES ('order', $1, 'x') RETURNING id";
+    client.query_one(sql, &[&key]).await.unwrap().get(0)
+}
+
+/// What a claim that holds these lanes finds. Returns the ids of the rows that it may publish.
+async fn read_on(
+    claim: &mut impl Claim<Event = OutboxRow>,
+    (above, gaps): (i64, &[i64]),
+    (hold_version, basis): (i64, i64),
+    rows_max: usize,
+) -> (Vec<i64>, Found) {
+    let search =
+        Search { above, gaps: gaps.to_vec(), hold_version, basis, rows_max, bytes_max: usize::MAX };
+    let mut rows = Vec::new();
+    let found = claim.read_on(&search, &mut rows).await.unwrap();
+    (rows.iter().map(Event::id).collect(), found)
+}
+
+#[tokio::test]
+async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
+    let outbox = Outbox::without_topics("flows").await;
+    let late = outbox.database.connect().await;
+    run(&late, "BEGIN").await;
+    let first = insert(&outbox.client, "mine").await;
+    let gap = insert(&late, "mine-late").await;
+    let all: Vec<Lane> = Lane::all().collect();
+    let lane_of = "SELECT (hashtext('other') & 63)::smallint";
+    let other: i16 = outbox.client.query_one(lane_of, &[]).await.unwrap().get(0);
+    let lanes: Vec<Lane> = all.iter().copied().filter(|lane| lane.number() != other).collect();
+    for (prepares, turns) in [(true, 1), (false, 0)] {
+        let mut worker = worker(&outbox, prepares);
+        let mut claim = worker.claim(&lanes, Some(&everything(&lanes))).await.unwrap();
+        let mut rows = Vec::new();
+        let slice = claim.next_slice(1, usize::MAX, &mut rows).await.unwrap();
+        let under = (slice.hold_version, slice.basis);
+        if turns == 0 {
+            let (mine, found) = read_on(&mut claim, (0, &[]), under, 10).await;
+            assert!(mine.is_empty() && found.cut, "without prepared statements there are no flows");
+            claim.release().await.unwrap();
+            continue;
+        }
+        assert_eq!(rows.iter().map(Event::id).collect::<Vec<_>>(), [first]);
+        let (theirs, sent) = (insert(&outbox.client, "other").await, insert(&outbox.client, "mine-sent").await);
+        let next = insert(&outbox.client, "mine").await;
+        run(&outbox.client, &format!("UPDATE app.outbox SET sent_at = now() WHERE id = {sent}")).await;
+        let (mine, found) = read_on(&mut claim, (first, &[]), under, 10).await;
+        assert_eq!((mine, found.ids.clone()), (vec![next], vec![theirs, sent, next]));
+        assert!(!found.cut);
+        run(&late, "COMMIT").await;
+        let (mine, found) = read_on(&mut claim, (next, &[gap]), under, 10).await;
+        assert_eq!((mine, found.ids), (vec![gap], vec![gap]));
+        let (mine, found) = read_on(&mut claim, (first, &[gap]), under, 2).await;
+        assert_eq!((mine, found.ids, found.cut), (vec![gap], vec![gap, theirs], true), "by id, up to the limit");
+
+        run(&outbox.client, "INSERT INTO app.outbox_pause (topic) VALUES ('events.other')").await;
+        let (mine, found) = read_on(&mut claim, (first, &[gap]), under, 10).await;
+        assert!(mine.is_empty() && found.ids.is_empty() && found.hold_version != under.0, "{found:?}");
+        let (mine, found) = read_on(&mut claim, (first, &[gap]), (found.hold_version, found.basis), 10).await;
+        assert_eq!((mine, found.ids.len()), (vec![gap, next], 4), "the other topic is paused");
+        claim.release().await.unwrap();
+    }
     outbox.drop().await;
 }

@@ -75,6 +75,7 @@ async fn claim_scout_and_settlement_use_their_index_whatever_the_statistics() {
         }
         for on_sent in [OnSent::Mark, OnSent::Delete] {
             claim_and_scout_use_the_pending_index(&outbox, history, on_sent).await;
+            flow_finds_rows_by_id(&outbox, history, on_sent).await;
         }
         settlement_deletes_by_place(&outbox, history).await;
         outbox.drop().await;
@@ -101,6 +102,21 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
                 assert!(!plan.contains("Seq Scan on outbox o"), "{shown}");
             }
         }
+    }
+}
+
+/// Rows above the highest id come from the primary key in its order, and gaps are looked up in it.
+async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) {
+    let statements = statements(on_sent);
+    for mode in MODES {
+        let arguments = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'";
+        let types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]";
+        let plan = plan(outbox, statements.read_new(), types, arguments, mode).await;
+        let shown = format!("{history}, {mode}:\n{plan}");
+        assert!(plan.contains("Index Scan using outbox_pkey on outbox i_1"), "{shown}");
+        assert!(plan.contains("Index Cond: (id = ANY ("), "{shown}");
+        assert!(plan.contains("Index Cond: (id > "), "{shown}");
+        assert!(!plan.contains("Seq Scan on outbox i"), "{shown}");
     }
 }
 

@@ -197,6 +197,10 @@ pub const FLOW_BLOCKS: Configuration = Configuration {
     ..BASE
 };
 
+/// Flows while the server fails over and issues ids again.
+pub const FLOW_FAILOVER: Configuration =
+    Configuration { name: "flow, failover", events: &[A_K, A_K, A_K], flows: true, ..FAILOVER };
+
 /// Flows that fail.
 pub const FLOW_CYCLE: Configuration =
     Configuration { name: "flow, cycle", events: &[A_K, A_K, A_K], flows: true, ..MARKS_CYCLE };
@@ -232,6 +236,7 @@ pub const SMALL: &[Configuration] = &[
     FLOW,
     FLOW_BLOCKS,
     FLOW_CYCLE,
+    FLOW_FAILOVER,
 ];
 
 pub const LARGE: &[Configuration] = &[
@@ -293,7 +298,6 @@ pub const LARGE: &[Configuration] = &[
     Configuration { name: "flow, cycle, two relays", relays: 2, events: &[A_K, A_K], ..FLOW_CYCLE },
     Configuration { name: "flow, blocks, with marks", flows: true, marks: true, ..BLOCKS },
     Configuration { name: "flow, prepared", flows: true, ..PREPARED },
-    Configuration { name: "flow, failover", flows: true, ..FAILOVER },
     Configuration { name: "flow, pooler", flows: true, ..POOLER },
     Configuration { name: "flow, replay", flows: true, ..REPLAY },
     Configuration { name: "flow, late topic", flows: true, marks: true, ..LATE_TOPIC },

@@ -4,7 +4,7 @@
 
 use super::configuration::Configuration;
 use super::configurations::{
-    BLOCKS, CALM, CUT, CYCLE, FAILOVER, FLOW, FLOW_BLOCKS, FLOW_CUT, FLOW_CYCLE, FLOW_GAPS, FLOW_HOLDS,
+    BLOCKS, CALM, CUT, CYCLE, FAILOVER, FLOW, FLOW_BLOCKS, FLOW_CUT, FLOW_CYCLE, FLOW_FAILOVER, FLOW_GAPS, FLOW_HOLDS,
     HOLDS, LATE_TOPIC, LOCKED_ROW, MARKS, MARKS_CYCLE, POOLER, PREPARED, REPLAY,
 };
 use super::invariants::Invariant::{self, *};
@@ -181,12 +181,17 @@ fn flow_that_drops_gaps_skips_a_row_that_commits_late() {
 
 #[test]
 fn flow_that_outlives_a_hold_skips_the_rows_that_were_held() {
-    breaks(Rule::FlowUnderOneVersion, FLOW_HOLDS, Order, 13);
+    breaks(Rule::FlowUnderOneVersion, FLOW_HOLDS, Order, 10);
 }
 
 #[test]
 fn flow_that_reads_on_after_a_refused_row_lets_later_rows_of_its_key_overtake() {
     breaks(Rule::FlowEndsAtFailure, FLOW_BLOCKS, Order, 11);
+}
+
+#[test]
+fn seen_ids_that_outlive_a_failover_hide_rows_that_get_them_again() {
+    breaks(Rule::FlowForgetsSeen, FLOW_FAILOVER, Order, 15);
 }
 
 #[test]

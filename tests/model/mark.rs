@@ -89,6 +89,9 @@ fn forget(configuration: &Configuration, state: &mut State, relay: usize) {
     } else {
         marks.fence = old.fence;
     }
+    if !configuration.rules.has(Rule::FlowForgetsSeen) {
+        marks.seen = old.seen;
+    }
     state.relays[relay].marks = marks;
 }
 

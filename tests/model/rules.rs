@@ -61,6 +61,8 @@ pub enum Rule {
     FlowUnderOneVersion,
     /// A flow ends when a row stays unsent. Off: it continues.
     FlowEndsAtFailure,
+    /// Ids that were seen are forgotten with the marks. Off: they are kept for the next server.
+    FlowForgetsSeen,
     /// The search begins with a claim. Off: the next claim continues it and needs no complete read.
     FlowOfOneClaim,
 

@@ -173,6 +173,8 @@ pub struct Marks {
     /// The number of holds that had ended when `low` was raised. The mark is valid until the next hold ends.
     pub removals: u8,
     pub highest_seen: u8,
+    /// With flows: the ids that reads saw committed.
+    pub seen: Set,
     /// No id up to this one can still be committed.
     pub passed: u8,
     pub fence: Fence,

@@ -30,6 +30,7 @@ optional_headers = ['created_at']
 batch_size = 7
 batch_bytes = '7MiB'
 poll_interval = '7ms'
+flow_window = '7ms'
 workers = 7
 publish_timeout = '17s'
 takeover_timeout = '7s'

@@ -105,6 +105,11 @@ impl Statements {
         &self.read
     }
 
+    /// The read of a flow, for tests of its plan.
+    pub fn read_new(&self) -> &str {
+        &self.read_new
+    }
+
     /// The settlement that deletes, for tests of its plan.
     pub fn delete(&self) -> &str {
         &self.delete

@@ -8,6 +8,7 @@ use crate::relay::lanes::board::CLAIM_LANES_MAX;
 use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::lanes::seen::SeenIds;
 use crate::relay::outbox::{Claim, Outbox, ReadRequest, Rows};
+use crate::relay::rows::batch::Batch;
 use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
@@ -26,6 +27,8 @@ pub(super) struct Claimed<C> {
     pub(super) fault: Option<Fault>,
     /// Rows were still coming when its flow ended.
     pub(super) flowing: bool,
+    /// The latency of the rows before this index has been measured.
+    pub(super) measured: usize,
 }
 
 /// A read with the marks at the time it was planned.
@@ -69,7 +72,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
-    Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None, flowing: false }))
+    Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None, flowing: false, measured: 0 }))
 }
 
 /// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, of any lane.
@@ -111,6 +114,12 @@ impl PlannedRead {
 }
 
 impl<C: Claim> Claimed<C> {
+    /// Measures the latency of the acknowledged rows that were not measured yet.
+    pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>) {
+        relay.health.measure_latency(batch.sent_from(self.measured));
+        self.measured = batch.len();
+    }
+
     /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because
     /// acknowledgements still count. `work` must end by itself, because this feeds the watchdog while it waits.
     pub(super) async fn keep_during<P, T>(&mut self, relay: &Relay<P>, work: impl Future<Output = T>) -> T {

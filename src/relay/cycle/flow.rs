@@ -46,6 +46,9 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     while claimed.fault.is_none() {
         sleep_until(read_at).await;
         session.absorb(batch);
+        if session.is_quiet() {
+            claimed.measure_latency(relay, batch);
+        }
         let ends = relay.board.is_stopped()
             || !relay.gate.is_open()
             || relay.settings.renewals() != renewals

@@ -80,6 +80,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     // Process reports that arrived while other rows were judged.
     session.absorb(&mut batch);
     publish::reported(relay, session, &batch);
+    claimed.measure_latency(relay, &batch);
     let publishing = session.publishing();
 
     let Claimed { claim, planned, lanes: owned, fault, flowing, .. } = claimed;

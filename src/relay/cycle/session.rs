@@ -172,11 +172,16 @@ impl<P: Producer> Session<P> {
         self.absorb(batch);
     }
 
+    /// Whether every row that was sent has its report.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.unreported == 0 && self.deferred.is_empty()
+    }
+
     /// Waits until every row that was sent has its report, or a failure closes the session.
     pub async fn finish<E: Event>(&mut self, batch: &mut Batch<E>) {
         loop {
             self.absorb(batch);
-            if self.failure.is_some() || (self.unreported == 0 && self.deferred.is_empty()) {
+            if self.failure.is_some() || self.is_quiet() {
                 return;
             }
             fail_point::reach("waiting-for-reports").await;

@@ -43,7 +43,6 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
 
 /// Counts and logs what a settlement has recorded.
 fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
-    relay.health.measure_latency(&settlement.sent);
     for rejected in &settlement.rejected {
         relay.stats.dead_letters.inc();
         relay.health.rejected(rejected, "moved to the dead letters");

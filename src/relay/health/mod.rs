@@ -86,9 +86,10 @@ impl Health {
         self.clock.set(Some((clock_us, Instant::now())));
     }
 
-    /// Measures the latency of the oldest of these settled rows. Ids are drawn in about the order of `created_at`.
-    pub(crate) fn measure_latency<E: Event>(&self, sent: &[&E]) {
-        let oldest = sent.iter().min_by_key(|row| row.id());
+    /// Measures the latency of the oldest of these rows, which Kafka has just acknowledged. Ids are drawn in about the order
+    /// of `created_at`.
+    pub(crate) fn measure_latency<'a, E: Event + 'a>(&self, sent: impl Iterator<Item = &'a E>) {
+        let oldest = sent.min_by_key(|row| row.id());
         let (Some(oldest), Some((clock_us, at))) = (oldest, self.clock.get()) else { return };
         let now_us = clock_us.saturating_add_unsigned(at.elapsed().as_micros() as u64);
         let late_us = now_us.saturating_sub(oldest.created_at_us()).max(0);
