@@ -138,8 +138,7 @@ async fn read_on(
     (hold_version, basis): (i64, i64),
     rows_max: usize,
 ) -> (Vec<i64>, Found) {
-    let search =
-        Search { above, gaps: gaps.to_vec(), hold_version, basis, rows_max, bytes_max: usize::MAX };
+    let search = Search { above, gaps: gaps.to_vec(), hold_version, basis, rows_max, bytes_max: usize::MAX };
     let mut rows = Vec::new();
     let found = claim.read_on(&search, &mut rows).await.unwrap();
     (rows.iter().map(Event::id).collect(), found)
@@ -169,7 +168,8 @@ async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
             continue;
         }
         assert_eq!(rows.iter().map(Event::id).collect::<Vec<_>>(), [first]);
-        let (theirs, sent) = (insert(&outbox.client, "other").await, insert(&outbox.client, "mine-sent").await);
+        let (theirs, sent) =
+            (insert(&outbox.client, "other").await, insert(&outbox.client, "mine-sent").await);
         let next = insert(&outbox.client, "mine").await;
         run(&outbox.client, &format!("UPDATE app.outbox SET sent_at = now() WHERE id = {sent}")).await;
         let (mine, found) = read_on(&mut claim, (first, &[]), under, 10).await;
@@ -179,7 +179,11 @@ async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
         let (mine, found) = read_on(&mut claim, (next, &[gap]), under, 10).await;
         assert_eq!((mine, found.ids), (vec![gap], vec![gap]));
         let (mine, found) = read_on(&mut claim, (first, &[gap]), under, 2).await;
-        assert_eq!((mine, found.ids, found.cut), (vec![gap], vec![gap, theirs], true), "by id, up to the limit");
+        assert_eq!(
+            (mine, found.ids, found.cut),
+            (vec![gap], vec![gap, theirs], true),
+            "by id, up to the limit"
+        );
 
         run(&outbox.client, "INSERT INTO app.outbox_pause (topic) VALUES ('events.other')").await;
         let (mine, found) = read_on(&mut claim, (first, &[gap]), under, 10).await;

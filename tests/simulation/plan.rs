@@ -19,6 +19,8 @@ pub struct Plan {
     pub batch_bytes: usize,
     /// How long claims read on. Zero in every other schedule.
     pub flow_window: Duration,
+    /// The most gaps that a flow searches.
+    pub gaps_max: usize,
     /// Whether settled rows are deleted instead of marked.
     pub deletes_sent: bool,
     /// Whether a pooler between the relays and PostgreSQL gives each transaction another backend.
@@ -225,6 +227,7 @@ pub const CALM: Plan = Plan {
     batch_rows: 6,
     batch_bytes: 450,
     flow_window: Duration::ZERO,
+    gaps_max: 1_000,
     deletes_sent: false,
     pooler: false,
     retention: None,

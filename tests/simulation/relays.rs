@@ -88,9 +88,10 @@ impl Slot {
         // A batch for each lane, and a row for each held topic that was probed. If a row was acknowledged just before a
         // pause began or ended, the relay does not know whether it is settled until no row waits any more.
         let batches = (1 + 2 * plan.pauses as usize) * plan.lanes as usize;
-        // A failover that loses settlements puts rows back before rows that were acknowledged since.
-        let put_back = self.world.count.settlements_lost.get() as usize;
-        if rows > plan.batch_rows * batches + plan.topics + put_back {
+        // A failover that loses settlements puts rows back before rows that were acknowledged since. A transaction that commits
+        // late adds rows there.
+        let before = (self.world.count.settlements_lost.get() + self.world.count.late.get()) as usize;
+        if rows > plan.batch_rows * batches + plan.topics + before {
             self.world.violate(|| format!("relay {} keeps {rows} acknowledged rows in memory", self.number));
         }
     }
@@ -148,7 +149,7 @@ impl Slot {
         };
         let publisher = SimCluster { broker: Rc::clone(&self.broker), process: Rc::clone(&process) };
         let template = TopicTemplate::parse("{aggregate_type}").unwrap();
-        let marks = Rc::new(RefCell::new(Marks::new()));
+        let marks = Rc::new(RefCell::new(Marks::with_gaps_max(self.world.plan.gaps_max)));
         let stats = Arc::new(Stats::new());
         let relay = Rc::new(Relay::new(publisher, template, limits, marks, Arc::clone(&stats)));
         let wrong_marks = Rc::new(WrongMarks::new());

@@ -306,8 +306,15 @@ fn a_reaper_that_does_not_recheck_rows() {
 /// Flows with several writers of a key, which begin and end transactions in mid-flow.
 fn flows(seed: u64) -> Plan {
     let window = Duration::from_millis(200);
-    let traffic = Plan { transactions: 12, writing: Duration::from_secs(2), ..Plan::busy(seed) };
-    Plan { flow_window: window, keys: 3, batch_rows: 40, batch_bytes: 9_000, long_transaction: 250, ..traffic }
+    let traffic = Plan { transactions: 24, writing: Duration::from_millis(800), ..Plan::busy(seed) };
+    Plan {
+        flow_window: window,
+        keys: 3,
+        batch_rows: 40,
+        batch_bytes: 9_000,
+        long_transaction: 250,
+        ..traffic
+    }
 }
 
 /// Flows of several relays and lanes, and operators who hold and pause.

@@ -12,23 +12,32 @@ fn whatever_fails_nothing_is_lost_and_first_occurrences_stay_in_order() {
 }
 
 /// Steady traffic of a few keys, and batches that leave room for flows.
-fn flows(plan: Plan) -> Plan {
+fn flows(seed: u64, plan: Plan) -> Plan {
     let window = Duration::from_millis(100);
-    let traffic = Plan { transactions: 12, writing: Duration::from_secs(2), ..plan };
-    Plan { flow_window: window, batch_rows: 40, batch_bytes: 9_000, long_transaction: 100, ..traffic }
+    let gaps_max = if seed.is_multiple_of(4) { 3 } else { 1_000 };
+    let traffic = Plan { transactions: 60, writing: Duration::from_secs(2), ..plan };
+    Plan {
+        flow_window: window,
+        gaps_max,
+        batch_rows: 40,
+        batch_bytes: 9_000,
+        long_transaction: 10,
+        prepares: 20,
+        ..traffic
+    }
 }
 
 #[test]
 fn flows_lose_and_reorder_nothing_whatever_fails() {
-    let outcome = explore(|seed| flows(Plan::storm(seed)), 4_000);
-    assert!(outcome.flowed * 10 > outcome.written, "few rows were read by flows: {outcome:?}");
+    let outcome = explore(|seed| flows(seed, Plan::storm(seed)), 2_000);
+    assert!(outcome.flowed * 100 > outcome.written, "few rows were read by flows: {outcome:?}");
 }
 
 #[test]
 fn flows_without_a_fault_deliver_every_event_once() {
-    let outcome = explore(|seed| flows(Plan::calm(seed)), 500);
+    let outcome = explore(|seed| flows(seed, Plan::calm(seed)), 300);
     assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
-    assert!(outcome.flowed * 5 > outcome.written, "few rows were read by flows: {outcome:?}");
+    assert!(outcome.flowed * 10 > outcome.written, "few rows were read by flows: {outcome:?}");
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub struct Counters {
     pub starts: Cell<u32>,
     /// The number of times that a topic was held because it was silent.
     pub stuck: Cell<u32>,
+    /// The highest committed id, and the number of rows that were committed later with a lower one.
+    pub highest: Cell<i64>,
+    pub late: Cell<u32>,
     /// Rows that flows have read.
     pub flowed: Cell<u32>,
     /// Valid rows that were rejected because their topic refused every record.

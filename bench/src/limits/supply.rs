@@ -5,8 +5,8 @@ use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
-use outbox_relay::relay::outbox::{Found, Search, 
-    Claim, Head, Outbox, ReadEnd, ReadRequest, ServerId, Settled, Settlement, Slice,
+use outbox_relay::relay::outbox::{
+    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
 };
 use std::cell::Cell;
 use std::rc::Rc;

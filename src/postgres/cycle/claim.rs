@@ -342,7 +342,12 @@ impl Claim for PostgresClaim<'_> {
     async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<Found, Fault> {
         if !self.prepares {
             // Parsing and planning the statement for every read would cost more than claims do.
-            return Ok(Found { hold_version: search.hold_version, basis: search.basis, ids: Vec::new(), cut: true });
+            return Ok(Found {
+                hold_version: search.hold_version,
+                basis: search.basis,
+                ids: Vec::new(),
+                cut: true,
+            });
         }
         let found = search::read(&self.transaction, self.statements, &self.lanes, search, rows).await;
         let found = found.inspect_err(|fault| discard_after(self.discard, fault))?;

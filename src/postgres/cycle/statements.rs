@@ -122,7 +122,8 @@ impl Statements {
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements { look, writers, backlog, oldest, lock, read, read_new, read_head, read_row, .. } = self;
+        let Statements { look, writers, backlog, oldest, lock, read, read_new, read_head, read_row, .. } =
+            self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
         let reading = [look, writers, backlog, oldest, lock, read, read_new, read_head, read_row];

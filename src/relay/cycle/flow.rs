@@ -38,6 +38,10 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
         return;
     }
     let Some(mut search) = claimed.planned.search.take() else { return };
+    // The first read may have left too many gaps.
+    if !search.pass(claimed.planned.marks.fenced()) {
+        return;
+    }
     let begun = Instant::now();
     let renewals = relay.settings.renewals();
     let (mut interval, mut rows_at) = (READ_FIRST, begun);

@@ -232,6 +232,22 @@ impl Board {
         Lane::all().filter(is_unknown).collect()
     }
 
+    /// Whether workers have all lanes.
+    pub(crate) fn all_in_hand(&self) -> bool {
+        self.state.borrow().lanes.iter().all(|lane| lane.in_hand)
+    }
+
+    /// Waits until a worker returns lanes, unless some lane is free.
+    pub(crate) async fn some_lane_free(&self) {
+        loop {
+            let changed = self.returned.notified();
+            if !self.all_in_hand() || self.is_stopped() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     pub(crate) fn has_free_worker(&self) -> bool {
         self.state.borrow().waiting_workers > 0
     }

@@ -10,7 +10,7 @@
 
 use crate::relay::lane::{LANES, Lane};
 use crate::relay::lanes::fence::Fence;
-use crate::relay::lanes::seen::SeenIds;
+use crate::relay::lanes::seen::{GAPS_MAX, SeenIds};
 use crate::relay::outbox::ServerId;
 use crate::relay::rows::coverage::Coverage;
 use std::collections::HashSet;
@@ -33,6 +33,7 @@ pub struct Marks {
     was_reset: [bool; LANES],
     /// Its highest id is the H of the next fence.
     seen: SeenIds,
+    gaps_max: usize,
     fence: Fence,
 }
 
@@ -65,6 +66,11 @@ impl MarksSnapshot {
         self.epoch
     }
 
+    /// The fence that had passed when the read was sent.
+    pub(crate) fn fenced(&self) -> i64 {
+        self.fenced
+    }
+
     /// The part about `some` of the `lanes` of the read, in the same order.
     pub(crate) fn only(mut self, lanes: &[Lane], some: &[Lane]) -> MarksSnapshot {
         let kept: Vec<bool> = lanes.iter().map(|lane| some.contains(lane)).collect();
@@ -79,6 +85,11 @@ impl MarksSnapshot {
 impl Marks {
     /// No marks.
     pub fn new() -> Marks {
+        Marks::with_gaps_max(GAPS_MAX)
+    }
+
+    /// No marks, and flows that search for at most this many gaps.
+    pub fn with_gaps_max(gaps_max: usize) -> Marks {
         Marks {
             epoch: 0,
             servers: HashSet::new(),
@@ -86,14 +97,15 @@ impl Marks {
             low: [LOWEST; LANES],
             resets: [0; LANES],
             was_reset: [false; LANES],
-            seen: SeenIds::new(),
+            seen: SeenIds::new(gaps_max),
+            gaps_max,
             fence: Fence::new(),
         }
     }
 
     /// Forgets everything, because the server may have lost commits and issue their ids again.
     pub(crate) fn forget(&mut self) {
-        *self = Marks { epoch: self.epoch + 1, ..Marks::new() };
+        *self = Marks { epoch: self.epoch + 1, ..Marks::with_gaps_max(self.gaps_max) };
     }
 
     /// Forgets all marks, H and the fence of a known server, because ids below them may be issued again.

@@ -317,20 +317,22 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     }
 
     async fn wait(&mut self) {
-        self.interval = if self.relay.board.take_progress() {
+        let all_in_hand = self.relay.board.all_in_hand();
+        self.interval = if self.relay.board.take_progress() || all_in_hand {
             POLL_FIRST
         } else {
             (self.interval * 2).min(self.relay.settings.limits().poll_interval)
         };
         let begun = Instant::now();
-        // While every worker is busy there is no need to scan, but the fence continues.
+        // While every worker is busy, or a flow has all lanes, there is no need to scan, but the fence continues.
         tokio::select! {
             biased;
             () = async {
                 self.relay.board.worker_free().await;
+                self.relay.board.some_lane_free().await;
                 sleep_until(begun + self.interval).await;
             } => {}
-            () = sleep(FENCE_EVERY), if !self.relay.board.has_free_worker() => {}
+            () = sleep(FENCE_EVERY), if all_in_hand || !self.relay.board.has_free_worker() => {}
             () = self.relay.board.stopped() => {}
             () = self.beat() => {}
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 /// The most gaps that a flow searches. Each is one index lookup per read.
-const GAPS_MAX: usize = 1_000;
+pub(crate) const GAPS_MAX: usize = 1_000;
 
 /// Seen ids of one epoch of the marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +18,13 @@ pub struct SeenIds {
     highest: i64,
     /// The ids between the two that were not seen.
     gaps: BTreeSet<i64>,
+    gaps_max: usize,
 }
 
 impl SeenIds {
-    pub(crate) fn new() -> SeenIds {
-        SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new() }
+    /// None, and room for this many gaps.
+    pub(crate) fn new(gaps_max: usize) -> SeenIds {
+        SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new(), gaps_max }
     }
 
     /// The highest id seen.
@@ -45,8 +47,9 @@ impl SeenIds {
                 continue;
             }
             let between = id.saturating_sub(self.highest).saturating_sub(1);
-            if self.gaps.len() as i64 + between > GAPS_MAX as i64 {
-                *self = SeenIds { unknown_to: id, highest: id, gaps: BTreeSet::new() };
+            if self.gaps.len() as i64 + between > self.gaps_max as i64 {
+                (self.unknown_to, self.highest) = (id, id);
+                self.gaps.clear();
             } else {
                 self.gaps.extend(self.highest + 1..id);
                 self.highest = id;
@@ -72,7 +75,7 @@ mod tests {
     use super::*;
 
     fn seen(ids: &[i64]) -> SeenIds {
-        let mut seen = SeenIds::new();
+        let mut seen = SeenIds::new(GAPS_MAX);
         seen.saw(ids.iter().copied());
         seen
     }
@@ -116,7 +119,7 @@ mod tests {
         assert_eq!(seen.gaps(), [0; 0]);
         assert!(!seen.pass(1));
         assert!(seen.pass(4 + GAPS_MAX as i64));
-        assert!(!SeenIds::new().pass(i64::MIN));
+        assert!(!SeenIds::new(GAPS_MAX).pass(i64::MIN));
         seen.saw([i64::MAX]);
         assert!(!seen.pass(5_000), "one very large id");
     }

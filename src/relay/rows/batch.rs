@@ -182,7 +182,11 @@ impl<E: Event> Batch<E> {
 
     /// The acknowledged rows from this index on.
     pub(crate) fn sent_from(&self, from: usize) -> impl Iterator<Item = &E> {
-        self.rows[from..].iter().zip(&self.fates[from..]).filter(|(_, fate)| **fate == Fate::Acknowledged).map(|(row, _)| row)
+        self.rows[from..]
+            .iter()
+            .zip(&self.fates[from..])
+            .filter(|(_, fate)| **fate == Fate::Acknowledged)
+            .map(|(row, _)| row)
     }
 
     pub(crate) fn dead_letters(&self) -> impl Iterator<Item = RejectedRow<'_, E>> {

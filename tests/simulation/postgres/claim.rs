@@ -276,7 +276,8 @@ impl Claim for SimClaim<'_> {
         self.statement().await?;
         let server = Rc::clone(&self.connection.server);
         server.reads(self.transaction);
-        let mut found = Found { hold_version: server.hold_version(), basis: server.basis(), ..Found::default() };
+        let mut found =
+            Found { hold_version: server.hold_version(), basis: server.basis(), ..Found::default() };
         let is_same = found.hold_version == search.hold_version && found.basis == search.basis;
         if server.world.breaks(Sabotage::FlowUnderAnyVersion) {
             (found.hold_version, found.basis) = (search.hold_version, search.basis);

@@ -4,6 +4,7 @@ use super::{Commit, Server};
 use crate::event::{SimEvent, TOPICS};
 use crate::plan::Sabotage;
 use crate::postgres::tables::{Change, Tables};
+use crate::world::add;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::LANES;
 
@@ -78,6 +79,9 @@ impl Server {
             Change::Insert(event) => {
                 note("commits (id, event, topic, key)", event);
                 self.promises.committed(event);
+                let count = &self.world.count;
+                add(&count.late, (event.id < count.highest.get()).into());
+                count.highest.set(count.highest.get().max(event.id));
             }
             Change::Sent(event, _) | Change::SentAndDeleted(event) => {
                 note("is settled (id, event, topic, key)", event);
