@@ -2,7 +2,7 @@
 
 use super::doctor::{self, Diagnosis};
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot};
+use super::{ConfigFile, block_on, one_shot, output};
 use crate::config::Config;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
 use crate::doctor::{Finding, Severity};
@@ -49,7 +49,7 @@ impl CheckConfig {
         match block_on(connect(&config, &cluster))?.worst {
             None => Ok(()),
             Some(Cause::Unavailable) => {
-                Err(Failed::Unavailable(anyhow::anyhow!("PostgreSQL or Kafka is unreachable")))
+                Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
             }
             Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
                 "The relay cannot run until these errors are fixed."
@@ -59,7 +59,7 @@ impl CheckConfig {
 }
 
 fn unusable(failure: &Failure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
+    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 
 /// Why the relay cannot run.
@@ -92,8 +92,11 @@ impl Problems {
     }
 }
 
+/// A failed write is reported on stderr, and the check continues: its result is the exit code.
 fn print(what: &str, text: &str) {
-    println!("{what:<14} {text}");
+    if let Err(failed) = output::line(&format!("{what:<14} {text}")) {
+        _ = failed.report();
+    }
 }
 
 async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {

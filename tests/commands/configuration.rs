@@ -70,6 +70,33 @@ fn valid_file_is_accepted_without_a_server() {
 }
 
 #[test]
+fn full_stdout_is_an_error_without_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    std::fs::write(&path, GOOD).unwrap();
+    for (args, code) in
+        [(&["check-config"][..], 0), (&["migrate", "--print"], 1), (&["migrate", "--print-roles"], 1)]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = Ended::of(binary(args).arg("--config").arg(&path).stdout(full));
+        ended.fails(code, &["writing to stdout: No space left on device"]);
+    }
+}
+
+#[test]
+fn invalid_values_of_options_are_explained() {
+    for (args, said) in [
+        (&["dead-letters", "show", "x"][..], "an ID is a whole number"),
+        (&["dead-letters", "list", "--limit", "0"], "write a number from 1 to"),
+        (&["dead-letters", "list", "--older-than", "yesterday"], "write a number and a unit, such as 1h"),
+        (&["dead-letters", "list", "--event-id", "1"], "an event ID is a UUID"),
+        (&["status", "--watch", "fast"], "write a number and a unit, such as 2s"),
+    ] {
+        Ended::of(&mut binary(args)).fails(2, &[said]);
+    }
+}
+
+#[test]
 fn wrong_command_line_ends_with_2() {
     Ended::of(&mut binary(&["rum"])).fails(2, &["rum"]);
     Ended::of(&mut binary(&["migrate", "--print", "--dry-run"])).fails(2, &["cannot be used with"]);
