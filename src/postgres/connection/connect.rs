@@ -5,7 +5,7 @@
 //! that rotated ones are used.
 
 use crate::config;
-use crate::postgres::connection::fault::{fault, unavailable};
+use crate::postgres::connection::fault::{fault, fault_at, unavailable};
 use crate::postgres::connection::session::TRANSACTION_TIMEOUT_SINCE;
 use crate::postgres::connection::tls;
 use crate::relay::failure::{Fault, FaultKind};
@@ -74,9 +74,20 @@ impl Database {
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is always retried: a password may be rotated, other connections may end.
             PoolError::Backend(error) => {
-                let Fault { doing, message, .. } = fault(CONNECTING, error);
-                let message = format!("{message} ({})", self.latest.servers());
+                let place = format!(" ({})", self.latest.servers());
+                let Fault { doing, message, .. } = fault_at(&place, CONNECTING, error);
+                // The client library repeats what `doing` says.
+                let message = message.replacen("error connecting to server: ", "", 1);
                 Fault { kind: FaultKind::Unavailable, doing, message }
+            }
+            PoolError::Timeout(_) => {
+                let servers = self.latest.servers();
+                unavailable(
+                    CONNECTING,
+                    format!(
+                        "no response ({servers}). Fix: check whether PostgreSQL listens there, and its load"
+                    ),
+                )
             }
             other => unavailable(CONNECTING, other.to_string()),
         })
