@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
 use crate::doctor::{Finding, Severity};
 use crate::kafka::cluster::KafkaCluster;
+use crate::postgres::connection::tls;
 use crate::relay::failure::Failure;
 use crate::relay::publisher::Publisher;
 use crate::relay::reason::remedy;
@@ -42,6 +43,7 @@ impl CheckConfig {
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
             .map_err(|failure| unusable(&failure))?;
         cluster.check_settings().map_err(|failure| unusable(&failure))?;
+        check_tls_files(&config)?;
         print("configuration", "is valid");
         if !self.connect {
             return Ok(());
@@ -60,6 +62,15 @@ impl CheckConfig {
 
 fn unusable(failure: &Failure) -> Failed {
     Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
+}
+
+/// Parses the certificates and the key for PostgreSQL, which are read again for each connection.
+fn check_tls_files(config: &Config) -> Result<(), Failed> {
+    let invalid = |cause: String| {
+        Failed::Configuration(anyhow::anyhow!("The connection settings of [postgres] are invalid: {cause}"))
+    };
+    let connection = config.postgres.connection().map_err(|error| invalid(error.to_string()))?;
+    tls::connector(&connection.tls).map(|_| ()).map_err(|error| invalid(error.to_string()))
 }
 
 /// Why the relay cannot run.

@@ -63,6 +63,12 @@ fn errors_that_only_the_client_detects_are_reported() {
 }
 
 #[test]
+fn certificate_file_without_a_certificate_is_reported() {
+    let text = GOOD.replace("[kafka]", "sslrootcert = \"relay.toml\"\n[kafka]");
+    with_config(&["check-config"], &text).fails(78, &["the root certificate", "contains no PEM certificate"]);
+}
+
+#[test]
 fn valid_file_is_accepted_without_a_server() {
     let ended = with_config(&["check-config"], GOOD);
     assert_eq!(ended.succeeds(), "configuration  is valid\n");

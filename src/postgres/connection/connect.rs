@@ -114,13 +114,13 @@ impl Database {
     }
 
     fn read_settings(&self) -> Result<(), Fault> {
-        let unusable = |error: &dyn std::error::Error| unavailable(CONNECTING, chain(error));
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut connection = settings.connection().map_err(|error| unusable(&error))?;
+        let mut connection = settings.connection().map_err(|error| unavailable(CONNECTING, chain(&error)))?;
         if connection.config.get_connect_timeout().is_none() {
             connection.config.connect_timeout(CONNECT_TIMEOUT);
         }
-        let tls = tls::connector(&connection.tls).map_err(|error| unusable(&error))?;
+        let tls =
+            tls::connector(&connection.tls).map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.config, tls));
         Ok(())
     }
