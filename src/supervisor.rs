@@ -22,6 +22,7 @@ use crate::relay::lanes::scout::Scout;
 use crate::relay::publisher::Publisher;
 use crate::relay::reaper;
 use crate::relay::reaper::Pace;
+use crate::relay::reason::remedy;
 use crate::relay::settings::Limits;
 use deadpool_postgres::Object;
 use std::cell::RefCell;
@@ -166,7 +167,7 @@ pub async fn run(
     let start = Start::new(config, database, &facts, kafka, stats);
     let relay = &start.relay;
     if let Err(failure) = start.open_gate(until, kafka_answers).await {
-        return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
+        return End::Unavailable(no_kafka(&failure));
     }
     let (mut cycle, mut background) = (Tasks::new(), Tasks::new());
     start.workers(&mut cycle);
@@ -335,6 +336,10 @@ fn pace(config: &Config) -> Pace {
     }
 }
 
+fn no_kafka(failure: &Failure) -> String {
+    format!("Kafka cannot be reached: {failure}. Fix: {}", remedy(failure.reason))
+}
+
 async fn drained_end(
     relay: &Relay<KafkaCluster>,
     fault: &RefCell<Option<Fault>>,
@@ -344,7 +349,7 @@ async fn drained_end(
         return End::Unavailable(fault.to_string());
     }
     if let Some(failure) = relay.gate.reason() {
-        return End::Unavailable(format!("Kafka cannot be reached: {failure}"));
+        return End::Unavailable(no_kafka(&failure));
     }
     match holds.count().await {
         Ok(waiting) => End::Drained(waiting),

@@ -108,7 +108,7 @@ async fn migrate_creates_the_requested_modules() {
     let status = setup.relay(&["migrate", "--status"]);
     for line in [
         "0001 inbox (module inbox)     applied 20",
-        "not installed. To create it, run: migrate --with idempotency",
+        "not installed. To create it, run: outbox-relay migrate --with idempotency",
     ] {
         assert!(status.succeeds().contains(line), "{line}: {status}");
     }

@@ -174,7 +174,7 @@ async fn in_a_topic_for_all_types_a_key_is_paused_for_every_type() {
     assert!(relay.stop().await.success());
     let once = one_topic().command(&["run", "--once"]);
     once.succeeds();
-    assert!(once.stderr.contains("0 held topics, 0 blocked keys, 1 pauses"), "{once}");
+    assert!(once.stderr.contains("0 held topics, 0 blocked keys, 1 pause."), "{once}");
     operator().command(&["resume", "--all"]).succeeds();
     one_topic().command(&["run", "--once"]).succeeds();
     assert_eq!(outbox.unsent().await, 0);

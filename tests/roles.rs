@@ -134,7 +134,7 @@ async fn operators_cannot_forge_records_and_monitors_see_no_payload() {
         .await;
     setup.configure(&setup.database.url_of(&grafana), &kafka());
     let status = setup.relay(&["status"]);
-    assert!(status.succeeds().contains("unsent        1 rows") && status.stdout.contains("dead letters  1"));
+    assert!(status.succeeds().contains("unsent        1 row") && status.stdout.contains("dead letters  1"));
     setup.relay(&["dead-letters", "list"]).fails(78, &["GRANT SELECT ON \"app\".\"outbox_dead_letter\""]);
     setup.relay(&["reap"]).fails(78, &["GRANT DELETE ON \"app\".\"outbox\""]);
     setup.drop(&[&alice, &grafana]).await;

@@ -24,10 +24,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why the endpoint cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("Cannot listen on [admin] listen = \"{listen}\". Choose another address or port, or \"off\"")]
+#[error(
+    "Cannot listen on [admin] listen = \"{listen}\": {cause}. Choose another address or port, or \"off\""
+)]
 pub(crate) struct AdminError {
     listen: SocketAddr,
-    source: io::Error,
+    cause: io::Error,
 }
 
 /// The open port.
@@ -36,7 +38,7 @@ pub(crate) struct Listening(TcpListener);
 impl Listening {
     /// Opens the port, so that a port in use is reported before anything starts.
     pub(crate) async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
-        let listener = TcpListener::bind(listen).await.map_err(|source| AdminError { listen, source })?;
+        let listener = TcpListener::bind(listen).await.map_err(|cause| AdminError { listen, cause })?;
         Ok(Listening(listener))
     }
 

@@ -2,11 +2,12 @@
 
 use super::doctor::{self, Diagnosis};
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot};
+use super::{ConfigFile, block_on, one_shot, output};
 use crate::config::Config;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
 use crate::doctor::{Finding, Severity};
 use crate::kafka::cluster::KafkaCluster;
+use crate::postgres::connection::tls;
 use crate::relay::failure::Failure;
 use crate::relay::publisher::Publisher;
 use crate::relay::reason::remedy;
@@ -42,6 +43,7 @@ impl CheckConfig {
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
             .map_err(|failure| unusable(&failure))?;
         cluster.check_settings().map_err(|failure| unusable(&failure))?;
+        check_tls_files(&config)?;
         print("configuration", "is valid");
         if !self.connect {
             return Ok(());
@@ -49,7 +51,7 @@ impl CheckConfig {
         match block_on(connect(&config, &cluster))?.worst {
             None => Ok(()),
             Some(Cause::Unavailable) => {
-                Err(Failed::Unavailable(anyhow::anyhow!("PostgreSQL or Kafka is unreachable")))
+                Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
             }
             Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
                 "The relay cannot run until these errors are fixed."
@@ -59,7 +61,16 @@ impl CheckConfig {
 }
 
 fn unusable(failure: &Failure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
+    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
+}
+
+/// Parses the certificates and the key for PostgreSQL, which are read again for each connection.
+fn check_tls_files(config: &Config) -> Result<(), Failed> {
+    let invalid = |cause: String| {
+        Failed::Configuration(anyhow::anyhow!("The connection settings of [postgres] are invalid: {cause}"))
+    };
+    let connection = config.postgres.connection().map_err(|error| invalid(error.to_string()))?;
+    tls::connector(&connection.tls).map(|_| ()).map_err(|error| invalid(error.to_string()))
 }
 
 /// Why the relay cannot run.
@@ -92,8 +103,11 @@ impl Problems {
     }
 }
 
+/// A failed write is reported on stderr, and the check continues: its result is the exit code.
 fn print(what: &str, text: &str) {
-    println!("{what:<14} {text}");
+    if let Err(failed) = output::line(&format!("{what:<14} {text}")) {
+        _ = failed.report();
+    }
 }
 
 async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {

@@ -65,7 +65,7 @@ fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
 fn journald() -> Result<Box<dyn Layer<Registry> + Send + Sync>, Failed> {
     let layer = tracing_journald::layer().map_err(|error| {
         Failed::Configuration(anyhow::anyhow!(
-            "[log] format = \"journald\": the journal cannot be reached: {error}"
+            "[log] format = \"journald\": cannot open the journal: {error}. Set it to \"auto\" or \"text\""
         ))
     })?;
     Ok(layer.with_field_prefix(Some("OUTBOX_RELAY".to_owned())).boxed())

@@ -1,7 +1,7 @@
 //! `outbox-relay migrate`: creates or upgrades the tables, or prints the SQL.
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on};
+use super::{ConfigFile, block_on, output};
 use crate::config::{Config, Outbox};
 use crate::postgres::access::roles::{self, RelayRole};
 use crate::postgres::connection::connect::Database;
@@ -80,20 +80,16 @@ impl Migrate {
                 Series::Outbox => migrate::print(&table),
                 Series::Module(module) => migrate::print_module(&table, module),
             });
-            print!("{}", parts.collect::<Vec<_>>().join("\n"));
-            return Ok(());
+            return output::print(parts.collect::<Vec<_>>().join("\n").as_bytes()).map(|_| ());
         }
         if self.instead.print_roles {
-            print!("{}", roles::print(&table, &self.role));
-            return Ok(());
+            return output::print(roles::print(&table, &self.role).as_bytes()).map(|_| ());
         }
         if self.instead.print_queries {
             let Outbox { on_sent, topic, .. } = &config.outbox;
-            print!(
-                "{}",
-                statements::print(&Statements::new(&table, self.payload, *on_sent, topic, i32::MAX))
-            );
-            return Ok(());
+            let queries =
+                statements::print(&Statements::new(&table, self.payload, *on_sent, topic, i32::MAX));
+            return output::print(queries.as_bytes()).map(|_| ());
         }
         block_on(self.with_database(&config, &table))?
     }
@@ -110,7 +106,8 @@ impl Migrate {
         let mut connection = database.get().await.map_err(unavailable)?;
         if self.instead.status {
             for migration in migrate::status(&mut connection, table).await.map_err(failed)? {
-                println!("{:04} {:<24} {}", migration.number, migration.name, describe(&migration.state));
+                let state = describe(&migration.state);
+                output::line(&format!("{:04} {:<24} {state}", migration.number, migration.name))?;
             }
             for module in Module::ALL {
                 for migration in
@@ -119,11 +116,11 @@ impl Migrate {
                     let name = of_module(migration.name, Some(module));
                     let state = match migration.state {
                         State::Pending => {
-                            format!("not installed. To create it, run: migrate --with {module}")
+                            format!("not installed. To create it, run: outbox-relay migrate --with {module}")
                         }
                         other => describe(&other),
                     };
-                    println!("{:04} {name:<24} {state}", migration.number);
+                    output::line(&format!("{:04} {name:<24} {state}", migration.number))?;
                 }
             }
             return Ok(());
@@ -147,11 +144,11 @@ impl Migrate {
         }
         let verb = if self.instead.dry_run { "would be applied, rolled back" } else { "applied" };
         if applied.is_empty() {
-            println!("{table}: up to date");
+            output::line(&format!("{table}: up to date"))?;
         }
         for migration in applied {
             let name = of_module(migration.name.to_owned(), migration.module);
-            println!("{:04} {name:<24} {verb}", migration.number);
+            output::line(&format!("{:04} {name:<24} {verb}", migration.number))?;
         }
         Ok(())
     }
@@ -179,9 +176,11 @@ fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
     Failed::Unavailable(fault.into())
 }
 
+/// The message contains the cause. The chain of causes would repeat it.
 fn failed(error: MigrateError) -> Failed {
+    let message = anyhow::anyhow!("{error}");
     match error {
-        MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::Failure(error.into()),
-        _ => Failed::Configuration(error.into()),
+        MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::Failure(message),
+        _ => Failed::Configuration(message),
     }
 }

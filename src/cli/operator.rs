@@ -2,6 +2,7 @@
 
 use super::exit::Failed;
 use super::one_shot;
+use super::output::counted;
 use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::selection::Batch;
 use crate::relay::failure::Fault;
@@ -51,7 +52,7 @@ pub(crate) async fn in_batches(
 }
 
 fn after_some(failed: Failed, done: u64) -> Failed {
-    let some = format!("{done} were already processed and are recorded in the history");
+    let some = format!("{} already processed and recorded in the history", counted(done, "event"));
     match failed {
         Failed::Failure(error) => Failed::Failure(error.context(some)),
         Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),
@@ -89,7 +90,7 @@ mod tests {
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };
         assert_eq!(
             format!("{error:#}"),
-            "7 were already processed and are recorded in the history: requeueing: gone"
+            "7 events already processed and recorded in the history: requeueing: gone"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! `outbox-relay reap`: deletes old rows on request.
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, one_shot};
+use super::{ConfigFile, block_on, one_shot, output};
 use crate::config::Config;
 use crate::postgres::access::grants::REAP_RIGHTS;
 use crate::postgres::access::module_grants::reap_rights;
@@ -64,8 +64,7 @@ impl Reap {
             let of_modules = self.of_modules(&config, modules).await.map_err(one_shot::fault)?;
             Ok::<_, Failed>([vec![self.describe(&config, rows)], of_modules].concat())
         })??;
-        lines.iter().for_each(|line| println!("{line}"));
-        Ok(())
+        output::print(format!("{}\n", lines.join("\n")).as_bytes()).map(|_| ())
     }
 
     /// One line for each installed module.
@@ -96,7 +95,8 @@ impl Reap {
 
     fn describe(&self, config: &Config, rows: u64) -> String {
         let (table, retention) = (&config.outbox.table, format_duration(config.reaper.retention));
-        format!("{table}: {rows} rows {}, sent more than {retention} ago", self.verb())
+        let rows = output::counted(rows, "row");
+        format!("{table}: {rows} {}, sent more than {retention} ago", self.verb())
     }
 
     fn verb(&self) -> &'static str {

@@ -96,7 +96,7 @@ async fn read(path: Option<PathBuf>) -> Result<Config, String> {
         let config = config::load(path.as_deref(), config::environment(), check)
             .map_err(|findings: Findings| findings.to_string())?;
         supervisor::check_kafka(&config)
-            .map_err(|failure| format!("[kafka.properties] is invalid: {failure}"))?;
+            .map_err(|failure| format!("[kafka.properties] is invalid: {}", failure.error))?;
         Ok(config)
     };
     spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))

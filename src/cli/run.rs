@@ -1,6 +1,7 @@
 //! `outbox-relay run`: the daemon.
 
 use super::exit::Failed;
+use super::output::counted;
 use super::reload::Reloading;
 use super::{ConfigFile, block_on, log, systemd};
 use crate::admin::Listening;
@@ -111,7 +112,7 @@ async fn open_admin(
 }
 
 fn unusable_kafka(failure: &Failure) -> Failed {
-    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
+    Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
 }
 
 async fn start(
@@ -207,10 +208,12 @@ fn ended(end: End) -> Result<(), Failed> {
         End::Asked => Ok(()),
         End::Drained(waiting) if waiting.is_empty() => Ok(()),
         End::Drained(Waiting { topics, keys, paused, .. }) => {
-            let pauses = paused.total();
+            let count = |number: i64, what| counted(number.unsigned_abs(), what);
             eprintln!(
-                "All other events are published. Still waiting: {topics} held topics, {keys} blocked keys, {pauses} \
-                 pauses. To list them, run: outbox-relay status"
+                "All other events are published. Still waiting: {}, {}, {}. To list them, run: outbox-relay status",
+                count(topics, "held topic"),
+                count(keys, "blocked key"),
+                count(paused.total(), "pause")
             );
             Ok(())
         }

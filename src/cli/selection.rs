@@ -6,6 +6,27 @@ use clap::Args;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// Parses a duration. The message of the library has a position instead of an example.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "write a number and a unit, such as 1h or 2days".to_owned())
+}
+
+/// Parses an ID.
+pub(crate) fn number(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "an ID is a whole number, such as 17".to_owned())
+}
+
+/// Parses an event ID.
+pub(crate) fn event_id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_| "an event ID is a UUID, such as 0199d6c1-3a52-7b1e-9c55-0a4f0d6f3b7e".to_owned())
+}
+
+/// Parses the value of `--limit`.
+fn limit(text: &str) -> Result<u32, String> {
+    let limit = text.parse::<u32>().ok().filter(|limit| *limit > 0);
+    limit.ok_or_else(|| format!("write a number from 1 to {}", u32::MAX))
+}
+
 /// Filters, which all have to match.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
@@ -20,16 +41,16 @@ pub(crate) struct Filters {
     #[arg(long)]
     reason: Option<String>,
     /// Only events rejected longer ago than this, such as 1h or 2days.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     older_than: Option<Duration>,
     /// Only events rejected within this time, such as 1h or 2days.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     newer_than: Option<Duration>,
     /// Only these IDs (first column of `list`), separated by commas.
-    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = number)]
     id: Vec<i64>,
     /// Only these event IDs, separated by commas.
-    #[arg(long, value_name = "UUID", value_delimiter = ',')]
+    #[arg(long, value_name = "UUID", value_delimiter = ',', value_parser = event_id)]
     event_id: Vec<Uuid>,
 }
 
@@ -58,7 +79,7 @@ pub(crate) struct ChangeOptions {
     #[arg(long)]
     pub dry_run: bool,
     /// Process at most this many, oldest first.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = limit)]
     pub limit: Option<u32>,
     /// Print a JSON object.
     #[arg(long)]
@@ -88,7 +109,7 @@ impl ChangeOptions {
 #[command(next_help_heading = None::<&str>)]
 pub(crate) struct ListOptions {
     /// Show at most this many.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
     pub limit: u32,
     /// Print one JSON object per line. Later versions may add fields, but never rename or remove them.
     #[arg(long)]

@@ -81,7 +81,11 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
         let place = lines.malformed(error.span().unwrap_or_default().start);
         malformed.extend(place.line());
         // The parser reports a string without quotes as an invalid float.
-        let help = if error.message().starts_with("invalid float") { "put text in quotes" } else { "" };
+        let help = match error.message() {
+            message if message.starts_with("invalid float") => "put text in quotes",
+            message if message.starts_with("duplicate key") => "remove one of them, or join the sections",
+            _ => "",
+        };
         findings.error(&place, Problem::new(format!("malformed TOML: {}", error.message()), help));
     }
     // In a malformed file, only known settings on intact lines are checked. Other keys may be wrong guesses of the parser, and
@@ -98,6 +102,7 @@ fn unreadable(error: &std::io::Error) -> Problem {
             "pass the right file with --config, or start with a copy of config.example.toml"
         }
         ErrorKind::PermissionDenied => "make it readable for the user that runs the relay",
+        ErrorKind::IsADirectory => "pass a file with --config, not a folder",
         _ => "",
     };
     Problem::new(format!("cannot read the file: {error}"), help)

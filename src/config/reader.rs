@@ -119,10 +119,15 @@ impl Reader {
                  login",
                 Postgres::url.variable()
             )
-        } else if Path::new(name).is_absolute() {
+        } else if denied {
             "make it readable for the user that runs the relay".to_owned()
+        } else if Path::new(name).is_absolute() {
+            "correct the name, or create the file".to_owned()
         } else {
-            format!("relative names are looked up in {}", self.lookup.places())
+            format!(
+                "correct the name, or create the file. Relative names are looked up in {}",
+                self.lookup.places()
+            )
         };
         Problem::new(format!("{setting}: cannot read {}: {error}", path.display()), help)
     }
@@ -137,8 +142,14 @@ impl Reader {
                 continue;
             }
             let other = twin.map(|twin| format!(" or {}", twin.key)).unwrap_or_default();
-            let help =
-                format!("set it, for example {} = \"{example}\", or set {}", setting.key, setting.variable());
+            let help = match place {
+                Place::Nowhere => format!("pass a file with --config, or set {}", setting.variable()),
+                _ => format!(
+                    "set it, for example {} = \"{example}\", or set {}",
+                    setting.key,
+                    setting.variable()
+                ),
+            };
             self.findings.error(&place, Problem::new(format!("{setting}{other} is missing"), help));
         }
     }

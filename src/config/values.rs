@@ -80,7 +80,7 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
                 return Err(out_of_range(setting, text, min, max));
             }
             Err(invalid) => {
-                return Err(Problem::new(format!("{setting} is {invalid}"), "for example \"8MiB\""));
+                return Err(Problem::new(format!("{setting} is {text:?}, which is {invalid}"), ""));
             }
         },
         Kind::Span(min, max) => {
@@ -92,14 +92,15 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
 }
 
 fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
+    let (Fallback::Default(text) | Fallback::Unset(text) | Fallback::Required(text)) = setting.fallback;
     let (wanted, example) = match setting.kind {
-        Kind::Text | Kind::File => ("a string", "\"...\"".to_owned()),
+        Kind::Text | Kind::File => ("a string", format!("{text:?}")),
         Kind::Flag => ("true or false", "true".to_owned()),
         Kind::Choice(words) => ("a string", format!("{:?}", words[0])),
         Kind::Words(words) => ("a list of strings", format!("[{:?}]", words[0])),
-        Kind::Count(..) => ("a whole number", "100".to_owned()),
-        Kind::Size(..) => ("a size", "\"8MiB\"".to_owned()),
-        Kind::Span(..) => ("a duration", "\"10s\"".to_owned()),
+        Kind::Count(..) => ("a whole number", text.to_owned()),
+        Kind::Size(..) => ("a size", format!("{text:?}")),
+        Kind::Span(..) => ("a duration", format!("{text:?}")),
         Kind::Properties => ("a table", "{ \"client.id\" = \"relay\" }".to_owned()),
     };
     let message = match raw {
@@ -187,9 +188,9 @@ impl FromText for Duration {
 }
 
 fn duration(text: &str, setting: &Setting) -> Result<Duration, Problem> {
-    humantime::parse_duration(text.trim()).map_err(|problem| {
+    humantime::parse_duration(text.trim()).map_err(|_| {
         let help = "write a number and a unit, for example \"50ms\", \"10s\", \"1h 30m\" or \"7d\"";
-        Problem::new(format!("{setting} is not a duration: {problem}"), help)
+        Problem::new(format!("{setting} is {text:?}, which is not a duration"), help)
     })
 }
 

@@ -355,7 +355,10 @@ async fn publish<E: Event>(producer: &mut KafkaProducer, topic: &str, partition:
 }
 
 fn unusable(error: &KafkaError) -> Failure {
-    CONFIGURATION.failure(format!("creating a producer: {error}"))
+    match error {
+        KafkaError::ClientCreation(reason) => CONFIGURATION.failure(reason.as_str()),
+        other => CONFIGURATION.failure(format!("creating a producer: {other}")),
+    }
 }
 
 fn number(config: &ClientConfig, name: &str) -> Option<usize> {

@@ -62,9 +62,13 @@ fn unreachable(settings: &config::Kafka, failure: &Failure) -> Finding {
 fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
     let waiting = match topic.waiting {
         0 => String::new(),
+        1 => "; one of the oldest waiting rows is for it".to_owned(),
         rows => format!("; {rows} of the oldest waiting rows are for it"),
     };
-    let (place, problem) = (format!("topic {}", topic.topic), format!("{failure}{waiting}"));
+    let place = format!("topic {}", topic.topic);
+    // The failure may begin with the same place.
+    let failure_text = failure.to_string();
+    let problem = failure_text.trim_start_matches(&format!("{place}: ")).to_owned() + &waiting;
     if failure.reason == UNKNOWN_TOPIC.word {
         let create = format!("kafka-topics.sh --bootstrap-server BROKER --create --topic {}", topic.topic);
         return TOPIC_MISSING.found(place, problem, create);

@@ -23,7 +23,9 @@ pub fn check(name: &str, value: &str) -> Result<(), String> {
             Err("is not a librdkafka property".to_owned())
         }
         Err(_) if is_secret(name) => Err("has a value that librdkafka rejects".to_owned()),
-        Err(KafkaError::ClientConfig(_, reason, ..)) => Err(format!("is rejected by librdkafka: {reason}")),
+        Err(KafkaError::ClientConfig(_, reason, ..)) => {
+            Err(format!("is rejected by librdkafka: {}", reason.trim_end()))
+        }
         Err(_) => Err("has a value that librdkafka rejects".to_owned()),
     }
 }

@@ -63,10 +63,43 @@ fn errors_that_only_the_client_detects_are_reported() {
 }
 
 #[test]
+fn certificate_file_without_a_certificate_is_reported() {
+    let text = GOOD.replace("[kafka]", "sslrootcert = \"relay.toml\"\n[kafka]");
+    with_config(&["check-config"], &text).fails(78, &["the root certificate", "contains no PEM certificate"]);
+}
+
+#[test]
 fn valid_file_is_accepted_without_a_server() {
     let ended = with_config(&["check-config"], GOOD);
     assert_eq!(ended.succeeds(), "configuration  is valid\n");
     assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn full_stdout_is_an_error_without_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    std::fs::write(&path, GOOD).unwrap();
+    for (args, code) in
+        [(&["check-config"][..], 0), (&["migrate", "--print"], 1), (&["migrate", "--print-roles"], 1)]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = Ended::of(binary(args).arg("--config").arg(&path).stdout(full));
+        ended.fails(code, &["writing to stdout: No space left on device"]);
+    }
+}
+
+#[test]
+fn invalid_values_of_options_are_explained() {
+    for (args, said) in [
+        (&["dead-letters", "show", "x"][..], "an ID is a whole number"),
+        (&["dead-letters", "list", "--limit", "0"], "write a number from 1 to"),
+        (&["dead-letters", "list", "--older-than", "yesterday"], "write a number and a unit, such as 1h"),
+        (&["dead-letters", "list", "--event-id", "1"], "an event ID is a UUID"),
+        (&["status", "--watch", "fast"], "write a number and a unit, such as 2s"),
+    ] {
+        Ended::of(&mut binary(args)).fails(2, &[said]);
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ async fn watch_survives_a_restart_of_postgres_and_ends_with_0_on_ctrl_c() {
     server.start_again().await;
     world.outbox.reconnect().await;
     world.sql(EVENT).await;
-    watching.writes("unsent        1 rows, the oldest ").await;
+    watching.writes("unsent        1 row, the oldest ").await;
     assert!(!watching.stdout().contains('\x1b'), "no terminal sequences without a terminal");
     watching.interrupt();
     watching.ends_with(0).await;

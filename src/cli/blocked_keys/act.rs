@@ -77,7 +77,11 @@ pub(crate) fn act(
         };
         format!("{}: {} {what}{gone}", config.outbox.table, counted(done, "rejected event"))
     };
-    output::line(&text).map(|_| ())
+    output::line(&text)?;
+    if done + lifted == 0 && !options.json {
+        eprintln!("No blocked key matches. To list all, run: outbox-relay blocked-keys list");
+    }
+    Ok(())
 }
 
 /// Prints the first keys that the action would process, and returns their number.

@@ -58,7 +58,13 @@ pub(crate) fn act(
         let verb = if options.dry_run { "would be " } else { "" };
         format!("{}: {} {verb}{}", config.outbox.table, counted(count, "dead letter"), action.participle)
     };
-    output::line(&text).map(|_| ())
+    output::line(&text)?;
+    if count == 0 && !options.json {
+        let skipped =
+            if filter.requeued == Some(false) { " Requeued ones are skipped without --again." } else { "" };
+        eprintln!("No dead letter matches.{skipped} To list all, run: outbox-relay dead-letters list");
+    }
+    Ok(())
 }
 
 /// Prints the first dead letters that the action would process, and returns their number.

@@ -2,7 +2,7 @@
 
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, in_line, time};
-use crate::cli::selection::ListOptions;
+use crate::cli::selection::{ListOptions, event_id};
 use crate::cli::{ConfigFile, block_on, one_shot};
 use crate::postgres::access::grants::HISTORY_RIGHTS;
 use crate::postgres::operate::acts::{Act, PostgresActs};
@@ -33,7 +33,7 @@ pub(crate) struct History {
     #[command(flatten)]
     config: ConfigFile,
     /// Only actions on this event.
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", value_parser = event_id)]
     event_id: Option<Uuid>,
     #[command(flatten)]
     options: ListOptions,

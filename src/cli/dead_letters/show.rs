@@ -4,6 +4,7 @@ use super::list::Line;
 use super::open;
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, in_line, time};
+use crate::cli::selection::number;
 use crate::cli::{ConfigFile, block_on, one_shot};
 use crate::postgres::access::grants::LETTER_RIGHTS;
 use crate::postgres::operate::dead_letters::WholeDeadLetter;
@@ -30,6 +31,7 @@ pub(crate) struct Show {
     #[command(flatten)]
     config: ConfigFile,
     /// ID of the dead letter (first column of `list`).
+    #[arg(value_parser = number)]
     id: i64,
     /// Print a JSON object. Later versions may add fields, but never rename or remove them.
     #[arg(long)]
@@ -81,7 +83,7 @@ impl Show {
         let Some(whole) = whole else {
             let (table, id) = (&config.outbox.table, self.id);
             return Err(Failed::Failure(anyhow::anyhow!(
-                "{table}: no dead letter {id}. To list all, run: outbox-relay dead-letters list"
+                "{table} has no dead letter {id}. To list all, run: outbox-relay dead-letters list"
             )));
         };
         if self.payload {
@@ -109,7 +111,7 @@ fn text(whole: &WholeDeadLetter) -> Vec<u8> {
         ("created", whole.created_at.clone()),
         ("outbox row", letter.outbox_id.to_string()),
         ("topic", in_line(&letter.topic, cut)),
-        ("refused", time(letter.rejected_at)),
+        ("rejected", time(letter.rejected_at)),
         ("reason", in_line(&letter.reason, cut)),
         ("error", in_line(&letter.error, cut)),
         ("requeued", letter.requeued_at.map_or("never".to_owned(), time)),

@@ -38,7 +38,7 @@ impl Doctor {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let unusable = |failure: Failure| {
-            Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {failure}"))
+            Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error))
         };
         let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(unusable)?;
         cluster.check_settings().map_err(unusable)?;

@@ -41,7 +41,10 @@ impl Pause {
         let scope = self.selector.scope(&config)?;
         let begun = block_on(async {
             let pauses = open(&config, PAUSE_RIGHTS).await?;
-            pauses.pause(&scope, self.reason.as_deref()).await.map_err(one_shot::fault)
+            pauses
+                .pause(&scope, self.reason.as_deref().filter(|reason| !reason.is_empty()))
+                .await
+                .map_err(one_shot::fault)
         })??;
         let done = if begun { "paused" } else { "was already paused" };
         output::line(&format!("{}: {} {done}", config.outbox.table, name(&scope))).map(|_| ())

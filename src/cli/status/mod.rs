@@ -49,7 +49,7 @@ pub(crate) struct Status {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| format!("{error}: for instance 2s"))?;
+    let interval = humantime::parse_duration(text).map_err(|_| "write a number and a unit, such as 2s")?;
     if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
         Ok(interval)
     } else {

@@ -41,12 +41,12 @@ impl Report {
         let about = if backlog.estimated { "about " } else { "" };
         let oldest = backlog.oldest_age_seconds;
         let oldest = oldest.map(|age| format!(", the oldest {} old", seconds(age))).unwrap_or_default();
-        writeln!(f, "unsent        {about}{} rows{oldest}", backlog.rows)?;
+        writeln!(f, "unsent        {about}{}{oldest}", counted(backlog.rows as u64, "row"))?;
         let first = &backlog.first;
         if first.rows > first.free {
             writeln!(
                 f,
-                "              of the first {}: {} paused, {} held topic, {} blocked key, {} ready",
+                "              of the first {}: {} paused, {} in held topics, {} with blocked keys, {} ready",
                 first.rows, first.paused, first.of_held_topics, first.of_blocked_keys, first.free
             )?;
         }

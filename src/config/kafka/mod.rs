@@ -139,7 +139,7 @@ pub(super) fn brokers(list: &str, setting: &Setting, _: &Reader) -> Result<Strin
     for broker in list.split(',').map(str::trim) {
         let (host, port) = broker.rsplit_once(':').unwrap_or((broker, "9092"));
         let host = host.rsplit_once("://").map_or(host, |(_, host)| host);
-        if host.is_empty() || host.contains([' ', '/', '@']) || port.parse::<u16>().is_err() {
+        if host.is_empty() || host.contains([' ', '/', '@', ';']) || port.parse::<u16>().is_err() {
             // The message does not quote it, because it could be a URL with a password.
             let message = format!("{setting} is not a list of host:port");
             return Err(Problem::new(message, "for example \"kafka-1:9092,kafka-2:9092\""));
@@ -186,9 +186,9 @@ fn accept(name: &str, value: &str, reader: &Reader) -> Result<(), Problem> {
                 "for the names, see CONFIGURATION.md of librdkafka".to_owned()
             }
             _ if properties::PROTECTED.iter().any(|(protected, _)| *protected == name) => {
-                "remove the line".to_owned()
+                "remove it".to_owned()
             }
-            _ => String::new(),
+            _ => "for the values, see CONFIGURATION.md of librdkafka".to_owned(),
         };
         Problem::new(format!("Kafka property `{name}` {reason}"), help)
     })

@@ -167,7 +167,9 @@ fn handler(key: &str, value: &str) -> Result<Handler, Problem> {
             Problem::new(format!("unknown connection parameter {key}"), format!("did you mean {near}?"))
         }
         None => {
-            Problem::new("unknown connection parameter", "percent-encode special characters in the password")
+            let help =
+                "remove it. If it is part of the password, percent-encode special characters in the password";
+            Problem::new("unknown connection parameter", help)
         }
     })
 }

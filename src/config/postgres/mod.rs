@@ -13,7 +13,7 @@ use crate::config::catalogue::Postgres;
 use crate::config::findings::Problem;
 use crate::config::reader::Reader;
 use crate::config::secret::{Secret, SecretSource};
-use crate::config::setting::Section;
+use crate::config::setting::{Section, Setting};
 pub use tls::{Tls, TlsMode, TlsVersion};
 use tls::{TlsParameters, is_local};
 
@@ -74,7 +74,10 @@ impl Postgres {
                 Some(option) => format!("[postgres] url has an invalid value for {option}"),
                 None => "[postgres] url cannot be parsed".to_owned(),
             };
-            vec![Problem::new(message, "percent-encode special characters in the password")]
+            vec![Problem::new(
+                message,
+                "correct the url, and percent-encode special characters in the password",
+            )]
         })?;
         let mut config = parsed;
         let mut problems = Vec::new();
@@ -155,7 +158,14 @@ impl Postgres {
         let place = place.unwrap_or_else(|| reader.default_place());
         let password = self.password.as_ref().and_then(|password| password.read().ok());
         match self.connect_to(url, password.as_ref()) {
-            Err(problems) => reader.findings.extend(&place, problems),
+            Err(problems) => {
+                let files = [&Postgres::sslrootcert, &Postgres::sslcert, &Postgres::sslkey];
+                for problem in problems {
+                    let about = |file: &&&Setting| problem.message.starts_with(&format!("{}: ", file.key));
+                    let own = files.iter().find(about).and_then(|file| reader.place(file));
+                    reader.findings.error(own.as_ref().unwrap_or(&place), problem);
+                }
+            }
             Ok(Connection { config, tls }) if !is_local(&config) && tls.mode < TlsMode::VerifyFull => {
                 let risk = match tls.mode {
                     TlsMode::VerifyCa => {

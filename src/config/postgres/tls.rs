@@ -1,5 +1,6 @@
 //! TLS settings of the connection to PostgreSQL.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -66,7 +67,14 @@ impl Tls {
             let path = path.as_ref()?;
             let error = std::fs::File::open(path).err()?;
             let message = format!("{key}: cannot read {}: {error}", path.display());
-            Some(Problem::new(message, format!("relative names are looked up in {}", lookup.places())))
+            let help = match error.kind() {
+                ErrorKind::PermissionDenied => "make it readable for the user that runs the relay".to_owned(),
+                _ => format!(
+                    "correct the name, or create the file. Relative names are looked up in {}",
+                    lookup.places()
+                ),
+            };
+            Some(Problem::new(message, help))
         };
         files.into_iter().filter_map(unreadable).collect()
     }

@@ -75,7 +75,7 @@ fn an_unknown_variable_is_a_finding_with_the_nearest_name() {
 fn a_finding_names_an_invalid_variable() {
     Case::new(LEAST).env("OUTBOX_RELAY__RELAY__WORKERS", "many").assert_finding(
         "error: environment variable OUTBOX_RELAY__RELAY__WORKERS: [relay] workers must be a whole number\n  \
-         help: for example workers = 100",
+         help: for example workers = 2",
     );
 }
 

@@ -62,6 +62,7 @@ fn brokers_must_be_hosts_with_ports() {
         ("SSL://k1:9093", true),
         ("", false),
         ("k1:9092,", false),
+        ("k1:9092;k2:9092", false),
         ("k1:port", false),
         ("k1:70000", false),
         ("http://k1:9092/path", false),

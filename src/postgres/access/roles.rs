@@ -23,7 +23,7 @@ pub enum RoleNameError {
     #[error("the name is empty")]
     Empty,
     /// Too long for PostgreSQL, together with the longest suffix.
-    #[error("the name has {0} bytes, the maximum is {max}", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
+    #[error("the name has {0} bytes, but the maximum is {max}", max = IDENTIFIER_BYTES_MAX - SUFFIX_BYTES_MAX)]
     TooLong(usize),
     /// Reserved by PostgreSQL.
     #[error("the name is reserved by PostgreSQL. Choose another one")]

@@ -5,7 +5,7 @@
 //! that rotated ones are used.
 
 use crate::config;
-use crate::postgres::connection::fault::{fault, unavailable};
+use crate::postgres::connection::fault::{fault, fault_at, unavailable};
 use crate::postgres::connection::session::TRANSACTION_TIMEOUT_SINCE;
 use crate::postgres::connection::tls;
 use crate::relay::failure::{Fault, FaultKind};
@@ -74,9 +74,20 @@ impl Database {
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is always retried: a password may be rotated, other connections may end.
             PoolError::Backend(error) => {
-                let Fault { doing, message, .. } = fault(CONNECTING, error);
-                let message = format!("{message} ({})", self.latest.servers());
+                let place = format!(" ({})", self.latest.servers());
+                let Fault { doing, message, .. } = fault_at(&place, CONNECTING, error);
+                // The client library repeats what `doing` says.
+                let message = message.replacen("error connecting to server: ", "", 1);
                 Fault { kind: FaultKind::Unavailable, doing, message }
+            }
+            PoolError::Timeout(_) => {
+                let servers = self.latest.servers();
+                unavailable(
+                    CONNECTING,
+                    format!(
+                        "no response ({servers}). Fix: check whether PostgreSQL listens there, and its load"
+                    ),
+                )
             }
             other => unavailable(CONNECTING, other.to_string()),
         })
@@ -103,13 +114,13 @@ impl Database {
     }
 
     fn read_settings(&self) -> Result<(), Fault> {
-        let unusable = |error: &dyn std::error::Error| unavailable(CONNECTING, chain(error));
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut connection = settings.connection().map_err(|error| unusable(&error))?;
+        let mut connection = settings.connection().map_err(|error| unavailable(CONNECTING, chain(&error)))?;
         if connection.config.get_connect_timeout().is_none() {
             connection.config.connect_timeout(CONNECT_TIMEOUT);
         }
-        let tls = tls::connector(&connection.tls).map_err(|error| unusable(&error))?;
+        let tls =
+            tls::connector(&connection.tls).map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.config, tls));
         Ok(())
     }

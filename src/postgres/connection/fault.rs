@@ -20,7 +20,10 @@ pub(crate) async fn answer<T>(
 ) -> Result<T, Fault> {
     match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| fault(doing, error)),
-        Err(_) => Err(unavailable(doing, format!("no response within {ANSWER_TIMEOUT:?}"))),
+        Err(_) => {
+            let fix = "check the server and the network, and pg_locks for a session that holds a lock";
+            Err(unavailable(doing, format!("no response within {ANSWER_TIMEOUT:?}. Fix: {fix}")))
+        }
     }
 }
 
@@ -31,6 +34,11 @@ pub(crate) fn unavailable(doing: &'static str, message: impl Into<String>) -> Fa
 
 /// Classifies an error, adds the remedy, and drops everything that could contain a row.
 pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
+    fault_at("", doing, error)
+}
+
+/// [`fault`], with the place of the error after its text.
+pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::Error) -> Fault {
     let error = ServerError::from(error);
     let text = error.to_string();
     let remedy = match error.code() {
@@ -39,8 +47,8 @@ pub fn fault(doing: &'static str, error: tokio_postgres::Error) -> Fault {
         None => handshake::remedy(&text),
     };
     let message = match remedy.filter(|remedy| !remedy.starts_with("nothing")) {
-        Some(remedy) => format!("{text}: {remedy}"),
-        None => text,
+        Some(remedy) => format!("{text}{place}. Fix: {remedy}"),
+        None => format!("{text}{place}"),
     };
     Fault { kind: kind(error.code()), doing, message }
 }

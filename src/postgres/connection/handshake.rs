@@ -17,6 +17,11 @@ const REMEDIES: &[(&str, &str)] = &[
         "error communicating with the server: Connection reset by peer",
         "check the server log: the server may have rejected the client certificate",
     ),
+    (
+        "Connection refused",
+        "check the host and the port in [postgres] url, and whether the server is running",
+    ),
+    ("failed to lookup address information", "check the host in [postgres] url, and the name server"),
     ("password missing", "set [postgres] password_file: the server requires a password"),
     ("unsupported authentication method", "use scram-sha-256 or cert in pg_hba.conf"),
     (

@@ -50,7 +50,7 @@ pub enum SchemaFaultKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// All faults of the schema.
-    #[error("the schema is invalid:{}", list(.0))]
+    #[error("the database cannot be used:{}", list(.0))]
     Faults(Vec<SchemaFault>),
     /// The server or the connection failed, so the schema could not be checked.
     #[error("the schema could not be checked: {0}")]
@@ -76,7 +76,7 @@ impl SchemaFault {
 
 impl fmt::Display for SchemaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.place, self.problem, self.remedy)
+        write!(f, "{}: {}. Fix: {}", self.place, self.problem, self.remedy)
     }
 }
 

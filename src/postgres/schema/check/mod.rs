@@ -130,7 +130,7 @@ async fn migration_faults(
                 SchemaFaultKind::Migration,
                 table,
                 "the outbox does not exist in this database",
-                MIGRATE,
+                format!("check [outbox] table and [postgres] url. For a new outbox, {MIGRATE}"),
             )
         };
         return Ok(vec![fault]);

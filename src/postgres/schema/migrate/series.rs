@@ -19,7 +19,7 @@ pub enum Module {
 
 /// The text is not the name of a module.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown module {0:?}. Modules: inbox, idempotency, once")]
+#[error("unknown module {0:?}. The modules are inbox, idempotency and once")]
 pub struct UnknownModule(String);
 
 impl Module {
