@@ -125,7 +125,7 @@ impl Part for Marking {
     fn run(&mut self) {
         let snapshot = self.marks.snapshot(&self.lanes);
         let highest = self.batch.rows().iter().map(Event::id).max();
-        self.marks.note_id(snapshot.epoch(), highest.unwrap_or_default());
+        self.marks.note_ids(snapshot.epoch(), [highest.unwrap_or_default()]);
         let coverage = self.batch.coverage(&self.lanes);
         self.marks.raise(&snapshot, 1, black_box(&coverage));
     }

@@ -105,13 +105,13 @@ impl Migrate {
         let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(unavailable)?;
         let mut connection = database.get().await.map_err(unavailable)?;
         if self.instead.status {
-            for migration in migrate::status(&mut connection, table).await.map_err(failed)? {
+            for migration in migrate::status(&mut connection, table).await.map_err(|error| failed(&error))? {
                 let state = describe(&migration.state);
                 output::line(&format!("{:04} {:<24} {state}", migration.number, migration.name))?;
             }
             for module in Module::ALL {
                 for migration in
-                    migrate::module_status(&mut connection, table, module).await.map_err(failed)?
+                    migrate::module_status(&mut connection, table, module).await.map_err(|error| failed(&error))?
                 {
                     let name = of_module(migration.name, Some(module));
                     let state = match migration.state {
@@ -127,7 +127,7 @@ impl Migrate {
         }
         let mut series = self.series();
         for module in Module::ALL {
-            let states = migrate::module_status(&mut connection, table, module).await.map_err(failed)?;
+            let states = migrate::module_status(&mut connection, table, module).await.map_err(|error| failed(&error))?;
             let is_installed = states.iter().any(|known| known.state != State::Pending);
             if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
                 series.push(Series::Module(module));
@@ -140,7 +140,7 @@ impl Migrate {
             } else {
                 migrate::apply_series(&mut connection, table, series).await
             };
-            applied.extend(of_series.map_err(failed)?);
+            applied.extend(of_series.map_err(|error| failed(&error))?);
         }
         let verb = if self.instead.dry_run { "would be applied, rolled back" } else { "applied" };
         if applied.is_empty() {
@@ -177,7 +177,7 @@ fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
 }
 
 /// The message contains the cause. The chain of causes would repeat it.
-fn failed(error: MigrateError) -> Failed {
+fn failed(error: &MigrateError) -> Failed {
     let message = anyhow::anyhow!("{error}");
     match error {
         MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::Failure(message),

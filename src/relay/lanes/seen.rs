@@ -40,21 +40,33 @@ impl SeenIds {
     /// A read saw these rows.
     pub fn saw(&mut self, ids: impl IntoIterator<Item = i64>) {
         let mut ids: Vec<i64> = ids.into_iter().collect();
+        let Some(last) = ids.iter().max().copied() else { return };
+        // A slice of a backlog: there is no need to sort its ids.
+        if last.saturating_sub(self.highest) > (self.gaps_max + ids.len()) as i64 {
+            return self.skip_to(last);
+        }
+        if last <= self.highest && self.gaps.is_empty() {
+            return;
+        }
         ids.sort_unstable();
         for id in ids {
             if id <= self.highest {
                 self.gaps.remove(&id);
                 continue;
             }
-            let between = id.saturating_sub(self.highest).saturating_sub(1);
-            if self.gaps.len() as i64 + between > self.gaps_max as i64 {
-                (self.unknown_to, self.highest) = (id, id);
-                self.gaps.clear();
+            if self.gaps.len() as i64 + (id - self.highest - 1) > self.gaps_max as i64 {
+                self.skip_to(id);
             } else {
                 self.gaps.extend(self.highest + 1..id);
                 self.highest = id;
             }
         }
+    }
+
+    /// There are too many gaps below this id.
+    fn skip_to(&mut self, id: i64) {
+        (self.unknown_to, self.highest) = (id, id);
+        self.gaps.clear();
     }
 
     /// Ids up to this one were read or will never be committed. Returns whether every id is accounted for: seen, a gap, or
