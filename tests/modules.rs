@@ -116,7 +116,7 @@ async fn migrate_creates_the_requested_modules() {
     assert!(printed.succeeds().contains("CREATE TABLE \"app\".\"outbox\" ("), "{printed}");
     assert!(printed.succeeds().contains("CREATE TABLE \"app\".\"idempotency_key\" ("), "{printed}");
     let mut unknown = setup.command(&["migrate", "--with", "mailbox"]);
-    Ended::of(&mut unknown).fails(2, &["mailbox", "inbox, idempotency, once"]);
+    Ended::of(&mut unknown).fails(2, &["mailbox", "inbox, idempotency and once"]);
     // The relay accepts a schema with modules.
     setup.relay(&["check-config", "--connect"]).succeeds();
     setup.drop(&[]).await;

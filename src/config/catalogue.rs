@@ -152,7 +152,8 @@ settings! {
             "Longest pause between two polls of an empty outbox. After an event, pauses start again at \
              1ms.";
         flow_window: Duration, Span(ms(0), secs(10)), Default("100ms"), Now,
-            "How long a worker keeps reading new events in one transaction while there is no backlog. Longer              windows cost\nPostgreSQL less, and a crash repeats the events of one window. \"0s\" turns this off.";
+            "How long a worker keeps reading new events in one transaction while there is no backlog. A longer \
+             time costs\nPostgreSQL less, but a crash repeats the events of that time. \"0s\" turns this off.";
         workers: usize, Count(1, 64), Default("2"), Restart,
             "Number of concurrent batches, each with a PostgreSQL connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,

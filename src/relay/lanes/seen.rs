@@ -105,9 +105,10 @@ mod tests {
     #[test]
     fn ids_before_the_first_seen_id_are_unknown_until_the_fence_passes_it() {
         let mut seen = seen(&[7, 9]);
-        assert!(!seen.pass(6), "row 7 was seen, but rows 1 to 6 may be uncommitted");
-        assert!(seen.pass(7));
-        assert_eq!(seen.gaps(), [8]);
+        assert!(!seen.pass(8), "row 8 may be uncommitted");
+        assert!(seen.pass(9));
+        seen.saw([11]);
+        assert_eq!(seen.gaps(), [10]);
     }
 
     #[test]
