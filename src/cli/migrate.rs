@@ -110,8 +110,9 @@ impl Migrate {
                 output::line(&format!("{:04} {:<24} {state}", migration.number, migration.name))?;
             }
             for module in Module::ALL {
-                for migration in
-                    migrate::module_status(&mut connection, table, module).await.map_err(|error| failed(&error))?
+                for migration in migrate::module_status(&mut connection, table, module)
+                    .await
+                    .map_err(|error| failed(&error))?
                 {
                     let name = of_module(migration.name, Some(module));
                     let state = match migration.state {
@@ -127,7 +128,9 @@ impl Migrate {
         }
         let mut series = self.series();
         for module in Module::ALL {
-            let states = migrate::module_status(&mut connection, table, module).await.map_err(|error| failed(&error))?;
+            let states = migrate::module_status(&mut connection, table, module)
+                .await
+                .map_err(|error| failed(&error))?;
             let is_installed = states.iter().any(|known| known.state != State::Pending);
             if is_installed && self.only.is_empty() && !series.contains(&Series::Module(module)) {
                 series.push(Series::Module(module));

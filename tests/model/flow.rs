@@ -63,8 +63,9 @@ pub fn read(configuration: &Configuration, state: &mut State, relay: usize, mut 
     flow = extended(flow, ids);
     flow.gaps = if rules.has(Rule::FlowKeepsGaps) { flow.gaps.above(passed) } else { Set::default() };
     if configuration.marks {
+        let highest = rows.iter().map(|event| state.ids[event]).max().unwrap_or(0);
         let marks = &mut state.relays[relay].marks;
-        marks.highest_seen = marks.highest_seen.max(flow.above);
+        marks.highest_seen = marks.highest_seen.max(highest);
     }
     state.relays[relay].claim.flow = limited(configuration, flow);
 }

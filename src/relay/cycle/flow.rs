@@ -12,6 +12,7 @@ use crate::relay::Relay;
 use crate::relay::cycle::claim::Claimed;
 use crate::relay::cycle::publish::overdue;
 use crate::relay::cycle::session::Session;
+use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lanes::seen::SeenIds;
 use crate::relay::outbox::{Claim, Found, Search};
@@ -110,7 +111,7 @@ async fn step<C: Claim, P: Publisher>(
     let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {
         relay.narrowing.read_failed(&claimed.planned.lanes, request.rows_max, fault);
     })?;
-    let same = note(relay, epoch, &found, &request);
+    let same = note(relay, epoch, &found, &request, &rows);
     if !same || relay.rows.probes_any_of(&rows) {
         return Ok(Step::Last);
     }
@@ -130,9 +131,10 @@ async fn step<C: Claim, P: Publisher>(
 }
 
 /// Passes what a read found to the marks. Returns whether the flow may go on: under the same epoch, holds and basis.
-fn note<P>(relay: &Relay<P>, epoch: u64, found: &Found, request: &Search) -> bool {
+fn note<E: Event, P>(relay: &Relay<P>, epoch: u64, found: &Found, request: &Search, rows: &[E]) -> bool {
     let mut marks = relay.marks.borrow_mut();
     marks.note_basis(epoch, found.basis);
-    marks.note_ids(epoch, found.ids.iter().copied());
+    marks.note_ids(epoch, rows.iter().map(Event::id));
+    marks.note_seen(epoch, &found.ids);
     marks.epoch() == epoch && found.hold_version == request.hold_version && found.basis == request.basis
 }

@@ -31,7 +31,9 @@ pub struct Marks {
     resets: [u32; LANES],
     /// The last sweep of the lane found a row below its mark.
     was_reset: [bool; LANES],
-    /// Its highest id is the H of the next fence.
+    /// The highest id of the unsent rows that reads returned: the H of the next fence.
+    highest_read: i64,
+    /// The ids of all rows that reads saw, for flows.
     seen: SeenIds,
     gaps_max: usize,
     fence: Fence,
@@ -97,6 +99,7 @@ impl Marks {
             low: [LOWEST; LANES],
             resets: [0; LANES],
             was_reset: [false; LANES],
+            highest_read: LOWEST,
             seen: SeenIds::new(gaps_max),
             gaps_max,
             fence: Fence::new(),
@@ -160,16 +163,25 @@ impl Marks {
         self.low = [LOWEST; LANES];
     }
 
-    /// Notes the ids that a read of `epoch` returned.
-    pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64>) {
+    /// Notes the ids of unsent rows that a read of `epoch` returned.
+    pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64> + Clone) {
         if epoch == self.epoch {
+            self.highest_read = ids.clone().into_iter().fold(self.highest_read, i64::max);
             self.seen.saw(ids);
         }
     }
 
-    /// The highest id seen, which is the H of the next fence.
-    pub(crate) fn highest_seen(&self) -> i64 {
-        self.seen.highest()
+    /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very large
+    /// id of a sent row would raise all marks above the ids that are drawn now.
+    pub(crate) fn note_seen(&mut self, epoch: u64, ids: &[i64]) {
+        if epoch == self.epoch {
+            self.seen.saw(ids.iter().copied());
+        }
+    }
+
+    /// H of the next fence.
+    pub(crate) fn highest_read(&self) -> i64 {
+        self.highest_read
     }
 
     /// What a flow searches for after a whole read that is about to be sent, or `None` if earlier ids are unknown.
@@ -297,7 +309,7 @@ mod tests {
         let snapshot = marks.snapshot(&[lane()]);
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         marks.note_basis(marks.epoch(), NEXT_BASIS);
-        assert_eq!(marks.highest_seen(), 7, "H stays");
+        assert_eq!(marks.highest_read(), 7, "H stays");
         assert_eq!(marks.low(lane()), LOWEST);
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST, "a read from before the end raises nothing");
@@ -332,7 +344,7 @@ mod tests {
         let old = marks.epoch();
         marks.note_basis(old, BASIS + 1);
         assert_ne!(marks.epoch(), old, "results of older reads are ignored");
-        assert_eq!((marks.highest_seen(), marks.snapshot(&[lane()]).fenced), (LOWEST, LOWEST));
+        assert_eq!((marks.highest_read(), marks.snapshot(&[lane()]).fenced), (LOWEST, LOWEST));
         marks.raise(&snapshot, BASIS + 1, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
         let epoch = marks.epoch();

@@ -296,7 +296,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     async fn step_fence(&mut self) -> Result<(), Fault> {
         let (epoch, high, pending) = {
             let mut marks = self.relay.marks.borrow_mut();
-            let (epoch, high) = (marks.epoch(), marks.highest_seen());
+            let (epoch, high) = (marks.epoch(), marks.highest_read());
             let fence = marks.fence();
             if !fence.is_pending() && high <= fence.passed() {
                 return Ok(());
