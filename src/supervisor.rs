@@ -364,7 +364,12 @@ pub fn limits(config: &Config) -> Limits {
         batch_bytes: config.relay.batch_bytes.as_usize(),
         publish_timeout: config.relay.publish_timeout,
         takeover_timeout: config.relay.takeover_timeout,
-        flow_window: config.relay.flow_window,
+        // Planning the read of a flow every few milliseconds would cost more than the flow saves.
+        flow_window: if config.postgres.prepared_statements {
+            config.relay.flow_window
+        } else {
+            Duration::ZERO
+        },
         poll_interval: config.relay.poll_interval,
         on_rejected: config.outbox.on_rejected,
         rejections_before_hold: config.outbox.rejections_before_hold,

@@ -103,7 +103,7 @@ impl Problems {
     }
 }
 
-/// A failed write is reported on stderr, and the check continues: its result is the exit code.
+/// Reports a failed write on stderr and continues, because the exit code must reflect the check.
 fn print(what: &str, text: &str) {
     if let Err(failed) = output::line(&format!("{what:<14} {text}")) {
         _ = failed.report();

@@ -125,7 +125,7 @@ async fn start(
     let database = Database::new(&config.postgres, supervisor::connections(&config), Arc::clone(stats))
         .map_err(|fault| Failed::Configuration(fault.into()))?;
     let Some(ready) = until_ready(reloading, &database, once, stats, signals).await? else { return Ok(()) };
-    let config = reloading.config().clone();
+    let config = relayed(reloading.config(), once);
     if ready.facts.is_superuser {
         tracing::warn!(code = "superuser", "connected as a superuser, {MORE_THAN_NEEDED}");
     }
@@ -146,7 +146,7 @@ async fn start(
             end = &mut relaying => break end,
             () = reloading.requested() => {
                 if let Some(config) = reloading.reload(stats, true).await {
-                    configs.send_replace(config);
+                    configs.send_replace(relayed(&config, once));
                 }
             }
             () = signals.next() => {
@@ -165,6 +165,15 @@ async fn start(
         }
     };
     ended(end)
+}
+
+/// The settings of the relay. A relay that ends when the outbox is empty must not wait for further events.
+fn relayed(config: &Config, once: bool) -> Config {
+    let mut config = config.clone();
+    if once {
+        config.relay.flow_window = Duration::ZERO;
+    }
+    config
 }
 
 /// Waits until the schema is valid and applies reloads meanwhile. Returns `None` after a signal.

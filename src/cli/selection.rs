@@ -6,7 +6,7 @@ use clap::Args;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Parses a duration. The message of the library has a position instead of an example.
+/// Parses a duration. The library's message gives a position, this one an example.
 fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "write a number and a unit, such as 1h or 2days".to_owned())
 }

@@ -153,7 +153,7 @@ settings! {
              1ms.";
         flow_window: Duration, Span(ms(0), secs(10)), Default("100ms"), Now,
             "How long a worker keeps reading new events in one transaction while there is no backlog. A longer \
-             time costs\nPostgreSQL less, but a crash repeats the events of that time. \"0s\" turns this off.";
+             window reduces\nthe load on PostgreSQL, but a crash redelivers up to one window of events per worker. \"0s\" disables it.";
         workers: usize, Count(1, 64), Default("2"), Restart,
             "Number of concurrent batches, each with a PostgreSQL connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,

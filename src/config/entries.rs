@@ -102,7 +102,7 @@ fn unreadable(error: &std::io::Error) -> Problem {
             "pass the right file with --config, or start with a copy of config.example.toml"
         }
         ErrorKind::PermissionDenied => "make it readable for the user that runs the relay",
-        ErrorKind::IsADirectory => "pass a file with --config, not a folder",
+        ErrorKind::IsADirectory => "pass a file with --config, not a directory",
         _ => "",
     };
     Problem::new(format!("cannot read the file: {error}"), help)

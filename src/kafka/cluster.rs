@@ -226,7 +226,8 @@ impl KafkaCluster {
             }
             if begun.elapsed() > IDENTIFIED_WITHIN {
                 let why = reports.last_error().map_or_else(String::new, |error| format!(": {error}"));
-                let error = format!("no producer ID from the brokers within {IDENTIFIED_WITHIN:?}{why}");
+                let error =
+                    format!("the brokers did not assign a producer ID within {IDENTIFIED_WITHIN:?}{why}");
                 return Err(NO_ANSWER.failure(error));
             }
             // Ask for a single topic if one is known, because the answer about all topics may be large.

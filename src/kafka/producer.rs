@@ -73,7 +73,9 @@ impl Producer for KafkaProducer {
         let limit = self.limits.of(topic, found.broker).await;
         if limit.max(super::cluster::BATCH_BYTES_LEAST) < self.batch_bytes {
             // The next session sends smaller requests. Otherwise a row could be refused for the size of the whole request.
-            let error = format!("topic {topic} takes requests of at most {limit} bytes");
+            let error = format!(
+                "topic {topic} accepts requests of at most {limit} bytes; the next producer sends smaller ones"
+            );
             return Err(SMALLER_BATCHES.failure(error));
         }
         Ok(found.leaders.len() as u32)

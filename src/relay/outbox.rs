@@ -55,7 +55,7 @@ pub trait Claim {
     /// Reads the first row of the claim's only lane without its contents, and checks whether the server can read all of it.
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
 
-    /// Reads what is new, in a snapshot of its own, and appends the rows of the claimed lanes to `rows`, by id.
+    /// Searches for new rows in a snapshot of its own, and appends those of the claimed lanes to `rows`, by id.
     async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<Found, Fault>;
 
     /// Keeps the transaction alive and releases the read's snapshot.
@@ -126,13 +126,13 @@ pub struct Search {
     pub above: i64,
     /// Ids below it that no read has seen, in order.
     pub gaps: Vec<i64>,
-    /// The set of holds of the flow. Under another set, nothing is found.
+    /// The set of holds of the flow. If it has changed, the read returns no rows.
     pub hold_version: i64,
-    /// The basis of the flow. Under another basis, nothing is found.
+    /// The basis of the flow. If it has changed, the read returns no rows.
     pub basis: i64,
     /// The most rows to find.
     pub rows_max: usize,
-    /// Rows after this many bytes are left out.
+    /// The read ends after this many bytes.
     pub bytes_max: usize,
 }
 
@@ -143,7 +143,7 @@ pub struct Found {
     pub hold_version: i64,
     /// The basis in the read's snapshot.
     pub basis: i64,
-    /// The ids of all rows that were found, in order: also of rows that are sent or wait, and of other lanes.
+    /// The ids of all rows found, in ascending order, including rows that are sent or wait, and rows of other lanes.
     pub ids: Vec<i64>,
     /// A limit ended the read: rows with greater ids may follow.
     pub cut: bool,

@@ -15,7 +15,7 @@ pub struct Limits {
     pub publish_timeout: Duration,
     /// How long a frozen relay may hold its lanes.
     pub takeover_timeout: Duration,
-    /// How long a claim may read on. Zero turns flows off.
+    /// How long a flow may last. Zero disables flows.
     pub flow_window: Duration,
     /// The longest wait between two scans of the outbox.
     pub poll_interval: Duration,

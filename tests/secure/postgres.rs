@@ -157,10 +157,19 @@ impl Secured {
 
     /// Checks that the relay cannot log in and reports all of these texts.
     pub async fn assert_refused(&self, what: &str, relay: Relay, said: &[&str]) {
+        self.assert_fails(what, relay, 69, said).await;
+    }
+
+    /// Checks that a certificate or a key is invalid, and that the relay reports all of these texts.
+    pub async fn assert_invalid(&self, what: &str, relay: Relay, said: &[&str]) {
+        self.assert_fails(what, relay, 78, said).await;
+    }
+
+    async fn assert_fails(&self, what: &str, relay: Relay, code: i32, said: &[&str]) {
         let ended =
             tokio::task::spawn_blocking(move || relay.command(&["check-config", "--connect"])).await.unwrap();
         println!("{what}: exit {}\n  {}", ended.code, ended.stdout.trim().replace('\n', "\n  "));
-        ended.fails(69, said);
+        ended.fails(code, said);
         let shown = format!("{}{}", ended.stdout, ended.stderr);
         assert!(!shown.contains(PASSWORD) && !shown.contains("a wrong password"), "{shown}");
     }

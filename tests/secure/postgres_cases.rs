@@ -29,7 +29,7 @@ async fn every_way_to_log_in_to_postgres_works() {
         secured.relay(BY_CERTIFICATE, "&sslpassword=key%20password").set("postgres", "sslkey", encrypted);
     // The key belongs to another certificate.
     secured
-        .assert_refused("key of another certificate", relay, &["does not match the client certificate"])
+        .assert_invalid("key of another certificate", relay, &["does not match the client certificate"])
         .await;
     let client = signer.client(BY_CERTIFICATE);
     files.put("by_certificate.pem", client.cert_pem());

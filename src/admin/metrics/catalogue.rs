@@ -111,8 +111,8 @@ catalogue! {
             "Time since the last measurement of the backlog and the oldest unsent row",
             "more than a few minutes: PostgreSQL is unavailable or the measurement fails, so both metrics are outdated";
         LATENCY = Histogram "outbox_relay_latency_seconds" [],
-            "Time from the insert of the oldest event of a read (the start of its transaction) until Kafka has \
-             acknowledged it, by the database clock",
+            "Time from the start of the transaction that inserted an event until Kafka has acknowledged it, by the \
+             database clock",
             "a high quantile far above its usual value";
         UNSETTLED = Gauge "outbox_relay_unsettled_rows" [],
             "Rows that Kafka has acknowledged and that are not marked as sent yet",

@@ -85,7 +85,7 @@ impl Database {
                 unavailable(
                     CONNECTING,
                     format!(
-                        "no response ({servers}). Fix: check whether PostgreSQL listens there, and its load"
+                        "no response ({servers}). Fix: check that PostgreSQL is listening there and is not overloaded"
                     ),
                 )
             }

@@ -15,13 +15,13 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
     (
         "error communicating with the server: Connection reset by peer",
-        "check the server log: the server may have rejected the client certificate",
+        "check whether the server is running, and its log. If it requires a client certificate, it may have rejected this one",
     ),
     (
         "Connection refused",
         "check the host and the port in [postgres] url, and whether the server is running",
     ),
-    ("failed to lookup address information", "check the host in [postgres] url, and the name server"),
+    ("failed to lookup address information", "check the host in [postgres] url, and DNS"),
     ("password missing", "set [postgres] password_file: the server requires a password"),
     ("unsupported authentication method", "use scram-sha-256 or cert in pg_hba.conf"),
     (

@@ -62,7 +62,7 @@ impl Lookout for PostgresLookout {
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
-        const DOING: &str = "listing the writers of the outbox";
+        const DOING: &str = "listing open transactions that write to the outbox";
         let statements = Rc::clone(&self.statements);
         let table = self.table.clone();
         let (connection, rows) = self.query(DOING, &statements.writers, &[(&table, Type::TEXT)]).await?;

@@ -27,6 +27,8 @@ pub(super) struct Claimed<C> {
     pub(super) fault: Option<Fault>,
     /// Rows were still coming when its flow ended.
     pub(super) flowing: bool,
+    /// The number of rows that were acknowledged during its flow.
+    pub(super) flowed: usize,
     /// The latency of the rows before this index has been measured.
     pub(super) measured: usize,
 }
@@ -72,10 +74,19 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         _ => PlannedRead::new(relay, &owned, rows_max),
     };
     let deadline = Instant::now() + relay.settings.limits().publish_timeout;
-    Ok(Some(Claimed { claim, planned, lanes: owned, deadline, fault: None, flowing: false, measured: 0 }))
+    Ok(Some(Claimed {
+        claim,
+        planned,
+        lanes: owned,
+        deadline,
+        fault: None,
+        flowing: false,
+        flowed: 0,
+        measured: 0,
+    }))
 }
 
-/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, of any lane.
+/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may use the whole limit.
 fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     if lanes.len() > CLAIM_LANES_MAX {
         return vec![rows_max; lanes.len()];
@@ -114,10 +125,10 @@ impl PlannedRead {
 }
 
 impl<C: Claim> Claimed<C> {
-    /// Measures the latency of the acknowledged rows that were not measured yet.
-    pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>) {
-        relay.health.measure_latency(batch.sent_from(self.measured));
-        self.measured = batch.len();
+    /// Measures the latency of the acknowledged rows before this index that were not measured yet.
+    pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>, to: usize) {
+        relay.health.measure_latency(batch.sent_in(self.measured..to));
+        self.measured = to;
     }
 
     /// Waits for `work` and keeps the claim alive meanwhile. If the claim is lost, the work continues, because

@@ -1,15 +1,15 @@
-//! A flow: without a backlog, a claim reads and sends what is new, in the same transaction, for up to `flow_window`.
+//! A flow: if there is no backlog, a claim keeps reading and sending new rows in its transaction for up to `flow_window`.
 //!
-//! A claim costs three transactions and a scan, however few rows there are. A flow shares this cost among all rows of its
+//! A claim costs two transactions and a scan, however few rows there are. A flow shares this cost among all rows of its
 //! window, and delivers a row after one read.
 //!
-//! Order: writers of a key take turns, so a snapshot that shows a row shows every earlier row of its key. Each of those was
-//! read before or is searched for, so a flow sends a prefix of each key. ARCHITECTURE.md, "Flows", has the rules, and
-//! `tests/model/flow.rs` proves them.
+//! Order: writers of a key take turns, so a snapshot that contains a row contains every earlier row of its key. Each of those
+//! was read before or is part of the search, so a flow sends a prefix of each key. docs/design/flows.md has the rules, and
+//! `tests/model` checks them.
 
 use crate::fail_point;
 use crate::relay::Relay;
-use crate::relay::cycle::claim::Claimed;
+use crate::relay::cycle::claim::{Claimed, SLICE_ROWS_MAX};
 use crate::relay::cycle::publish::overdue;
 use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
@@ -21,13 +21,13 @@ use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The time from one read to the next while rows come. It doubles while none come.
+/// The interval between reads while rows arrive. While none arrive, it doubles, up to `READ_MOST`.
 const READ_FIRST: Duration = Duration::from_millis(2);
 const READ_MOST: Duration = Duration::from_millis(4);
 /// A flow ends after this time without a new row.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// Reads on until the flow ends. A fault is stored in `claimed`.
+/// Keeps reading and sending new rows until the flow ends. A fault is stored in `claimed`.
 pub(super) async fn flow<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -35,25 +35,24 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     batch: &mut Batch<C::Event>,
 ) {
     let window = relay.settings.limits().flow_window;
-    if window.is_zero() || !batch.is_complete(&claimed.lanes) {
+    if window.is_zero() || !relay.narrowing.allows_all() || !batch.is_complete(&claimed.lanes) {
         return;
     }
     let Some(mut search) = claimed.planned.search.take() else { return };
-    // The first read may have left too many gaps.
+    // The first read may have left too many gaps to search for.
     if !search.pass(claimed.planned.marks.fenced()) {
         return;
     }
     let begun = Instant::now();
     let renewals = relay.settings.renewals();
     let (mut interval, mut rows_at) = (READ_FIRST, begun);
+    let mut has_rows = false;
     let mut read_at = begun + interval;
     batch.flows();
     while claimed.fault.is_none() {
         sleep_until(read_at).await;
         session.absorb(batch);
-        if session.is_quiet() {
-            claimed.measure_latency(relay, batch);
-        }
+        claimed.measure_latency(relay, batch, batch.first_unacknowledged(claimed.measured));
         let ends = relay.board.is_stopped()
             || !relay.gate.is_open()
             || relay.settings.renewals() != renewals
@@ -64,16 +63,18 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
             break;
         }
         fail_point::reach("flowing").await;
-        read_at = Instant::now();
+        claimed.deadline = Instant::now() + relay.settings.limits().publish_timeout;
         match step(relay, session, claimed, batch, &mut search).await {
-            Ok(Step::Rows) => (interval, rows_at) = (READ_FIRST, Instant::now()),
+            Ok(Step::Rows) => (interval, rows_at, has_rows) = (READ_FIRST, Instant::now(), true),
             Ok(Step::NoRows) => interval = (interval * 2).min(READ_MOST),
             Ok(Step::Last) => break,
             Err(fault) => claimed.fault = Some(fault),
         }
-        read_at += interval;
+        read_at = Instant::now() + interval;
     }
-    claimed.flowing = claimed.fault.is_none() && rows_at.elapsed() < IDLE;
+    session.absorb(batch);
+    claimed.flowed = batch.sent().count();
+    claimed.flowing = claimed.fault.is_none() && has_rows && rows_at.elapsed() < IDLE;
     claimed.deadline = Instant::now() + relay.settings.limits().publish_timeout;
 }
 
@@ -94,18 +95,20 @@ async fn step<C: Claim, P: Publisher>(
 ) -> Result<Step, Fault> {
     let limits = relay.settings.limits();
     let epoch = claimed.planned.marks.epoch();
+    let bytes_max = limits.batch_bytes.saturating_sub(batch.bytes());
+    let rows_max = relay.rows.rows_in(bytes_max).min(SLICE_ROWS_MAX);
     let request = Search {
         above: search.highest(),
         gaps: search.gaps(),
         hold_version: batch.hold_version(),
         basis: batch.basis(),
-        rows_max: limits.batch_rows.saturating_sub(batch.len()),
-        bytes_max: limits.batch_bytes.saturating_sub(batch.bytes()),
+        rows_max: limits.batch_rows.saturating_sub(batch.len()).min(rows_max),
+        bytes_max,
     };
     if request.rows_max == 0 || request.bytes_max == 0 {
         return Ok(Step::Last);
     }
-    // Read before the fence is noted, an id up to the fence might be committed in between.
+    // Note the fence before the read is sent. Otherwise an id below it could commit after the read's snapshot.
     let fenced = relay.marks.borrow_mut().fence().passed();
     let mut rows = Vec::new();
     let found = claimed.claim.read_on(&request, &mut rows).await.inspect_err(|fault| {

@@ -57,6 +57,8 @@ pub(crate) struct Cycle {
     pub locked_out: bool,
     /// Rows were still coming when a flow ended.
     pub flowing: bool,
+    /// The rows that were acknowledged during the flow. They do not show that Kafka was available at its end.
+    pub flowed: usize,
 }
 
 /// Runs one cycle over those of `lanes` that are free.
@@ -80,10 +82,10 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
     // Process reports that arrived while other rows were judged.
     session.absorb(&mut batch);
     publish::reported(relay, session, &batch);
-    claimed.measure_latency(relay, &batch);
+    claimed.measure_latency(relay, &batch, batch.len());
     let publishing = session.publishing();
 
-    let Claimed { claim, planned, lanes: owned, fault, flowing, .. } = claimed;
+    let Claimed { claim, planned, lanes: owned, fault, flowing, flowed, .. } = claimed;
     let settled = match fault {
         None => settle::settle(relay, claim, session, &batch, skip_locked).await.inspect_err(|fault| {
             relay.narrowing.settlement_failed(&owned, fault);
@@ -94,7 +96,7 @@ pub(crate) async fn run<O: Outbox, P: Publisher>(
         Ok(settled) => {
             let failure = session.failure().cloned();
             let confirmed = settle::confirm(relay, &planned.marks, &owned, &batch, &settled);
-            Ok(Cycle { publishing, failure, unjudged, flowing, ..confirmed })
+            Ok(Cycle { publishing, failure, unjudged, flowing, flowed, ..confirmed })
         }
         Err(fault) => {
             settle::keep_acknowledged(relay, &owned, &batch);

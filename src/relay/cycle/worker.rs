@@ -10,6 +10,7 @@ use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::board::MoreWork;
+use crate::relay::lanes::scout::SCOUT;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::coverage::Coverage;
@@ -177,6 +178,11 @@ impl<P: Publisher> Worker<'_, P> {
         } else {
             relay.health.locks.worked(number);
         }
+        if cycle.flowing {
+            // A flow takes all free lanes, so idle workers cannot show that they work again.
+            relay.health.postgres.needed_only_by(&[SCOUT, number]);
+            relay.health.locks.needed_only_by(&[SCOUT, number]);
+        }
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if !cycle.locked_out {
@@ -269,8 +275,9 @@ fn more_work(coverage: &Coverage) -> MoreWork {
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.
 fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
+    let sent = cycle.sent.saturating_sub(cycle.flowed);
     if let Some(failure) = &cycle.failure {
-        failed(relay, failure, cycle.sent, attempts);
+        failed(relay, failure, sent, attempts);
     }
     if let Some(failure) = &cycle.unjudged {
         tracing::debug!("could not retry rejected events one by one: {failure}");
@@ -279,7 +286,7 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
         }
     }
     // Suspects that could not be judged are claimed again, even if other rows were sent.
-    cycle.unjudged.is_some() || (cycle.failure.is_some() && cycle.sent == 0)
+    cycle.unjudged.is_some() || (cycle.failure.is_some() && sent == 0)
 }
 
 /// Counts a failure to open a session or to keep it. Closes the gate if the cluster failed. An unknown failure counts as

@@ -75,8 +75,8 @@ impl Outage {
     }
 
     /// Ends the outage for the other parties. They are idle and may not try again for hours.
-    pub(crate) fn needed_only_by(&self, party: usize) {
-        self.forget(|failed, quiet| failed != party && quiet > QUIET);
+    pub(crate) fn needed_only_by(&self, parties: &[usize]) {
+        self.forget(|failed, quiet| !parties.contains(&failed) && quiet > QUIET);
     }
 
     fn forget(&self, forgets: impl Fn(usize, Duration) -> bool) {
@@ -86,7 +86,7 @@ impl Outage {
         outage.parties.retain(|party| !forgets(*party, quiet));
         if outage.parties.is_empty() {
             let Episode { times: failed_attempts, .. } = outage.episode;
-            let seconds = outage.episode.age().as_secs_f64();
+            let seconds = rounded(outage.episode.age());
             if outage.reported {
                 tracing::info!(code = self.code, seconds, failed_attempts, "{} available again", self.what);
             }
@@ -97,6 +97,11 @@ impl Outage {
     pub(crate) fn lasts(&self) -> Option<Duration> {
         self.current.borrow().as_ref().map(|outage| outage.episode.age())
     }
+}
+
+/// Seconds for the log, in milliseconds precision.
+pub(crate) fn rounded(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1e3
 }
 
 #[cfg(test)]
@@ -121,12 +126,12 @@ mod tests {
         let outage = Outage::new("a test", "test");
         outage.failed(0, &"gone", "");
         outage.failed(1, &"gone", "");
-        outage.needed_only_by(0);
+        outage.needed_only_by(&[0]);
         outage.worked(0);
         assert!(outage.lasts().is_some(), "party 1 may still be working");
         outage.failed(0, &"gone", "");
         advance(QUIET * 2).await;
-        outage.needed_only_by(0);
+        outage.needed_only_by(&[0]);
         assert!(outage.lasts().is_some(), "party 0 has not reported a success");
         outage.worked(0);
         assert!(outage.lasts().is_none());

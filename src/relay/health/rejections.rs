@@ -47,7 +47,7 @@ impl Rejections {
 
 fn report(ended: Vec<(Run, Episode)>) {
     for ((topic, reason), run) in ended {
-        let seconds = (run.latest - run.since).as_secs_f64();
+        let seconds = super::outage::rounded(run.latest - run.since);
         let topic = (!topic.is_empty()).then_some(topic);
         tracing::info!(topic, reason, seconds, events = run.times, "no more events rejected for this reason");
     }

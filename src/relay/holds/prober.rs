@@ -229,7 +229,9 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
     match done {
         Ok(()) => outage.worked(0),
         // The scout fails the same way and logs it.
-        Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
+        Err(fault) if fault.kind == FaultKind::Unavailable => {
+            tracing::debug!("probing held topics failed: {fault}")
+        }
         Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
     }
 }
@@ -251,6 +253,6 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
 }
 
 pub(crate) fn say_lifted(topic: &str, lasted: Option<Duration>) {
-    let seconds = lasted.map(|lasted| lasted.as_secs_f64());
+    let seconds = lasted.map(crate::relay::health::outage::rounded);
     tracing::info!(code = "topic_released", topic, seconds, "topic released: {topic}");
 }

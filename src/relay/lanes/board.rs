@@ -141,7 +141,8 @@ impl Board {
             state.lanes[work.lane.index()].hungry = work.hungry;
         }
         for work in more_work {
-            state.lanes[work.lane.index()].more = true;
+            let entry = &mut state.lanes[work.lane.index()];
+            entry.more = entry.ready;
         }
         if !state.ready.is_empty() {
             self.up.notify_waiters();
@@ -219,6 +220,7 @@ impl Board {
     /// Returns a lane that was reserved.
     pub(crate) fn end_reservation(&self, lane: Lane) {
         self.state.borrow_mut().lanes[lane.index()] = LaneState::default();
+        self.returned.notify_waiters();
     }
 
     /// Lanes that the scout should scan: not on the board, not with a worker, and not set aside.

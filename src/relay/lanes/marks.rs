@@ -90,7 +90,7 @@ impl Marks {
         Marks::with_gaps_max(GAPS_MAX)
     }
 
-    /// No marks, and flows that search for at most this many gaps.
+    /// No marks. Flows search for at most this many gaps.
     pub fn with_gaps_max(gaps_max: usize) -> Marks {
         Marks {
             epoch: 0,
@@ -184,7 +184,7 @@ impl Marks {
         self.highest_read
     }
 
-    /// What a flow searches for after a whole read that is about to be sent, or `None` if earlier ids are unknown.
+    /// The search of a flow whose first read is about to be sent. `None` if it is unknown which earlier ids were read.
     pub(crate) fn search(&mut self) -> Option<SeenIds> {
         self.seen.pass(self.fence.passed()).then(|| self.seen.clone())
     }

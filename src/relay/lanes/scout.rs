@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// The scout's number where workers report failures; workers count from 1.
-const SCOUT: usize = 0;
+pub(crate) const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
@@ -113,7 +113,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             let measured = self.measure().await;
             let done = match measured {
                 Ok(()) if !self.relay.gate.is_open() => {
-                    self.relay.health.postgres.needed_only_by(SCOUT);
+                    self.relay.health.postgres.needed_only_by(&[SCOUT]);
                     self.wait_for_gate().await;
                     continue;
                 }
@@ -123,8 +123,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             match done {
                 Ok(work) => {
                     if work == Work::NoneAnywhere {
-                        self.relay.health.postgres.needed_only_by(SCOUT);
-                        self.relay.health.locks.needed_only_by(SCOUT);
+                        self.relay.health.postgres.needed_only_by(&[SCOUT]);
+                        self.relay.health.locks.needed_only_by(&[SCOUT]);
                     }
                     self.relay.health.postgres_worked(SCOUT);
                     self.backoff.reset();

@@ -12,17 +12,17 @@ pub(crate) const GAPS_MAX: usize = 1_000;
 /// Seen ids of one epoch of the marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenIds {
-    /// It is unknown which ids up to this one were seen.
+    /// For ids up to this one, it is unknown which were seen.
     unknown_to: i64,
-    /// Every greater id was not seen.
+    /// The highest id seen, or the fence if that is higher.
     highest: i64,
-    /// The ids between the two that were not seen.
+    /// Unseen ids between the two.
     gaps: BTreeSet<i64>,
     gaps_max: usize,
 }
 
 impl SeenIds {
-    /// None, and room for this many gaps.
+    /// No ids, with room for this many gaps.
     pub(crate) fn new(gaps_max: usize) -> SeenIds {
         SeenIds { unknown_to: i64::MIN, highest: i64::MIN, gaps: BTreeSet::new(), gaps_max }
     }
@@ -37,7 +37,7 @@ impl SeenIds {
         self.gaps.iter().copied().collect()
     }
 
-    /// A read saw these rows.
+    /// Notes that a read returned these ids.
     pub fn saw(&mut self, ids: impl IntoIterator<Item = i64>) {
         let mut ids: Vec<i64> = ids.into_iter().collect();
         let Some(last) = ids.iter().max().copied() else { return };
@@ -63,7 +63,7 @@ impl SeenIds {
         }
     }
 
-    /// There are too many gaps below this id.
+    /// Discards the gaps below this id, because there are too many.
     fn skip_to(&mut self, id: i64) {
         (self.unknown_to, self.highest) = (id, id);
         self.gaps.clear();

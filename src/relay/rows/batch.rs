@@ -8,6 +8,7 @@ use crate::relay::outbox::{ReadEnd, RejectedRow};
 use crate::relay::rows::coverage::Coverage;
 use crate::relay::rows::fate::Fate;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// The rows of one claim, lane by lane, by id within a lane.
 pub struct Batch<E> {
@@ -65,7 +66,7 @@ impl<E: Event> Batch<E> {
         from
     }
 
-    /// Whether the read has returned every row that there was in these lanes.
+    /// Whether the read returned every publishable row of these lanes.
     pub(crate) fn is_complete(&self, lanes: &[Lane]) -> bool {
         self.end == ReadEnd::Complete && self.coverage(lanes).iter().all(|coverage| !coverage.cut)
     }
@@ -177,14 +178,20 @@ impl<E: Event> Batch<E> {
 
     /// The acknowledged rows.
     pub fn sent(&self) -> impl Iterator<Item = &E> {
-        self.sent_from(0)
+        self.sent_in(0..self.rows.len())
     }
 
-    /// The acknowledged rows from this index on.
-    pub(crate) fn sent_from(&self, from: usize) -> impl Iterator<Item = &E> {
-        self.rows[from..]
+    /// The index of the first row from this one on that is not acknowledged.
+    pub(crate) fn first_unacknowledged(&self, from: usize) -> usize {
+        let waits = self.fates[from..].iter().position(|fate| *fate != Fate::Acknowledged);
+        waits.map_or(self.rows.len(), |rows| from + rows)
+    }
+
+    /// The acknowledged ones of these rows.
+    pub(crate) fn sent_in(&self, range: Range<usize>) -> impl Iterator<Item = &E> {
+        self.rows[range.clone()]
             .iter()
-            .zip(&self.fates[from..])
+            .zip(&self.fates[range])
             .filter(|(_, fate)| **fate == Fate::Acknowledged)
             .map(|(row, _)| row)
     }

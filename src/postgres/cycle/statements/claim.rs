@@ -75,31 +75,35 @@ impl Reads<'_> {
     pub(super) fn new_rows(self) -> Query {
         let (outbox, pause) = (self.target.table.quoted(), self.target.table.pause());
         let (not_held, not_blocked) = (self.target.not_held(), self.target.not_blocked());
+        let columns = "i.*, i.ctid AS outbox_relay_place";
+        let version = "v.version = $3::bigint AND v.basis = $4::bigint";
         let rows = format!(
             "(
-            (SELECT i.*, i.ctid AS place FROM {outbox} i
-             WHERE i.id = ANY($2::bigint[]) AND v.version = $3::bigint AND v.basis = $4::bigint)
-            UNION ALL
-            (SELECT i.*, i.ctid AS place FROM {outbox} i
-             WHERE i.id > $1::bigint AND v.version = $3::bigint AND v.basis = $4::bigint
-             ORDER BY i.id LIMIT $6::bigint)
+            SELECT o.*,
+                   CASE WHEN o.sent_at IS NULL
+                            AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
+                            AND NOT EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL)
+                            AND {not_held}
+                            AND {not_blocked}
+                        THEN (hashtext(o.aggregate_id) & 63)::smallint END AS outbox_relay_lane
+            FROM (
+                (SELECT {columns} FROM {outbox} i WHERE i.id = ANY($2::bigint[]) AND {version})
+                UNION ALL
+                (SELECT {columns} FROM {outbox} i WHERE i.id > $1::bigint AND {version}
+                 ORDER BY i.id LIMIT $6::bigint)
+            ) o
         ) o"
         );
-        let lane = format!(
-            "CASE WHEN o.sent_at IS NULL
-                        AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
-                        AND NOT EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL)
-                        AND {not_held}
-                        AND {not_blocked}
-                   THEN (hashtext(o.aggregate_id) & 63)::smallint END"
-        );
-        let sql = self.read_from(
-            "(SELECT) l",
-            &From { rows: &rows, lane: &lane, place: "o.place", is_read: "p.lane IS NOT NULL AND " },
-            "ORDER BY o.id
-        LIMIT $6::bigint",
-            "",
-        );
+        let from = From {
+            rows: &rows,
+            lane: "o.outbox_relay_lane",
+            place: "o.outbox_relay_place",
+            is_read: "p.lane IS NOT NULL AND ",
+            skips: "WHEN o.outbox_relay_lane IS NULL THEN NULL\n                   ",
+        };
+        let order = "ORDER BY o.id
+        LIMIT $6::bigint";
+        let sql = self.read_from("(SELECT) l", &from, order, "");
         let params = &[
             "the highest id seen",
             "lower ids that were not seen",
@@ -135,16 +139,16 @@ impl Reads<'_> {
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT l.share"
         );
-        let from = From { rows: &rows, lane: "l.lane", place: "o.ctid", is_read: "" };
+        let from = From { rows: &rows, lane: "l.lane", place: "o.ctid", is_read: "", skips: "" };
         self.read_from(lanes, &from, &order, "\n    LIMIT $4::bigint")
     }
 
     fn read_from(self, lanes: &str, from: &From<'_>, order: &str, limit: &str) -> String {
-        let From { rows, lane, place, is_read } = from;
+        let From { rows, lane, place, is_read, skips } = from;
         let versions = self.target.versions();
         let (place, p_place) = match self.on_sent {
             OnSent::Mark => (String::new(), ""),
-            OnSent::Delete => (format!(", {place} AS place"), ", p.place"),
+            OnSent::Delete => (format!(", {place} AS outbox_relay_place"), ", p.outbox_relay_place"),
         };
         let length = self.payload.length_sql("o.payload");
         let texts = format!(
@@ -173,12 +177,12 @@ LEFT JOIN LATERAL (
     CROSS JOIN LATERAL (
         SELECT o.id, {lane} AS lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
                CASE
-                   WHEN {texts} > $5::integer OR octet_length(o.aggregate_type) > $5::integer
+                   {skips}WHEN {texts} > $5::integer OR octet_length(o.aggregate_type) > $5::integer
                        OR {headers_large} AND {headers_length} / 4 > $5::integer
                    THEN {texts} + octet_length(o.aggregate_type) + coalesce({headers_length}, 0)
                END AS too_large,
                CASE
-                   WHEN {headers_large}
+                   {skips}WHEN {headers_large}
                        AND (jsonb_typeof(o.headers) <> 'object' OR o.headers @? '$.* ? (@.type() <> \"string\")')
                    THEN '[]'
                    ELSE o.headers
@@ -223,6 +227,8 @@ struct From<'a> {
     place: &'a str,
     /// A condition, with AND, for the rows whose contents are read.
     is_read: &'a str,
+    /// A branch of CASE for the other rows, whose contents must not be evaluated.
+    skips: &'a str,
 }
 
 /// Like the claimed lanes, but with one entry per key.

@@ -60,20 +60,22 @@ impl<P: Producer> Session<P> {
         if self.failure.is_some() || silent.is_empty() || (!elsewhere && acknowledged.is_subset(&silent)) {
             return false;
         }
-        let waited = humantime::format_duration(patience);
+        let waited = format!("{patience:.1?}");
         for destination in silent {
             let error = format!(
-                "partition {} has not acknowledged a record for {waited}, while others have",
+                "no record of partition {} was acknowledged for {waited}, while records of others were",
                 destination.partition
             );
             self.hold(destination, STUCK.rejection(error));
         }
-        let error = format!("some partitions have not acknowledged a record for {waited}, while others have");
+        let error = format!(
+            "no records of some partitions were acknowledged for {waited}, while those of others were"
+        );
         self.close(STUCK.failure(error));
         true
     }
 
-    /// Whether some row of the batch stays unsent, as far as is known: later rows of its key must not be read.
+    /// Whether some row of the batch is known to stay unsent. A flow must then end, because a later row of its key could overtake it.
     pub(crate) fn leaves_rows<E: Event>(&self, batch: &Batch<E>) -> bool {
         self.failure.is_some()
             || self.topics.iter().any(|topic| matches!(topic.state, TopicState::Held(_)))
