@@ -26,7 +26,8 @@ async fn insert_never_waits_for_a_claim() {
     let outbox = Outbox::create("no_locks", 3).await;
     let keys = outbox.add_aggregates("order", 100).await;
     let mut kafka = Proxy::open().await;
-    let relay = behind(&outbox, &kafka).start().await;
+    // One worker, which has looked up the topic before Kafka stalls. A lookup would fail and release the claim.
+    let relay = behind(&outbox, &kafka).set("relay", "workers", 1).start().await;
     writers::write(&outbox.client, &keys).await;
     outbox.wait_until_drained(STALLED).await;
     kafka.stall().await;
