@@ -85,8 +85,8 @@ reasons! {
         "use a newer message format for the topic, or choose another compression.type in [kafka.properties]";
     STUCK = Topic, "stuck",
         "the topic acknowledges no records while other topics do",
-        "check the topic for partitions without a leader or with too few in-sync replicas, and this relay's connection \
-         to their leader. Publishing then resumes by itself";
+        "check the topic for partitions without a leader or with fewer in-sync replicas than min.insync.replicas, and \
+         this relay's connection to their leader. Publishing then resumes by itself";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
         "the topic has rejected many records in a row, each sent alone, so the cause is probably the topic",
         "check the topic's limits and validators, such as max.message.bytes and schema checks. Publishing resumes \
