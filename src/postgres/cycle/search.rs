@@ -1,4 +1,4 @@
-//! The read of a flow: what is new since the claim's last read, in a snapshot of its own.
+//! The read of a flow: the rows that are new since the claim's last read, in a snapshot of its own.
 
 use crate::postgres::connection::fault::answer;
 use crate::postgres::cycle::event::{OutboxRow, column};

@@ -86,7 +86,8 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     }))
 }
 
-/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may use the whole limit.
+/// How many rows to read of each lane: equal shares for a backlog. A claim of all lanes expects few rows, so any lane may
+/// use the whole limit.
 fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     if lanes.len() > CLAIM_LANES_MAX {
         return vec![rows_max; lanes.len()];

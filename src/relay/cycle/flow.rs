@@ -85,7 +85,7 @@ enum Step {
     Last,
 }
 
-/// Reads what is new, and sends it.
+/// Reads new rows and sends them.
 async fn step<C: Claim, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -133,7 +133,8 @@ async fn step<C: Claim, P: Publisher>(
     Ok(if found.cut || !is_known { Step::Last } else { Step::Rows })
 }
 
-/// Passes what a read found to the marks. Returns whether the flow may go on: under the same epoch, holds and basis.
+/// Passes what a read found to the marks. Returns whether the flow may continue: the epoch, the holds and the basis
+/// have not changed.
 fn note<E: Event, P>(relay: &Relay<P>, epoch: u64, found: &Found, request: &Search, rows: &[E]) -> bool {
     let mut marks = relay.marks.borrow_mut();
     marks.note_basis(epoch, found.basis);

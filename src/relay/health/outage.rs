@@ -99,7 +99,7 @@ impl Outage {
     }
 }
 
-/// Seconds for the log, in milliseconds precision.
+/// Seconds for the log, with three decimals.
 pub(crate) fn rounded(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }

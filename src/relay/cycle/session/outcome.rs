@@ -75,7 +75,8 @@ impl<P: Producer> Session<P> {
         true
     }
 
-    /// Whether some row of the batch is known to stay unsent. A flow must then end, because a later row of its key could overtake it.
+    /// Whether some row of the batch is known to stay unsent. A flow must then end, because a later row of its key could
+    /// overtake it.
     pub(crate) fn leaves_rows<E: Event>(&self, batch: &Batch<E>) -> bool {
         self.failure.is_some()
             || self.topics.iter().any(|topic| matches!(topic.state, TopicState::Held(_)))
