@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::connection::connect::{Database, connect_within};
 use crate::postgres::connection::fault::ANSWER_TIMEOUT;
 use crate::postgres::cycle::claim::PostgresOutbox;
@@ -22,7 +22,7 @@ use crate::relay::lanes::scout::Scout;
 use crate::relay::publisher::Publisher;
 use crate::relay::reaper;
 use crate::relay::reaper::Pace;
-use crate::relay::reason::remedy;
+use crate::relay::reason::{fix, remedy};
 use crate::relay::settings::Limits;
 use deadpool_postgres::Object;
 use std::cell::RefCell;
@@ -45,7 +45,7 @@ const KAFKA_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// On request.
-    Asked,
+    Requested,
     /// When nothing is left that can be published.
     Drained,
 }
@@ -64,7 +64,7 @@ pub struct Ready {
 #[derive(Debug)]
 pub enum End {
     /// On request, with everything in flight settled.
-    Asked,
+    Requested,
     /// Only held, blocked and paused rows are left.
     Drained(Waiting),
     /// On request, but something in flight was not settled in time.
@@ -97,13 +97,13 @@ pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts,
     checking(database, async |client| check::check(client, &config.outbox.table).await).await
 }
 
-/// Checks the schema for a command that needs these rights instead of the relay's.
+/// Checks the schema for a command that needs these privileges instead of the relay's.
 pub(crate) async fn check_schema_for(
     config: &Config,
     database: &Database,
-    rights: &[Right],
+    privileges: &[Privilege],
 ) -> Result<Facts, StartError> {
-    checking(database, async |client| check::check_for(client, &config.outbox.table, rights).await).await
+    checking(database, async |client| check::check_for(client, &config.outbox.table, privileges).await).await
 }
 
 async fn checking<T>(
@@ -152,7 +152,7 @@ pub async fn reach_kafka(kafka: &KafkaCluster) -> bool {
     matches!(timeout(KAFKA_WITHIN, kafka.probe()).await, Ok(Ok(())))
 }
 
-/// Runs the relay. `asked` completes when the relay is asked to end. `reloads` yields the configuration with the changes
+/// Runs the relay. `stop` completes when the relay is to end. `reloads` yields the configuration with the changes
 /// that [`Config::reloaded`] allows.
 pub async fn run(
     config: &Config,
@@ -160,7 +160,7 @@ pub async fn run(
     ready: Ready,
     stats: Arc<Stats>,
     until: Until,
-    asked: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
     mut reloads: watch::Receiver<Config>,
 ) -> End {
     let Ready { facts, kafka, kafka_answers } = ready;
@@ -175,14 +175,14 @@ pub async fn run(
     start.probers(&mut background);
     let set_pace = start.reaper(&mut background, until);
 
-    let mut asked = pin!(asked);
+    let mut stop = pin!(stop);
     let broken = loop {
         tokio::select! {
-            () = &mut asked => break None,
+            () = &mut stop => break None,
             Some(task) = background.join_next() => break Some(task.unwrap_or("a task")),
             Some(task) = cycle.join_next() => break match until {
                 Until::Drained => None,
-                Until::Asked => Some(task.unwrap_or("a task")),
+                Until::Requested => Some(task.unwrap_or("a task")),
             },
             Ok(()) = reloads.changed() => {
                 apply(&reloads.borrow_and_update(), relay, &start.database, &set_pace);
@@ -199,7 +199,7 @@ pub async fn run(
     relay.ends();
     match (finished, until) {
         (Err(_), _) => End::TooLate,
-        (Ok(()), Until::Asked) => End::Asked,
+        (Ok(()), Until::Requested) => End::Requested,
         (Ok(()), Until::Drained) => drained_end(relay, &drained, start.holds()).await,
     }
 }
@@ -267,7 +267,7 @@ impl<'a> Start<'a> {
         let fault = Rc::clone(&drained);
         tasks.spawn_local(named("the scout", async move {
             match until {
-                Until::Asked => scout.scout().await,
+                Until::Requested => scout.scout().await,
                 Until::Drained => _ = fault.replace(scout.drain().await.err()),
             }
         }));
@@ -287,7 +287,7 @@ impl<'a> Start<'a> {
     fn reaper(&self, tasks: &mut Tasks, until: Until) -> watch::Sender<Pace> {
         let (set_pace, paces) = watch::channel(pace(self.config));
         let (settings, table) = (&self.config.reaper, &self.config.outbox.table);
-        if settings.enabled && until == Until::Asked {
+        if settings.enabled && until == Until::Requested {
             let (database, stats) = (self.database.clone(), Arc::clone(&self.stats));
             let modules = ModulesReaper::new(database.clone(), table.clone(), settings, Arc::clone(&stats));
             let reaper =
@@ -337,7 +337,7 @@ fn pace(config: &Config) -> Pace {
 }
 
 fn no_kafka(failure: &Failure) -> String {
-    format!("Kafka cannot be reached: {failure}. Fix: {}", remedy(failure.reason))
+    format!("Kafka cannot be reached: {failure}. {}", fix(remedy(failure.reason)))
 }
 
 async fn drained_end(

@@ -21,6 +21,7 @@ use outbox_relay::relay::outbox::{
 
 use crate::support::database::run;
 use crate::support::outbox::Outbox;
+use crate::unreadable::damage;
 
 const ROWS: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
                     SELECT 'order', 'order-' || n, 'Numbered', to_json(repeat(n::text, 2000))
@@ -191,6 +192,48 @@ async fn flow_finds_new_rows_and_gaps_and_publishes_those_of_its_lanes() {
         let (mine, found) = read_on(&mut claim, (gap, &[first]), (found.hold_version, found.basis), 10).await;
         assert_eq!((mine, found.ids.len()), (vec![first, next], 4), "the other topic is paused");
         claim.release().await.unwrap();
+    }
+    outbox.drop().await;
+}
+
+/// Otherwise a large or damaged row would cost every relay, not only the one that holds its lane.
+#[tokio::test]
+async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {
+    let outbox = Outbox::without_topics("flow_contents").await;
+    run(&outbox.client, "ALTER TABLE app.outbox ALTER payload SET STORAGE EXTERNAL").await;
+    run(
+        &outbox.client,
+        "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
+         VALUES ('order', 'other', 'x', to_json(repeat('x', 10000)))",
+    )
+    .await;
+    damage(&outbox).await;
+    let lane_of = "SELECT (hashtext('other') & 63)::smallint";
+    let other: i16 = outbox.client.query_one(lane_of, &[]).await.unwrap().get(0);
+    let (theirs, ours): (Vec<Lane>, Vec<Lane>) = Lane::all().partition(|lane| lane.number() == other);
+    let mut under = None;
+    for (lanes, reads_it) in [(&ours, false), (&theirs, true)] {
+        let mut worker = worker(&outbox, true);
+        let mut claim = worker.claim(lanes, None).await.unwrap();
+        if under.is_none() {
+            claim.read(&everything(lanes)).await.unwrap();
+            under = Some(claim.next_slice(1, usize::MAX, &mut Vec::new()).await.unwrap());
+        }
+        let slice = under.as_ref().unwrap();
+        let search = Search {
+            above: 0,
+            gaps: Vec::new(),
+            hold_version: slice.hold_version,
+            basis: slice.basis,
+            rows_max: 10,
+            bytes_max: usize::MAX,
+        };
+        let found = claim.read_on(&search, &mut Vec::new()).await;
+        assert_eq!(found.is_err(), reads_it, "{found:?}");
+        if let Ok(found) = found {
+            assert_eq!(found.ids, [1], "the id closes its gap");
+            claim.release().await.unwrap();
+        }
     }
     outbox.drop().await;
 }

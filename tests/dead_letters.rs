@@ -312,11 +312,11 @@ async fn missing_privilege_is_reported_with_its_grant_and_nothing_is_changed() {
     ];
     setup.relay(&["blocked-keys", "list"]).succeeds();
     let granted: Vec<String> = operator_grants(&table, &role).lines().map(str::to_owned).collect();
-    for (args, rights) in needed {
+    for (args, privileges) in needed {
         let ended = setup.relay(args);
-        ended.fails(78, rights);
+        ended.fails(78, privileges);
         let named: Vec<&String> = granted.iter().filter(|grant| ended.stderr.contains(*grant)).collect();
-        assert_eq!(named.len(), rights.len(), "{ended}");
+        assert_eq!(named.len(), privileges.len(), "{ended}");
     }
     assert_eq!(state(&setup).await, before);
     for grant in &granted {

@@ -5,7 +5,7 @@ mod bounded;
 mod events;
 mod page;
 mod pooler;
-mod rights;
+mod privileges;
 mod schema;
 mod servers;
 mod topics;

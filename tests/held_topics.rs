@@ -26,7 +26,7 @@ const RESUMED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Held topics are probed in rounds. Probing these one after the other would take more than a minute.
 const MANY: usize = 240;
-const RELEASED_WITHIN: Duration = Duration::from_secs(10);
+const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 
 async fn assert_held(outbox: &Outbox, kinds: &[String]) {
     let mut expected: Vec<_> =

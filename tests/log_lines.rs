@@ -12,7 +12,9 @@ fn lines(relay: &RelayProcess) -> Vec<String> {
     let log = relay.log();
     let seen = log.lines().filter(|line| !line.contains(" DEBUG "));
     let ordinary = |line: &&str| {
-        ["relay started", "serving metrics", "shutdown requested"].iter().all(|text| !line.contains(text))
+        ["relay started", "serving metrics", "shutdown requested", "relay stopped"]
+            .iter()
+            .all(|text| !line.contains(text))
     };
     seen.filter(ordinary).map(str::to_owned).collect()
 }
@@ -43,7 +45,7 @@ async fn consecutive_refused_events_are_two_lines() {
         &relay,
         &[
             &[" WARN ", "event rejected", "Fix: "],
-            &[" INFO ", "no more events rejected for this reason", "events=30", "seconds="],
+            &[" INFO ", "run of rejected events ended", "code=\"rejections_ended\"", "events=30", "seconds="],
         ],
     );
     outbox.drop().await;
@@ -63,7 +65,13 @@ async fn topic_that_every_worker_finds_missing_is_two_lines() {
     outbox.create_topic("order", 3).await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
-    assert_lines(&relay, &[&[" WARN ", "topic held", "Fix: "], &[" INFO ", "topic released: ", "seconds="]]);
+    assert_lines(
+        &relay,
+        &[
+            &[" WARN ", "topic held", "Fix: "],
+            &[" INFO ", "topic released, publishing its events again", "code=\"topic_released\"", "seconds="],
+        ],
+    );
     outbox.drop().await;
 }
 
@@ -98,20 +106,20 @@ async fn row_that_stays_locked_is_two_lines() {
     run(&operator, "BEGIN; UPDATE app.outbox SET headers = NULL WHERE id = (SELECT min(id) FROM app.outbox)")
         .await;
     let mut relay = outbox.start_relay().await;
-    relay.wait_for_log("locked rows unavailable, retrying; no events are lost").await;
-    let failed = || relay.log().matches("locked rows still unavailable").count();
+    relay.wait_for_log("rows locked, retrying; no events are lost").await;
+    let failed = || relay.log().matches("rows still locked").count();
     let before = failed();
     wait_until("two more attempts have failed", STALLED, async || failed() >= before + 2).await;
     assert_eq!(outbox.unsent().await, 1);
     run(&operator, "ROLLBACK").await;
     outbox.wait_until_drained(STALLED).await;
-    relay.wait_for_log("locked rows available again").await;
+    relay.wait_for_log("rows no longer locked").await;
     assert!(relay.stop().await.success());
     assert_lines(
         &relay,
         &[
             &[" WARN ", "Another session has locked the outbox", "docs/runbook.md"],
-            &[" INFO ", "available again", "failed_attempts=", "seconds="],
+            &[" INFO ", "rows no longer locked", "failed_attempts=", "seconds="],
         ],
     );
     outbox.drop().await;

@@ -3,6 +3,10 @@
 use crate::support::kafka_proxy::Proxy;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
+use std::time::Duration;
+
+/// Shorter than the time without rows after which a flow ends.
+const INSERT_EVERY: Duration = Duration::from_millis(10);
 
 #[tokio::test]
 async fn run_once_publishes_everything_and_ends_with_0() {
@@ -74,5 +78,31 @@ async fn run_once_ends_with_69_if_kafka_becomes_unavailable() {
     let mut relay = outbox.relay().spawn(&["run", "--once"]);
     assert!(relay.ended().await.success(), "{}", relay.log());
     println!("{}", outbox.check().await.assert_sound());
+    outbox.drop().await;
+}
+
+/// With flows, the relay would keep its claim for as long as rows arrive.
+#[tokio::test]
+async fn run_once_ends_while_events_are_inserted() {
+    let outbox = Outbox::create("once_live", 3).await;
+    rows::insert(&outbox, "order", 50, 0..5_000, Filling::Nothing).await;
+    let mut relay = outbox.relay().spawn(&["run", "--once"]);
+    let mut inserted = 5_000;
+    let insert = async {
+        loop {
+            rows::insert(&outbox, "order", 50, inserted..inserted + 1, Filling::Nothing).await;
+            inserted += 1;
+            tokio::time::sleep(INSERT_EVERY).await;
+        }
+    };
+    let ended = tokio::select! {
+        ended = relay.ended() => ended,
+        () = insert => unreachable!(),
+    };
+    assert!(ended.success(), "{}", relay.log());
+    assert!(outbox.unsent().await <= inserted - 5_000, "the waiting rows are sent");
+    outbox.relay().command(&["run", "--once"]).succeeds();
+    assert_eq!(outbox.unsent().await, 0);
+    outbox.check().await.assert_exact();
     outbox.drop().await;
 }

@@ -86,12 +86,12 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
     let statements = statements(on_sent);
     for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")] {
         let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
-        let looked = format!("'{{{lanes}}}', '{{{lows}}}', 0");
+        let scanned = format!("'{{{lanes}}}', '{{{lows}}}', 0");
         let shares = lanes.split(',').map(|_| "313").collect::<Vec<_>>().join(",");
-        let read = format!("{looked}, 5000, 1000000, '{{{shares}}}'");
+        let read = format!("{scanned}, 5000, 1000000, '{{{shares}}}'");
         for (sql, types, arguments) in [
             (statements.read(), READ_TYPES, &read),
-            (statements.look(), "smallint[], bigint[], bigint", &looked),
+            (statements.scan(), "smallint[], bigint[], bigint", &scanned),
         ] {
             for mode in MODES {
                 let plan = plan(outbox, sql, types, arguments, mode).await;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -12,6 +13,10 @@ use crate::support::database::run;
 use crate::support::outbox::Outbox;
 use crate::support::rows::{self, Filling};
 use crate::support::wait::{STALLED, wait_until};
+
+/// How long transactions are counted, and the most per second. An idle relay needs about 25.
+const MEASURED_FOR: Duration = Duration::from_secs(2);
+const IDLE_RATE_MAX: f64 = 200.0;
 
 /// A proxy for PostgreSQL that records the names of parsed statements.
 struct Wire {
@@ -123,4 +128,23 @@ async fn delivery_is_the_same_without_prepared_statements() {
         assert_eq!(names, [""], "{on_sent}");
         assert!(delivered == expected, "{on_sent}: {} and {} records", delivered.len(), expected.len());
     }
+}
+
+/// Without prepared statements there are no flows. A worker that expected one to go on would claim again and again.
+#[tokio::test]
+async fn relay_without_prepared_statements_is_idle_between_events() {
+    let outbox = Outbox::create("idle_simple", 1).await;
+    let relay = outbox.relay().set("postgres", "prepared_statements", false);
+    let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    outbox.wait_until_drained(STALLED).await;
+    let transactions = async || relay.metric("outbox_relay_postgres_transactions_total").await.unwrap();
+    let before = transactions().await;
+    tokio::time::sleep(MEASURED_FOR).await;
+    let rate = (transactions().await - before) / MEASURED_FOR.as_secs_f64();
+    println!("{rate:.0} transactions per second without events");
+    assert!(rate < IDLE_RATE_MAX, "{rate}");
+    assert!(relay.stop().await.success());
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
 }

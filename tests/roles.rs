@@ -141,7 +141,7 @@ async fn operators_cannot_forge_records_and_monitors_see_no_payload() {
 }
 
 /// The catalog entries of these roles: their attributes and all of their privileges.
-async fn rights(client: &Client, role: &str) -> Vec<String> {
+async fn privileges(client: &Client, role: &str) -> Vec<String> {
     let sql = "
 SELECT format('%s %s %s %s', r.rolname, r.rolcanlogin, r.rolsuper,
               (SELECT array_agg(m.roleid::regrole ORDER BY 1) FROM pg_auth_members AS m WHERE m.member = r.oid))
@@ -162,10 +162,10 @@ async fn printed_roles_are_those_of_the_tests_and_can_be_applied_again() {
     let setup = Setup::migrated("role_again").await;
     let role = setup.roles().relay().to_owned();
     let printed = setup.relay(&["migrate", "--print-roles", "--role", &role]);
-    let before = rights(&setup.client, &role).await;
+    let before = privileges(&setup.client, &role).await;
     assert!(before.len() > 40, "{before:#?}");
     run(&setup.client, printed.succeeds()).await;
-    assert_eq!(rights(&setup.client, &role).await, before, "applied twice");
+    assert_eq!(privileges(&setup.client, &role).await, before, "applied twice");
     // Privileges beyond the printed ones are revoked.
     run(
         &setup.client,
@@ -175,9 +175,9 @@ async fn printed_roles_are_those_of_the_tests_and_can_be_applied_again() {
         ),
     )
     .await;
-    assert_ne!(rights(&setup.client, &role).await, before);
+    assert_ne!(privileges(&setup.client, &role).await, before);
     run(&setup.client, &printed.stdout).await;
-    assert_eq!(rights(&setup.client, &role).await, before, "exactly these privileges");
+    assert_eq!(privileges(&setup.client, &role).await, before, "exactly these privileges");
     setup.drop(&[]).await;
 }
 

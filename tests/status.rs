@@ -95,7 +95,7 @@ async fn relay_without_kafka_is_reported_with_the_command_doctor() {
         "{why}"
     );
     assert!(command.starts_with("outbox-relay doctor --config /"), "{command}");
-    crate::doctor::Found::by(&away).has("kafka-unreachable", "no broker of");
+    crate::doctor::Found::by(&away).has("kafka-unreachable", "no broker reachable at");
     drop(relay);
     world.drop().await;
 }
@@ -107,7 +107,7 @@ async fn status_shows_why_the_local_relay_is_not_ready() {
     let listening = away.clone().set("admin", "listen", "127.0.0.1:0");
     let relay = listening.start().await;
     wait_until("the relay has noticed that Kafka is unavailable", STALLED, async || {
-        relay.not_ready().await.is_some_and(|why| why.contains("no broker of"))
+        relay.not_ready().await.is_some_and(|why| why.contains("no broker reachable at"))
     })
     .await;
     let here = relay.address();
@@ -117,7 +117,7 @@ async fn status_shows_why_the_local_relay_is_not_ready() {
     let seen = status(&asking);
     let (state, why, _) = verdict(&seen);
     assert_eq!(state, "not-relaying", "{seen:#}");
-    let expected = format!("the relay at {here} is not ready: Kafka: no broker of");
+    let expected = format!("the relay at {here} is not ready: Kafka: no broker reachable at");
     assert!(why.starts_with(&expected), "{why}");
     let screen = asking.clone().command(&["status"]);
     assert!(screen.succeeds().contains(&format!("relay at http://{here}: Kafka: ")), "{screen}");

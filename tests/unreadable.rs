@@ -12,7 +12,7 @@ const ROWS: i64 = 400;
 
 /// Deletes out-of-line values of the outbox, as a damaged disk would. A superuser cannot delete from a TOAST table, so
 /// it becomes an ordinary table for a moment. Chunks count as present until they are vacuumed.
-async fn damage(outbox: &Outbox) {
+pub async fn damage(outbox: &Outbox) {
     let toast = "SELECT reltoastrelid::regclass::text FROM pg_class WHERE oid = 'app.outbox'::regclass";
     let toast: String = outbox.client.query_one(toast, &[]).await.unwrap().get(0);
     let kind = |kind: char| format!("UPDATE pg_class SET relkind = '{kind}' WHERE oid = '{toast}'::regclass");

@@ -86,8 +86,9 @@ async fn idle_relay_that_polls_once_an_hour_feeds_the_watchdog() {
 async fn assert_starves(test: &str, point: &str) {
     let outbox = Outbox::create(test, 1).await;
     let mut socket = NotifySocket::bind();
-    let relay = outbox.relay().set_environment("OUTBOX_RELAY_FAIL_POINT", point);
-    let mut relay = watched(&socket, relay);
+    // A flow would hold all lanes, so the other worker would have nothing to do.
+    let relay = outbox.relay().set("relay", "flow_window", "0s");
+    let mut relay = watched(&socket, relay.set_environment("OUTBOX_RELAY_FAIL_POINT", point));
     socket.wait_for("READY=1").await;
     let mut number = 0;
     wait_until("the relay hangs", STALLED, async || {

@@ -22,7 +22,7 @@ pub struct Drain {
     pub rows: u64,
     /// The time from the last poll without any record to the first poll with all records.
     pub seconds: f64,
-    /// Rows by seconds.
+    /// Rows per second.
     pub rows_per_second: f64,
     /// The rate for the first third of the rows.
     pub first_third_rows_per_second: f64,

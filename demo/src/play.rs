@@ -127,10 +127,10 @@ async fn relay_while(
     stats: &Arc<Stats>,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let (done, asked) = oneshot::channel::<()>();
-    let asked = async { _ = asked.await };
+    let (done, stop) = oneshot::channel::<()>();
+    let stop = async { _ = stop.await };
     let (_configs, reloads) = watch::channel(config.clone());
-    let relay = supervisor::run(config, database, ready, Arc::clone(stats), Until::Asked, asked, reloads);
+    let relay = supervisor::run(config, database, ready, Arc::clone(stats), Until::Requested, stop, reloads);
     let mut relay = Box::pin(relay);
     tokio::select! {
         end = &mut relay => return Err(anyhow!("the relay ended unexpectedly: {end:?}")),
@@ -138,7 +138,7 @@ async fn relay_while(
     }
     drop(done);
     match relay.await {
-        End::Asked => Ok(()),
+        End::Requested => Ok(()),
         end => Err(anyhow!("the relay did not shut down correctly: {end:?}")),
     }
 }

@@ -10,7 +10,7 @@ use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::connection::tls;
 use crate::relay::failure::Failure;
 use crate::relay::publisher::Publisher;
-use crate::relay::reason::remedy;
+use crate::relay::reason::{fix, remedy};
 use clap::Args;
 
 /// Validate the configuration.
@@ -116,7 +116,7 @@ async fn connect(config: &Config, cluster: &KafkaCluster) -> Problems {
     match cluster.probe().await {
         Ok(()) => print("kafka", &format!("answers at {}", config.kafka.bootstrap_servers)),
         Err(failure) => {
-            let text = format!("{failure}. Fix: {}", remedy(failure.reason));
+            let text = format!("{failure}. {}", fix(remedy(failure.reason)));
             let cause = match failure.reason {
                 "configuration" | "authentication" | "token" | "tls" => Cause::Invalid,
                 _ => Cause::Unavailable,
@@ -166,7 +166,7 @@ fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
         match code.severity {
             Severity::Error if !one_event => {
                 errors += 1;
-                problems.add("error", Cause::Invalid, &format!("{place}: {problem}. Fix: {remedy}"));
+                problems.add("error", Cause::Invalid, &format!("{place}: {problem}. {}", fix(remedy)));
             }
             Severity::Error | Severity::Warning => {
                 warnings += 1;

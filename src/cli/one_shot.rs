@@ -2,7 +2,7 @@
 
 use super::exit::Failed;
 use crate::config::{Config, ConnectionError};
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::schema::check::Facts;
 use crate::relay::failure::{Fault, FaultKind};
@@ -32,10 +32,14 @@ pub(crate) async fn checked(config: &Config, database: &Database) -> Result<Fact
     supervisor::check_schema(config, database).await.map_err(failed_check)
 }
 
-/// Runs the same checks for a command that needs these rights instead of the relay's. The error has a GRANT statement for
-/// each missing right.
-pub(super) async fn allowed(config: &Config, database: &Database, rights: &[Right]) -> Result<Facts, Failed> {
-    supervisor::check_schema_for(config, database, rights).await.map_err(failed_check)
+/// Runs the same checks for a command that needs these privileges instead of the relay's. The error has a GRANT
+/// statement for each missing privilege.
+pub(super) async fn allowed(
+    config: &Config,
+    database: &Database,
+    privileges: &[Privilege],
+) -> Result<Facts, Failed> {
+    supervisor::check_schema_for(config, database, privileges).await.map_err(failed_check)
 }
 
 fn failed_check(error: StartError) -> Failed {

@@ -3,8 +3,8 @@
 use super::exit::Failed;
 use super::{ConfigFile, block_on, one_shot, output};
 use crate::config::Config;
-use crate::postgres::access::grants::REAP_RIGHTS;
-use crate::postgres::access::module_grants::reap_rights;
+use crate::postgres::access::grants::REAP_PRIVILEGES;
+use crate::postgres::access::module_grants::reap_privileges;
 use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap_modules::{ModulesReaper, Unfinished};
 use crate::relay::failure::Fault;
@@ -46,8 +46,8 @@ impl Reap {
         let config = self.config.load_for_database()?;
         let lines = block_on(async {
             let database = one_shot::database(&config)?;
-            let rights = [REAP_RIGHTS, &reap_rights()].concat();
-            one_shot::allowed(&config, &database, &rights).await?;
+            let privileges = [REAP_PRIVILEGES, &reap_privileges()].concat();
+            one_shot::allowed(&config, &database, &privileges).await?;
             let reaper = PostgresReaper::new(
                 database.clone(),
                 config.outbox.table.clone(),

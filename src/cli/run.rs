@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::postgres::connection::connect::Database;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::Failure;
+use crate::relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::Waiting;
 use crate::supervisor::{self, End, Ready, StartError, Until};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 /// The end of the warnings about a superuser.
 pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything. Create a separate role with \
@@ -134,13 +136,14 @@ async fn start(
         postgres = ready.facts.server_version_num, "relay started"
     );
     systemd::ready(stats);
-    let until = if once { Until::Drained } else { Until::Asked };
+    let until = if once { Until::Drained } else { Until::Requested };
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = async { _ = stopped.await };
     let (configs, reloads) = watch::channel(config.clone());
     let relaying =
         supervisor::run(&config, database.clone(), ready, Arc::clone(stats), until, stopped, reloads);
     let mut relaying = Box::pin(relaying);
+    let mut requested_at = None;
     let end = loop {
         tokio::select! {
             end = &mut relaying => break end,
@@ -153,6 +156,7 @@ async fn start(
                 stats.stop();
                 systemd::stopping(stats, reloading.config().relay.shutdown_timeout);
                 tracing::info!("shutdown requested, draining");
+                requested_at = Some(Instant::now());
                 _ = stop.send(());
                 break tokio::select! {
                     end = &mut relaying => end,
@@ -164,7 +168,16 @@ async fn start(
             }
         }
     };
+    log_end(&end, requested_at);
     ended(end)
+}
+
+/// Logs a regular end. Otherwise, the error with which the process ends is the last line.
+fn log_end(end: &End, requested_at: Option<Instant>) {
+    if matches!(end, End::Requested | End::Drained(_)) {
+        let seconds = requested_at.map(|at| rounded(at.elapsed()));
+        tracing::info!(code = "relay_stopped", seconds, "relay stopped");
+    }
 }
 
 /// The settings of the relay. A relay that ends when the outbox is empty must not wait for further events.
@@ -214,7 +227,7 @@ async fn until_ready(
 
 fn ended(end: End) -> Result<(), Failed> {
     match end {
-        End::Asked => Ok(()),
+        End::Requested => Ok(()),
         End::Drained(waiting) if waiting.is_empty() => Ok(()),
         End::Drained(Waiting { topics, keys, paused, .. }) => {
             let count = |number: i64, what| counted(number.unsigned_abs(), what);
@@ -244,7 +257,7 @@ async fn wait_for_schema(
     stats: &Stats,
 ) -> Result<crate::postgres::schema::check::Facts, Failed> {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3), fastrand::Rng::new());
-    let outage = crate::relay::health::outage::Outage::new("postgres", "postgres_unavailable");
+    let outage = Outage::new("postgres", "postgres_unavailable");
     loop {
         systemd::waiting();
         stats.beat();
@@ -259,7 +272,7 @@ async fn wait_for_schema(
             }
             Err(StartError::Unavailable(error)) => {
                 stats.postgres.fails(&error);
-                outage.failed(0, &error, crate::relay::health::outage::POSTGRES_ADVICE);
+                outage.failed(0, &error, POSTGRES_ADVICE);
                 tokio::time::sleep(backoff.next_wait()).await;
             }
             Err(StartError::Unfit(error)) => {

@@ -1,7 +1,7 @@
 //! The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 
-use super::complaints::Complaints;
 use super::context::{Context, Reports};
+use super::critical_logs::CriticalLogs;
 use super::handshake;
 use super::limits::TopicLimits;
 use super::polled::PolledProducer;
@@ -50,7 +50,7 @@ pub struct KafkaCluster {
     batch_bytes: Cell<usize>,
     limits: Rc<TopicLimits>,
     optional_headers: Rc<[OptionalHeader]>,
-    complaints: Arc<Complaints>,
+    critical_logs: Arc<CriticalLogs>,
     /// The client's own metrics, if enabled.
     statistics: Option<Arc<Statistics>>,
     /// The producer of the last probe, for the next session.
@@ -73,14 +73,14 @@ impl KafkaCluster {
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
             limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
             optional_headers: outbox.optional_headers.as_slice().into(),
-            complaints: Arc::default(),
+            critical_logs: Arc::default(),
             statistics: None,
             spare: RefCell::new(None),
             topic: Rc::default(),
         };
         let config = client_config(kafka)?;
         let record_bytes_max = number(&config, "message.max.bytes").unwrap_or(RECORD_BYTES_MAX);
-        // The client library's administrator cannot log in with a token.
+        // The client library's admin client cannot authenticate with a token.
         let asks_with = kafka.oauth.is_none().then_some(config);
         cluster.limits = Rc::new(TopicLimits::new(asks_with, record_bytes_max));
         Ok(cluster)
@@ -189,7 +189,7 @@ impl KafkaCluster {
 
     fn context(&self, reports: Arc<Reports>) -> Context {
         let watched = self.statistics.as_ref().map(Statistics::watch);
-        Context::new(reports, Arc::clone(&self.complaints), self.tokens.clone(), watched)
+        Context::new(reports, Arc::clone(&self.critical_logs), self.tokens.clone(), watched)
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
@@ -245,7 +245,7 @@ impl KafkaCluster {
     async fn unreachable(&self, reports: &Reports) -> Failure {
         let failure = reports.refused().unwrap_or_else(|| {
             BROKERS_DOWN.failure(format!(
-                "no broker of {} answers: {}",
+                "no broker reachable at {}: {}",
                 self.settings.borrow().bootstrap_servers,
                 reports.last_error().unwrap_or_else(|| format!("no response for {METADATA_TIMEOUT:?}"))
             ))

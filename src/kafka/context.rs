@@ -1,6 +1,6 @@
 //! The callbacks of librdkafka: delivery reports, errors and log lines.
 
-use super::complaints::Complaints;
+use super::critical_logs::CriticalLogs;
 use super::failure::failure;
 use super::statistics::Watched;
 use super::tokens::Tokens;
@@ -14,7 +14,12 @@ use rdkafka::message::Message;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The error that all brokers are down follows its cause within this time.
+const CAUSE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The reports of one producer. Its polling thread writes them and wakes the worker once per batch.
 #[derive(Default)]
@@ -30,7 +35,8 @@ pub(super) struct Reports {
     any: AtomicBool,
     /// The cluster refuses the producer altogether. Delivery reports do not contain this.
     refused: Mutex<Option<Failure>>,
-    last_error: Mutex<Option<String>>,
+    /// The client's last error, and when it was reported.
+    last_error: Mutex<Option<(Instant, String)>>,
     wake: Notify,
 }
 
@@ -40,7 +46,7 @@ impl Reports {
         self.in_flight.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Expects one report less, because the client did not accept the row.
+    /// Expects one report fewer, because the client did not accept the row.
     pub(super) fn withdraw(&self) {
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
@@ -76,7 +82,24 @@ impl Reports {
     }
 
     pub(super) fn last_error(&self) -> Option<String> {
-        lock(&self.last_error).clone()
+        lock(&self.last_error).as_ref().map(|(_, error)| error.clone())
+    }
+
+    /// The last error, if it is at most this old.
+    pub(super) fn recent_error(&self, max_age: Duration) -> Option<String> {
+        let last = lock(&self.last_error);
+        last.as_ref().filter(|(at, _)| at.elapsed() <= max_age).map(|(_, error)| error.clone())
+    }
+
+    fn note_error(&self, error: &str) {
+        *lock(&self.last_error) = Some((Instant::now(), error.to_owned()));
+    }
+
+    /// Notes that all brokers are down, unless the previous error is its cause.
+    fn note_brokers_down(&self, error: &str) {
+        if self.recent_error(CAUSE_WITHIN).is_none() {
+            self.note_error(error);
+        }
     }
 
     /// Waits until `done` returns true or, with `any`, until there is a report.
@@ -115,7 +138,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) struct Context {
     reports: Arc<Reports>,
-    complaints: Arc<Complaints>,
+    critical_logs: Arc<CriticalLogs>,
     /// For SASL OAUTHBEARER.
     tokens: Option<Arc<Tokens>>,
     watched: Option<Watched>,
@@ -124,11 +147,11 @@ pub(super) struct Context {
 impl Context {
     pub(super) fn new(
         reports: Arc<Reports>,
-        complaints: Arc<Complaints>,
+        critical_logs: Arc<CriticalLogs>,
         tokens: Option<Arc<Tokens>>,
         watched: Option<Watched>,
     ) -> Context {
-        Context { reports, complaints, tokens, watched }
+        Context { reports, critical_logs, tokens, watched }
     }
 }
 
@@ -147,14 +170,14 @@ impl ClientContext for Context {
         }
         // librdkafka retries by itself and reports the cause of a missing producer ID only here.
         if facility == "GETPID" && message.contains("Failed to acquire") {
-            *lock(&self.reports.last_error) = Some(message.to_owned());
+            self.reports.note_error(message);
         }
         // The relay logs state changes once, while librdkafka repeats them for each broker and attempt.
         match level {
             // The relay replaces the producer and reports the failure itself.
             _ if facility == "FATAL" => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
             RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-                self.complaints.log(facility, message);
+                self.critical_logs.log(facility, message);
             }
             _ => tracing::debug!(target: "librdkafka", "{facility}: {message}"),
         }
@@ -169,12 +192,12 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", "{error}: {reason}");
-        let mut last_error = lock(&self.reports.last_error);
-        // The error that all brokers are down follows the one with the cause. Keep the cause.
-        if last_error.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
-            *last_error = Some(reason.to_owned());
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
+            // librdkafka counts the brokers again for its text, which may then be "0/1 brokers are down".
+            self.reports.note_brokers_down("all brokers are down");
+        } else {
+            self.reports.note_error(reason);
         }
-        drop(last_error);
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
             self.reports.raise(&self.reports.fatal);
         }
@@ -217,5 +240,39 @@ impl ProducerContext for Context {
             Err((error, _)) => Err(failure("publishing", error)),
         };
         self.reports.report(index, outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    const DOWN: &str = "1/1 brokers are down";
+
+    #[tokio::test(start_paused = true)]
+    async fn brokers_down_does_not_replace_its_cause() {
+        let reports = Reports::default();
+        reports.note_error("connection refused");
+        advance(CAUSE_WITHIN).await;
+        reports.note_brokers_down(DOWN);
+        assert_eq!(reports.last_error().as_deref(), Some("connection refused"));
+        advance(Duration::from_millis(1)).await;
+        reports.note_brokers_down(DOWN);
+        assert_eq!(reports.last_error().as_deref(), Some(DOWN), "the older error is not its cause");
+        reports.note_error("connection timed out");
+        assert_eq!(reports.last_error().as_deref(), Some("connection timed out"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_error_is_not_recent() {
+        let (reports, patience) = (Reports::default(), Duration::from_secs(45));
+        assert_eq!(reports.recent_error(patience), None);
+        reports.note_error("connection refused");
+        advance(patience).await;
+        assert_eq!(reports.recent_error(patience).as_deref(), Some("connection refused"));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(reports.recent_error(patience), None);
+        assert!(reports.last_error().is_some());
     }
 }

@@ -66,7 +66,7 @@ fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
         rows => format!("; {rows} of the oldest waiting rows are for it"),
     };
     let place = format!("topic {}", topic.topic);
-    // The failure may begin with the same place.
+    // The failure may already begin with the place.
     let failure_text = failure.to_string();
     let problem = failure_text.trim_start_matches(&format!("{place}: ")).to_owned() + &waiting;
     if failure.reason == UNKNOWN_TOPIC.word {

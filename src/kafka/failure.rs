@@ -12,7 +12,11 @@ pub fn reason(code: RDKafkaErrorCode) -> &'static Reason {
 
 /// The failure of a client error. `what` is the action that failed.
 pub fn failure(what: &str, error: &KafkaError) -> Failure {
-    error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what}: {error}"))
+    let text = match error {
+        KafkaError::MessageProduction(code) => code.to_string(),
+        error => error.to_string(),
+    };
+    error.rdkafka_error_code().map_or(&UNKNOWN, reason).failure(format!("{what}: {text}"))
 }
 
 #[cfg(test)]

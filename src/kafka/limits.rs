@@ -72,7 +72,7 @@ impl TopicLimits {
         }
     }
 
-    /// The topic's limit, read from this broker and remembered. Kafka's default without permission (DescribeConfigs).
+    /// The topic's limit, read from this broker and remembered. Kafka's default if it cannot be read.
     ///
     /// Any broker knows it. Without a broker ID, librdkafka would wait for the controller, which a mock cluster lacks.
     pub(super) async fn of(&self, topic: &str, broker: Option<i32>) -> usize {

@@ -2,8 +2,8 @@
 
 pub mod cluster;
 pub mod codes;
-mod complaints;
 mod context;
+mod critical_logs;
 pub(crate) mod doctor;
 pub mod failure;
 mod handshake;

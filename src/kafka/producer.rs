@@ -141,6 +141,10 @@ impl Producer for KafkaProducer {
         self.reports.refused()
     }
 
+    fn last_error(&self, max_age: Duration) -> Option<String> {
+        self.reports.recent_error(max_age)
+    }
+
     fn drain(&mut self, reports: &mut Vec<DeliveryReport>) {
         let from = reports.len();
         self.reports.take(reports);

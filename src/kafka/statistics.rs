@@ -1,7 +1,7 @@
 //! The statistics that librdkafka reports for each producer every `statistics.interval.ms`, summed over all producers.
 //!
-//! Each producer counts from 0, and is replaced after a failure. So the difference to its previous report is added, and no
-//! counter ever decreases. What a producer did after its last report is not counted.
+//! Each producer counts from 0, and is replaced after a failure. So the difference from its previous report is added, and
+//! no counter ever decreases. What a producer did after its last report is not counted.
 
 use crate::relay::health::stats::Stats;
 use crate::relay::health::stats::client::ClientStats;

@@ -99,7 +99,7 @@ impl Tokens {
         let renew = move || {
             match tokens.request() {
                 Ok(_) if tokens.has_failed.swap(false, Ordering::AcqRel) => {
-                    tracing::info!("kafka token renewed");
+                    tracing::info!(code = "token_not_renewed", "kafka token renewed");
                 }
                 Err(error) if !tokens.has_failed.swap(true, Ordering::AcqRel) => tracing::warn!(
                     code = "token_not_renewed",

@@ -2,6 +2,7 @@
 
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Rejection};
+use std::time::Duration;
 
 /// The cluster: opens producers for sessions, and short-lived ones to judge rows and to probe.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -51,6 +52,12 @@ pub trait Producer {
 
     /// Why the cluster refuses this producer altogether, if it does.
     fn refusal(&self) -> Option<Failure>;
+
+    /// The latest error that the client reported by itself, such as a lost connection, if it is at most this old.
+    /// Delivery reports do not contain it.
+    fn last_error(&self, _max_age: Duration) -> Option<String> {
+        None
+    }
 
     /// Moves the reports that have arrived to `reports`.
     fn drain(&mut self, reports: &mut Vec<DeliveryReport>);

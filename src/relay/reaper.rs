@@ -42,7 +42,7 @@ pub struct Reaped {
 
 /// Reaps every `interval` until no old rows are left. A new pace applies at once.
 pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>, stats: Arc<Stats>) {
-    let outage = Outage::new("reaper", "reaper_failed");
+    let outage = Outage::new("reaper", "reaper_failed").described("failing", "working again");
     loop {
         let pace = *paces.borrow_and_update();
         let reaped = reap.reap_once(pace).await;

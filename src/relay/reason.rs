@@ -14,7 +14,7 @@ pub struct Reason {
     pub kind: FailureKind,
     /// The meaning.
     pub means: &'static str,
-    /// What an operator can do: an imperative without a full stop.
+    /// What an operator can do: an imperative, or a sentence that begins with `NO_ACTION`. Without a full stop.
     pub remedy: &'static str,
 }
 
@@ -44,15 +44,15 @@ macro_rules! reasons {
 reasons! {
     RECORD_TOO_LARGE = Row, "record-too-large",
         "the record is larger than the topic, or `message.max.bytes` of `[kafka.properties]`, allows",
-        "increase the topic's max.message.bytes and, above 1 MB, message.max.bytes in [kafka.properties], then \
-         requeue the event. Or send smaller events";
+        "increase the topic's max.message.bytes and, for events above 1 MB, message.max.bytes in [kafka.properties], \
+         then requeue the event. Or send smaller events";
     INVALID_RECORD = Row, "invalid-record",
         "the brokers rejected the record as invalid",
         "check the broker log, fix the event or the topic's settings, then requeue the event";
     OTHER_RECORD_REFUSED = Row, "other-record-refused",
         "the record was not stored because another record of the same request is invalid. A record that is sent \
          alone never fails for this reason",
-        "nothing for this event: check the event that was rejected";
+        "no action is needed for this event. Check the event that was rejected";
     INVALID_HEADERS = Row, "invalid-headers",
         "`headers` is not a flat JSON object of strings, or uses a reserved name. Detected before the event is sent",
         "fix the writer. To send the event, insert it again with valid headers";
@@ -85,8 +85,8 @@ reasons! {
         "use a newer message format for the topic, or choose another compression.type in [kafka.properties]";
     STUCK = Topic, "stuck",
         "the topic acknowledges no records while other topics do",
-        "check the topic for partitions without a leader or with fewer in-sync replicas than min.insync.replicas, and \
-         this relay's connection to their leader. Publishing then resumes by itself";
+        "no action is needed unless this persists. In that case, check the topic for partitions without a leader or \
+         with fewer in-sync replicas than min.insync.replicas, and this relay's connection to their leader";
     REJECTS_EVERYTHING = Topic, "rejects-everything",
         "the topic has rejected many records in a row, each sent alone, so the cause is probably the topic",
         "check the topic's limits and validators, such as max.message.bytes and schema checks. Publishing resumes \
@@ -123,23 +123,24 @@ reasons! {
 
     FATAL_PRODUCER_ERROR = Session, "fatal-producer-error",
         "this producer can no longer guarantee order, and rejects all further records",
-        "nothing, unless it recurs: then check the log for an earlier failure";
+        "no action is needed unless this recurs. In that case, check the log for an earlier failure";
     PRODUCER_STATE_LOST = Session, "producer-state-lost",
         "the partition's leader no longer knows this producer or its sequence",
-        "nothing, unless it recurs: then check producer.id.expiration.ms, and whether topics are deleted and created";
+        "no action is needed unless this recurs. In that case, check producer.id.expiration.ms, and whether topics are \
+         deleted and created";
     SMALLER_BATCHES = Session, "smaller-batches",
         "a topic accepts only smaller requests than this producer sends",
-        "nothing: the next producer sends smaller requests";
+        "no action is needed. The next producer sends smaller requests";
 
     CONNECTION_LOST = Unknown, "connection-lost",
         "the connection was lost before a response arrived",
-        "nothing, unless it persists: then check the network and the brokers";
+        "no action is needed unless this persists. In that case, check the network and the brokers";
     NO_ANSWER = Unknown, "no-answer",
         "the request timed out",
-        "nothing, unless it persists: then check for an overloaded broker or lagging replicas";
+        "no action is needed unless this persists. In that case, check for an overloaded broker or lagging replicas";
     LEADER_MOVING = Unknown, "leader-moving",
         "the partition has no leader, or its leader has changed",
-        "nothing, unless it persists: then check for partitions without a leader";
+        "no action is needed unless this persists. In that case, check for partitions without a leader";
     TOO_FEW_REPLICAS = Unknown, "too-few-replicas",
         "fewer replicas are in sync than min.insync.replicas requires. The record may have been stored",
         "restore the partition's other replicas";
@@ -148,20 +149,20 @@ reasons! {
         "check the broker's log and disks";
     TAKEN_BACK = Unknown, "taken-back",
         "the relay or its client withdrew the record after another failure",
-        "nothing: check the other failure";
+        "check the other failure";
     CLIENT_FAILED = Unknown, "client-failed",
         "the Kafka client had an internal error or could not parse a response",
         "check whether the host has run out of memory, file descriptors or threads. If not, report it with the log \
          at level debug";
     NO_OFFSET = Unknown, "no-offset",
         "a success without an offset: Kafka may have treated the record as a duplicate",
-        "nothing";
+        "no action is needed. The relay sends the event again";
     UNEXPECTED = Unknown, "unexpected",
         "a code for something that the relay does not do, such as consuming or administration",
         "report it, with the log at level debug";
     UNKNOWN = Unknown, "unknown",
         "any other code, and any request without a response",
-        "nothing, unless it persists: then check the broker logs";
+        "no action is needed unless this persists. In that case, check the broker logs";
 }
 
 /// The reason with this word; `None` for a word of another version.
@@ -171,6 +172,17 @@ pub(crate) fn reason(word: &str) -> Option<&'static Reason> {
 
 pub(crate) fn remedy(word: &str) -> &'static str {
     reason(word).map_or("check the brokers and their logs", |reason| reason.remedy)
+}
+
+/// How a remedy begins if the cause usually passes by itself.
+pub(crate) const NO_ACTION: &str = "no action is needed";
+
+/// A remedy as the last sentence of a message, without a full stop.
+pub(crate) fn fix(remedy: &str) -> String {
+    match remedy.strip_prefix(NO_ACTION) {
+        Some(rest) => format!("No action is needed{rest}"),
+        None => format!("Fix: {remedy}"),
+    }
 }
 
 #[cfg(test)]
@@ -191,5 +203,15 @@ mod tests {
             assert_eq!(super::reason(word), Some(*reason));
         }
         assert!(!remedy("a word of another version").is_empty());
+    }
+
+    #[test]
+    fn a_remedy_without_an_action_is_a_sentence() {
+        assert_eq!(fix(remedy("unknown-topic")), format!("Fix: {}", UNKNOWN_TOPIC.remedy));
+        assert_eq!(
+            fix(remedy("unknown")),
+            "No action is needed unless this persists. In that case, check the broker logs"
+        );
+        assert!(REASONS.iter().all(|reason| !reason.remedy.starts_with("nothing")));
     }
 }

@@ -37,7 +37,7 @@ fn every_code_is_covered_by_a_test() {
         include_str!("bounded.rs"),
         include_str!("events.rs"),
         include_str!("pooler.rs"),
-        include_str!("rights.rs"),
+        include_str!("privileges.rs"),
         include_str!("schema.rs"),
         include_str!("servers.rs"),
         include_str!("topics.rs"),

@@ -15,7 +15,7 @@ async fn without_kafka_the_database_is_still_examined() {
     world.sql("ALTER TABLE app.outbox SET (autovacuum_enabled = off)").await;
     let away = world.relay.clone().set("kafka", "bootstrap_servers", nowhere());
     let found = Found::by(&away);
-    found.has("kafka-unreachable", "no broker of");
+    found.has("kafka-unreachable", "no broker reachable at");
     found.has("autovacuum-off", "off for this table");
     assert_eq!(found.exit, 1);
     world.doctor().has_not("kafka-unreachable");

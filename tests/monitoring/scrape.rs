@@ -76,7 +76,7 @@ async fn every_metric_of_the_catalogue_is_in_a_scrape_with_correct_values() {
         "outbox_relay_latency_seconds_sum",
         "outbox_relay_topic_bytes_total",
         "outbox_relay_claims_total",
-        "outbox_relay_looks_empty_total",
+        "outbox_relay_scans_empty_total",
         "outbox_relay_workers",
         "outbox_relay_postgres_transactions_total",
         "outbox_relay_kafka_requests_total",

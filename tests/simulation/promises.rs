@@ -42,9 +42,11 @@ struct Known {
     /// How PostgreSQL's copy of its row is damaged.
     damage: Damage,
     dead: bool,
-    /// It has been a dead letter, so later events of its key may be in flight. A failover may have lost the dead
-    /// letter.
-    died: bool,
+    /// The id of its row.
+    id: i64,
+    /// The id of its row when it became a dead letter. Later events of its key may be in flight, even if a failover has
+    /// restored that row.
+    died: Option<i64>,
     /// The number of times that Kafka has stored it.
     stored: u32,
     /// A relay has received an acknowledgement.
@@ -116,6 +118,7 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
         (known.committed, known.lost, known.dead, known.due) = (true, false, false, known.due.max(1));
+        known.id = event.id;
         let order = state.orders.entry((event.topic, event.key)).or_default();
         order.retain(|identity| *identity != event.identity);
         order.push(event.identity);
@@ -183,7 +186,8 @@ impl Promises {
             // A bad row may become a dead letter after the rows behind it were sent. If it blocks its key instead, they
             // wait. An unreadable row is alone in its batch, and the rows behind it wait until it has been moved.
             let is_rejected = (known.is_bad || known.refused_alone) && known.damage == Damage::None;
-            let passed = known.dead || known.died || (is_rejected && !self.world.plan.blocks_keys);
+            let passed =
+                known.dead || known.died == Some(known.id) || (is_rejected && !self.world.plan.blocks_keys);
             if known.stored == 0 && !passed {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
@@ -207,7 +211,7 @@ impl Promises {
     pub fn died(&self, event: &SimEvent) {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
-        (known.dead, known.died) = (true, true);
+        (known.dead, known.died) = (true, Some(event.id));
         drop(state);
         self.rejected(event);
     }
@@ -247,7 +251,7 @@ impl Promises {
     pub fn repaired(&self, identity: u32) {
         let known = &mut self.state.borrow_mut().events[identity as usize];
         (known.is_bad, known.unsendable, known.refused_alone) = (false, false, false);
-        (known.damage, known.died) = (Damage::None, false);
+        known.damage = Damage::None;
     }
 
     /// An operator wants the event to be sent again.
@@ -293,18 +297,18 @@ impl Promises {
             }
         }
         let put_back = self.world.count.put_back.get() as usize;
-        let lifted_in_probe = self.world.count.lifted_in_probe.get() as usize;
+        let released_in_probe = self.world.count.released_in_probe.get() as usize;
         let bound = outcome.interruptions * plan.batch_rows * plan.workers
             + outcome.settlements_lost
             + put_back
-            + lifted_in_probe;
+            + released_in_probe;
         let valid_rejected = self.world.count.valid_rejected.get();
         let tolerated = plan.rejections_before_hold * self.world.count.starts.get() * plan.disasters;
         if valid_rejected > tolerated {
             self.world.violate(|| format!("{valid_rejected} valid events were rejected"));
         }
         // A relay that is cut off from one leader holds the topic, then finds that other relays reach it, and stops
-        // doing so. Each of its workers may have a batch in flight when the others lift the hold.
+        // doing so. Each of its workers may have a batch in flight when the others release the topic.
         let cuts_leaders = plan.disasters > 0 && plan.kinds == [Disaster::CutFromLeader] && plan.relays > 1;
         if cuts_leaders && outcome.stuck > plan.disasters as usize * (1 + plan.workers) {
             self.world

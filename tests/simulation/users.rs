@@ -160,9 +160,9 @@ impl Users {
         if self.server.held(Some(topic)).is_some() {
             // A relay may have a row of the topic in flight that another relay now reads.
             if self.world.plan.relays > 1 && self.server.is_leased(topic) {
-                add(&self.world.count.lifted_in_probe, 1);
+                add(&self.world.count.released_in_probe, 1);
             }
-            self.server.commit_at_once(&[Change::Lift(topic)], true);
+            self.server.commit_at_once(&[Change::Release(topic)], true);
         }
     }
 

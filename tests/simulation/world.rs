@@ -39,7 +39,7 @@ pub struct Counters {
     /// Settlements that a crash or a failover of PostgreSQL lost.
     pub settlements_lost: Cell<u32>,
     /// Holds that an operator deleted while one of several relays probed the topic.
-    pub lifted_in_probe: Cell<u32>,
+    pub released_in_probe: Cell<u32>,
     /// Rows that an operator put back.
     pub put_back: Cell<u32>,
     /// The time from the last fault until everything was settled.

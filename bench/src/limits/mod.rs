@@ -50,7 +50,7 @@ pub struct Limit {
     pub rows: u64,
     /// How long the measured rows took.
     pub seconds: f64,
-    /// Rows by seconds.
+    /// Rows per second.
     pub rows_per_second: f64,
     /// What the parties used: the relay's code, and the server that it uses.
     pub usage: Vec<Usage>,

@@ -211,7 +211,7 @@ impl Lookout for MadeLookout {
         } else {
             lanes.iter().map(|lane| (*lane, stock.next.get())).collect()
         };
-        Ok(Scan { server: SERVER, first_unsent })
+        Ok(Scan { server: SERVER, basis: 0, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {

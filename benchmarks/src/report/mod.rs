@@ -28,7 +28,7 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The warning about figures of shortened runs.
+/// The warning about figures of reduced runs.
 fn warning(results: &Results) -> &'static str {
     if results.parts.values().any(|part| part.quick) { prose::QUICK } else { "" }
 }
@@ -121,6 +121,11 @@ mod tests {
     #[test]
     fn results_of_a_quick_run_carry_a_warning() {
         assert!(page(&results(true), &[]).contains("Do not quote"));
+        assert!(
+            page(&results(true), &[])
+                .contains("Measured 2026-01-31 12:00 UTC. This was a reduced run. Debezium")
+        );
+        assert!(!page(&results(false), &[]).contains("reduced run"));
         assert!(targets_page(&results(true), &[]).contains("Do not quote"));
     }
 }

@@ -19,8 +19,8 @@ A result is the median of the runs, with the best run in parentheses. Unless sta
 ";
 
 pub const QUICK: &str = "
-**Some of these results come from a shortened run such as `make bench QUICK=1`, with far fewer rows or fewer runs. They show that
-everything works. Do not quote them.**
+**Some of these results come from a reduced run, with fewer rows or fewer than three runs, such as `make bench QUICK=1`. The list of all
+runs marks them. They only show that everything works. Do not quote them.**
 ";
 
 pub const METHOD: &str = "
@@ -37,9 +37,9 @@ duplicated or out of order within its key, the run fails and yields no result.
 the end offsets of the partitions every 20 ms. The rate covers all rows, from the last poll without any record to the first poll with all
 records. Half of each payload is random. The rest repeats, as field names do.
 
-**CPU limit.** The rate at which all cores would do nothing but the work of the relay, PostgreSQL and Kafka. It is the number of cores divided
-by the CPU time that the three used per row in the same run, as the kernel counts it. Memory is the peak resident memory of the process
-(`VmHWM`).
+**CPU limit** is the rate at which all cores would do nothing but the work of the relay, PostgreSQL and Kafka. It is the number of cores
+divided by the CPU time that the three used per row in the same run, as the kernel counts it. **Memory** is the peak resident memory of the
+process (`VmHWM`).
 
 **Latency** is the time from the answer to `COMMIT` until a consumer has the record. Writers follow a schedule that does not wait for
 late transactions. The figures below include how late the writers themselves were.
@@ -47,9 +47,9 @@ late transactions. The figures below include how late the writers themselves wer
 **Writers at full speed** are 8 connections that insert 50 rows per transaction for a minute: alone, with the relay, and with Debezium.
 
 **Debezium** is a standalone Kafka Connect with the PostgreSQL connector and its outbox event router. It uses the same table, rows and
-topics, alternating with the relay in the same session. It is tuned:
+topics, alternating with the relay in the same run. It is tuned:
 
-- Java runs with the parallel collector and a heap of full size from the start.
+- Java runs with the parallel collector and a heap that has its full size from the start.
 - The publication contains only inserts, and only the six columns that are needed.
 - `poll.interval.ms=5`, a queue of four batches, `statistics.metrics.enabled=false`, `extended.headers.enabled=false`.
 - Keys, payloads and headers are plain strings. The producer uses lz4 and batches of 256 KiB.
@@ -58,7 +58,7 @@ topics, alternating with the relay in the same session. It is tuned:
 Other settings and several batch sizes are tried first, and the relay is compared with the fastest. The backlog forms while the connector is
 paused, so Debezium can fill its queue in advance. The JVM keeps running between drains, and its first drain does not count. All settings are
 in [connector.rs](../benchmarks/src/debezium/connector.rs) and [connect.rs](../benchmarks/src/debezium/connect.rs). Debezium neither
-marks nor deletes rows. Its results do not include what an application must do for that. The relay's results do.
+marks nor deletes rows, so its results do not include that work, which the application must do. The relay's results include it.
 
 **Held snapshot.** A `REPEATABLE READ` transaction starts before the drain and stays open until its end.
 

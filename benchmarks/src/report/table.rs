@@ -70,6 +70,9 @@ pub fn setting(results: &Results) -> String {
 /// One part: each figure of each run, and its notes.
 pub fn part(name: &str, part: &Outcome) -> String {
     let mut text = format!("\n### {name}\n\nMeasured {}.", part.at);
+    if part.quick {
+        text += " This was a reduced run.";
+    }
     for note in &part.notes {
         text += &format!(" {note}");
     }

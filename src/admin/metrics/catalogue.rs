@@ -163,10 +163,10 @@ catalogue! {
         CLAIMS_EMPTY = Counter "outbox_relay_claims_empty_total" [],
             "Claims that got a lane but no row, because another relay was faster",
             "nearly as many as claims: too many relays";
-        SCANS = Counter "outbox_relay_looks_total" [],
+        SCANS = Counter "outbox_relay_scans_total" [],
             "Scans for lanes with unsent rows",
             "";
-        SCANS_EMPTY = Counter "outbox_relay_looks_empty_total" [],
+        SCANS_EMPTY = Counter "outbox_relay_scans_empty_total" [],
             "Scans for lanes with unsent rows that found nothing new",
             "";
     }

@@ -6,7 +6,7 @@ use crate::cli::operator::{Total, in_batches};
 use crate::cli::output::counted;
 use crate::cli::selection::{ChangeOptions, Filters};
 use crate::cli::{ConfigFile, block_on, one_shot, output};
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::blocked_keys::PostgresBlockedKeys;
 use crate::postgres::operate::selection::{Batch, Selection};
@@ -34,8 +34,8 @@ pub(crate) struct Action {
     pub done: &'static str,
     /// What would happen to them.
     pub preview: &'static str,
-    /// The rights that it needs.
-    pub rights: &'static [Right],
+    /// The privileges that it needs.
+    pub privileges: &'static [Privilege],
 }
 
 /// The selection of blocked keys and the options.
@@ -59,7 +59,7 @@ pub(crate) fn act(
     let (selection, options) = (chosen.filters.selection(), &chosen.options);
     options.check(!selection.is_all())?;
     let Total { done, lifted } = block_on(async {
-        let keys = open(&config, action.rights).await?;
+        let keys = open(&config, action.privileges).await?;
         let up_to = keys.highest_id().await.map_err(one_shot::fault)?;
         if options.dry_run {
             return preview(&keys, &selection, up_to, options).await;

@@ -2,14 +2,14 @@
 
 use super::act::{Action, Chosen, act};
 use crate::cli::exit::Failed;
-use crate::postgres::access::grants::UNBLOCK_RIGHTS;
+use crate::postgres::access::grants::UNBLOCK_PRIVILEGES;
 use clap::Args;
 
 const DEAD_LETTER: Action = Action {
     name: "dead-letter",
     done: "moved to the dead letters",
     preview: "would be moved to the dead letters",
-    rights: UNBLOCK_RIGHTS,
+    privileges: UNBLOCK_PRIVILEGES,
 };
 
 /// Move rejected events to the dead letters.

@@ -5,7 +5,7 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, ListOptions};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::BLOCK_RIGHTS;
+use crate::postgres::access::grants::BLOCK_PRIVILEGES;
 use crate::postgres::operate::blocked_keys::BlockedKey;
 use clap::Args;
 use serde::Serialize;
@@ -55,7 +55,7 @@ impl List {
             Ok((key.outbox_id, if self.options.json { output::json(&line(key))? } else { describe(key) }))
         };
         block_on(async {
-            let keys = open(&config, BLOCK_RIGHTS).await?;
+            let keys = open(&config, BLOCK_PRIVILEGES).await?;
             let page = async |before, rows| keys.newest(&selection, before, rows).await;
             output::list(self.options.limit, page, show).await
         })?

@@ -9,7 +9,7 @@ use super::exit::Failed;
 use super::one_shot;
 use super::output::{in_line, time};
 use crate::config::Config;
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::blocked_keys::{BlockedKey, PostgresBlockedKeys};
 use clap::{Args, Subcommand};
 
@@ -20,7 +20,7 @@ With [outbox] on_rejected = \"block-key\", an event that Kafka permanently rejec
 events of its key wait behind it. Other keys continue. The relay does not retry a blocked key by itself.
 
 Every action is recorded; `outbox-relay dead-letters history` shows the records. If a privilege is missing, the error \
-contains the GRANT statement. `migrate --print-roles` creates an operator role with all of them.
+contains the GRANT statement. The SQL of `migrate --print-roles` creates an operator role with all required privileges.
 
 Examples:
   outbox-relay blocked-keys list --config config.toml
@@ -70,10 +70,10 @@ pub(crate) fn remedy(reason: &str) -> &'static str {
     }
 }
 
-/// Connects to the blocked keys of the configured outbox, and checks that the role has these rights.
-async fn open(config: &Config, rights: &[Right]) -> Result<PostgresBlockedKeys, Failed> {
+/// Connects to the blocked keys of the configured outbox, and checks that the role has these privileges.
+async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresBlockedKeys, Failed> {
     let database = one_shot::database(config)?;
-    let facts = one_shot::allowed(config, &database, rights).await?;
+    let facts = one_shot::allowed(config, &database, privileges).await?;
     Ok(PostgresBlockedKeys::new(database, config.outbox.table.clone(), facts.payload))
 }
 

@@ -2,11 +2,15 @@
 
 use super::act::{Action, Chosen, act};
 use crate::cli::exit::Failed;
-use crate::postgres::access::grants::RETRY_RIGHTS;
+use crate::postgres::access::grants::RETRY_PRIVILEGES;
 use clap::Args;
 
-const RETRY: Action =
-    Action { name: "retry", done: "will be retried", preview: "would be retried", rights: RETRY_RIGHTS };
+const RETRY: Action = Action {
+    name: "retry",
+    done: "will be retried",
+    preview: "would be retried",
+    privileges: RETRY_PRIVILEGES,
+};
 
 /// Retry rejected events, in order.
 #[derive(Debug, Args)]

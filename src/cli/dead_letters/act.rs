@@ -7,7 +7,7 @@ use crate::cli::output::counted;
 use crate::cli::selection::ChangeOptions;
 use crate::cli::{block_on, one_shot, output};
 use crate::config::Config;
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::acts::BatchResult;
 use crate::postgres::operate::dead_letters::{Filter, PostgresDeadLetters};
 use crate::postgres::operate::selection::Batch;
@@ -29,8 +29,8 @@ pub(crate) struct Action {
     pub name: &'static str,
     /// The result, such as "requeued".
     pub participle: &'static str,
-    /// The rights that it needs.
-    pub rights: &'static [Right],
+    /// The privileges that it needs.
+    pub privileges: &'static [Privilege],
 }
 
 /// Runs the action, or previews it for a dry run, and prints the count. `batch` processes one batch.
@@ -43,7 +43,7 @@ pub(crate) fn act(
 ) -> Result<(), Failed> {
     options.check(!filter.selection.is_all() || filter.requeued == Some(true))?;
     let count = block_on(async {
-        let letters = open(config, action.rights).await?;
+        let letters = open(config, action.privileges).await?;
         let up_to = letters.highest_id().await.map_err(one_shot::fault)?;
         if options.dry_run {
             return preview(&letters, filter, up_to, options).await;

@@ -4,11 +4,11 @@ use super::act::{Action, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{ChangeOptions, Filters};
-use crate::postgres::access::grants::DISCARD_RIGHTS;
+use crate::postgres::access::grants::DISCARD_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
-const DISCARD: Action = Action { name: "discard", participle: "discarded", rights: DISCARD_RIGHTS };
+const DISCARD: Action = Action { name: "discard", participle: "discarded", privileges: DISCARD_PRIVILEGES };
 
 /// Delete dead letters.
 #[derive(Debug, Args)]

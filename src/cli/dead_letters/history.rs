@@ -4,7 +4,7 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, in_line, time};
 use crate::cli::selection::{ListOptions, event_id};
 use crate::cli::{ConfigFile, block_on, one_shot};
-use crate::postgres::access::grants::HISTORY_RIGHTS;
+use crate::postgres::access::grants::HISTORY_PRIVILEGES;
 use crate::postgres::operate::acts::{Act, PostgresActs};
 use clap::Args;
 use serde::Serialize;
@@ -65,7 +65,7 @@ impl History {
         };
         block_on(async {
             let database = one_shot::database(&config)?;
-            one_shot::allowed(&config, &database, HISTORY_RIGHTS).await?;
+            one_shot::allowed(&config, &database, HISTORY_PRIVILEGES).await?;
             let acts = PostgresActs::new(database, config.outbox.table.clone());
             let page = async |before, rows| acts.history(self.event_id, before, rows).await;
             output::list(self.options.limit, page, show).await

@@ -5,7 +5,7 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, ListOptions};
 use crate::cli::{ConfigFile, block_on};
-use crate::postgres::access::grants::LETTER_RIGHTS;
+use crate::postgres::access::grants::LETTER_PRIVILEGES;
 use crate::postgres::operate::dead_letters::{DeadLetter, Filter};
 use clap::Args;
 use serde::Serialize;
@@ -89,7 +89,7 @@ impl List {
             Ok((letter.id, text))
         };
         block_on(async {
-            let letters = open(&config, LETTER_RIGHTS).await?;
+            let letters = open(&config, LETTER_PRIVILEGES).await?;
             let page = async |before, rows| letters.newest(&filter, before, rows).await;
             output::list(self.options.limit, page, show).await
         })?

@@ -11,7 +11,7 @@ use super::exit::Failed;
 use super::one_shot;
 use super::output::{in_line, time};
 use crate::config::Config;
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::dead_letters::{DeadLetter, PostgresDeadLetters};
 use clap::{Args, Subcommand};
 
@@ -20,7 +20,7 @@ use clap::{Args, Subcommand};
 #[command(after_help = "\
 A dead letter is an event that Kafka permanently rejected. Every requeue, discard and `blocked-keys` action is \
 recorded with the role that ran it; `history` shows the records. If a privilege is missing, the error contains the \
-GRANT statement. `migrate --print-roles` creates an operator role with all of them.
+GRANT statement. The SQL of `migrate --print-roles` creates an operator role with all required privileges.
 
 Examples:
   outbox-relay dead-letters list --config config.toml
@@ -59,10 +59,10 @@ impl DeadLetters {
     }
 }
 
-/// Connects to the dead letters of the configured outbox, and checks that the role has these rights.
-async fn open(config: &Config, rights: &[Right]) -> Result<PostgresDeadLetters, Failed> {
+/// Connects to the dead letters of the configured outbox, and checks that the role has these privileges.
+async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresDeadLetters, Failed> {
     let database = one_shot::database(config)?;
-    let facts = one_shot::allowed(config, &database, rights).await?;
+    let facts = one_shot::allowed(config, &database, privileges).await?;
     Ok(PostgresDeadLetters::new(database, config.outbox.table.clone(), facts.payload))
 }
 

@@ -4,11 +4,11 @@ use super::act::{Action, act};
 use crate::cli::ConfigFile;
 use crate::cli::exit::Failed;
 use crate::cli::selection::{ChangeOptions, Filters};
-use crate::postgres::access::grants::REQUEUE_RIGHTS;
+use crate::postgres::access::grants::REQUEUE_PRIVILEGES;
 use crate::postgres::operate::dead_letters::Filter;
 use clap::Args;
 
-const REQUEUE: Action = Action { name: "requeue", participle: "requeued", rights: REQUEUE_RIGHTS };
+const REQUEUE: Action = Action { name: "requeue", participle: "requeued", privileges: REQUEUE_PRIVILEGES };
 
 /// Put dead letters back into the outbox.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use crate::cli::exit::Failed;
 use crate::cli::output::{self, in_line, time};
 use crate::cli::selection::number;
 use crate::cli::{ConfigFile, block_on, one_shot};
-use crate::postgres::access::grants::LETTER_RIGHTS;
+use crate::postgres::access::grants::LETTER_PRIVILEGES;
 use crate::postgres::operate::dead_letters::WholeDeadLetter;
 use clap::Args;
 use serde::Serialize;
@@ -78,7 +78,7 @@ impl Show {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load_for_database()?;
         let whole = block_on(async {
-            open(&config, LETTER_RIGHTS).await?.whole(self.id).await.map_err(one_shot::fault)
+            open(&config, LETTER_PRIVILEGES).await?.whole(self.id).await.map_err(one_shot::fault)
         })??;
         let Some(whole) = whole else {
             let (table, id) = (&config.outbox.table, self.id);

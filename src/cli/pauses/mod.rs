@@ -10,7 +10,7 @@ use super::exit::Failed;
 use super::one_shot;
 use super::output::in_line;
 use crate::config::Config;
-use crate::postgres::access::grants::Right;
+use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::pauses::{PostgresPauses, Scope};
 use clap::Args;
 
@@ -66,9 +66,9 @@ pub(crate) fn name(scope: &Scope) -> String {
     }
 }
 
-/// Connects to the pauses of the configured outbox, and checks that the role has these rights.
-async fn open(config: &Config, rights: &[Right]) -> Result<PostgresPauses, Failed> {
+/// Connects to the pauses of the configured outbox, and checks that the role has these privileges.
+async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresPauses, Failed> {
     let database = one_shot::database(config)?;
-    one_shot::allowed(config, &database, rights).await?;
+    one_shot::allowed(config, &database, privileges).await?;
     Ok(PostgresPauses::new(database, config.outbox.table.clone()))
 }

@@ -3,7 +3,7 @@
 use super::{Selector, name, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
-use crate::postgres::access::grants::PAUSE_RIGHTS;
+use crate::postgres::access::grants::PAUSE_PRIVILEGES;
 use clap::Args;
 
 /// Pause publishing: everything, one topic, or one key.
@@ -40,7 +40,7 @@ impl Pause {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;
         let begun = block_on(async {
-            let pauses = open(&config, PAUSE_RIGHTS).await?;
+            let pauses = open(&config, PAUSE_PRIVILEGES).await?;
             pauses
                 .pause(&scope, self.reason.as_deref().filter(|reason| !reason.is_empty()))
                 .await

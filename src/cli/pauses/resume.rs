@@ -3,7 +3,7 @@
 use super::{Selector, name, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
-use crate::postgres::access::grants::RESUME_RIGHTS;
+use crate::postgres::access::grants::RESUME_PRIVILEGES;
 use crate::postgres::operate::pauses::{PausedScope, PostgresPauses};
 use clap::Args;
 
@@ -13,7 +13,7 @@ const NAMED_MAX: i64 = 10;
 /// Resume publishing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Removes the pause with the same scope. Without --topic or --key, it removes the pause on everything. Pauses are \
+Removes the pause with the given scope. Without --topic or --key, it removes the pause on everything. Pauses are \
 independent: resuming everything does not resume a topic that was paused separately. --all removes every pause. \
 Waiting events are then published in order.
 
@@ -39,7 +39,7 @@ impl Resume {
         let config = self.config.load_for_database()?;
         let scope = self.selector.scope(&config)?;
         let (done, left) = block_on(async {
-            let pauses = open(&config, RESUME_RIGHTS).await?;
+            let pauses = open(&config, RESUME_PRIVILEGES).await?;
             let done = if self.all {
                 let ended = pauses.resume_all().await.map_err(one_shot::fault)?;
                 output::counted(ended, "pause") + " ended"

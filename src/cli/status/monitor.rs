@@ -6,7 +6,7 @@ use super::verdict::{Circumstances, verdict};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::config::{Config, OnSent};
-use crate::postgres::access::grants::STATUS_RIGHTS;
+use crate::postgres::access::grants::STATUS_PRIVILEGES;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::pooler;
 use crate::postgres::diagnose::status::{Counters, PostgresStatus};
@@ -77,8 +77,8 @@ impl Monitor {
 
     /// Checks the schema, and returns whether there is a pooler. Called once per server.
     async fn check(&mut self) -> Result<bool, Failed> {
-        one_shot::allowed(&self.config, &self.database, STATUS_RIGHTS).await?;
-        // This needs a second connection, filter may not be available. That must not prevent the report.
+        one_shot::allowed(&self.config, &self.database, STATUS_PRIVILEGES).await?;
+        // This needs a second connection, which may not be available. That must not prevent the report.
         let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);
         self.checked = Some(pooled);
         Ok(pooled)

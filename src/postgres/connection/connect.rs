@@ -5,9 +5,10 @@
 //! that rotated ones are used.
 
 use crate::config;
+use crate::postgres::connection::ending::Ending;
 use crate::postgres::connection::fault::{fault, fault_at, unavailable};
 use crate::postgres::connection::session::TRANSACTION_TIMEOUT_SINCE;
-use crate::postgres::connection::tls;
+use crate::postgres::connection::tls::CachedConnector;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::stats::Stats;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
@@ -35,7 +36,9 @@ pub struct Database {
     settings: Arc<Mutex<config::Postgres>>,
     prepares: bool,
     latest: LatestSettings,
+    tls: Arc<CachedConnector>,
     server: ServerVersion,
+    ending: Ending,
     stats: Arc<Stats>,
     pool: Pool,
 }
@@ -50,7 +53,13 @@ impl Database {
         LazyLock::force(&PROCESS_START);
         let latest = LatestSettings::default();
         let server = ServerVersion::default();
-        let connect = Connect { latest: latest.clone(), server: server.clone(), stats: Arc::clone(&stats) };
+        let ending = Ending::default();
+        let connect = Connect {
+            latest: latest.clone(),
+            server: server.clone(),
+            ending: ending.clone(),
+            stats: Arc::clone(&stats),
+        };
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         // `Connect` uses the latest settings; the ones given here are never used.
         let manager = Manager::from_connect(tokio_postgres::Config::new(), connect, recycling);
@@ -62,12 +71,12 @@ impl Database {
             .build()
             .map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         let (settings, prepares) = (Arc::new(Mutex::new(settings.clone())), settings.prepared_statements);
-        Ok(Database { settings, prepares, latest, server, stats, pool })
+        Ok(Database { settings, prepares, latest, tls: Arc::default(), server, ending, stats, pool })
     }
 
     /// Returns a free connection, or opens one.
     pub async fn get(&self) -> Result<Object, Fault> {
-        // Only before a new connection: reading the system's certificates blocks this thread for tens of milliseconds.
+        // Only before a new connection, because it reads files.
         if self.pool.status().available == 0 {
             self.read_settings()?;
         }
@@ -113,6 +122,11 @@ impl Database {
         self.server.0.load(Ordering::Relaxed) >= TRANSACTION_TIMEOUT_SINCE
     }
 
+    /// Why the server ended a session.
+    pub(crate) fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+
     fn read_settings(&self) -> Result<(), Fault> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut connection = settings.connection().map_err(|error| unavailable(CONNECTING, chain(&error)))?;
@@ -120,7 +134,7 @@ impl Database {
             connection.config.connect_timeout(CONNECT_TIMEOUT);
         }
         let tls =
-            tls::connector(&connection.tls).map_err(|error| unavailable(CONNECTING, error.to_string()))?;
+            self.tls.get(&connection.tls).map_err(|error| unavailable(CONNECTING, error.to_string()))?;
         *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection.config, tls));
         Ok(())
     }
@@ -184,6 +198,7 @@ impl ServerVersion {
 struct Connect {
     latest: LatestSettings,
     server: ServerVersion,
+    ending: Ending,
     stats: Arc<Stats>,
 }
 
@@ -199,8 +214,17 @@ impl deadpool_postgres::Connect for Connect {
             let (client, connection) = connect(&config, &tls).await?;
             self.server.set(connection.parameter("server_version"));
             self.stats.postgres_connections.inc();
-            Ok((client, tokio::spawn(async { _ = connection.await })))
+            Ok((client, tokio::spawn(drive(connection, self.ending.clone()))))
         })
+    }
+}
+
+/// Drives a connection until it ends. Notes the reason before it drops the connection, which fails its statements.
+async fn drive(mut connection: Connection, ending: Ending) {
+    if let Err(error) = (&mut connection).await
+        && error.as_db_error().is_some()
+    {
+        ending.note(fault(CONNECTING, error).message);
     }
 }
 

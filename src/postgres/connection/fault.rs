@@ -4,6 +4,7 @@ use crate::postgres::connection::handshake;
 use crate::postgres::connection::server_error::ServerError;
 use crate::postgres::connection::sqlstates;
 use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::reason::NO_ACTION;
 use std::future::Future;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -46,11 +47,29 @@ pub(crate) fn fault_at(place: &str, doing: &'static str, error: tokio_postgres::
             .or_else(|| sqlstates::entry(code.code()).map(|entry| entry.remedy.to_owned())),
         None => handshake::remedy(&text),
     };
-    let message = match remedy.filter(|remedy| !remedy.starts_with("nothing")) {
-        Some(remedy) => format!("{text}{place}. Fix: {remedy}"),
-        None => format!("{text}{place}"),
-    };
+    let message = message(error.code(), &format!("{text}{place}"), remedy);
     Fault { kind: kind(error.code()), doing, message }
+}
+
+/// The text, what ended the transaction if a timeout of the server did, and the remedy if there is one.
+fn message(code: Option<&SqlState>, text: &str, remedy: Option<String>) -> String {
+    let mut message = text.to_owned();
+    if let Some(timeout) = code.and_then(|code| ended_by(code.code())) {
+        message += &format!(". The server's {timeout} ended the transaction and any claim in it");
+    }
+    if let Some(remedy) = remedy.filter(|remedy| !remedy.starts_with(NO_ACTION)) {
+        message += &format!(". Fix: {remedy}");
+    }
+    message
+}
+
+/// The server setting that ended the transaction.
+fn ended_by(state: &str) -> Option<&'static str> {
+    match state {
+        "25P03" => Some("idle_in_transaction_session_timeout"),
+        "25P04" => Some("transaction_timeout"),
+        _ => None,
+    }
 }
 
 /// An error without a code means that the connection is lost. A code that is not listed counts as refused.
@@ -80,5 +99,23 @@ mod tests {
         }
         assert_eq!(kind("57014"), FaultKind::TimedOut);
         assert_eq!(super::kind(None), FaultKind::Unavailable);
+    }
+
+    #[test]
+    fn a_timeout_of_the_server_is_named_with_its_remedy() {
+        let text = |state: &str| {
+            let remedy = sqlstates::entry(state).map(|entry| entry.remedy.to_owned());
+            message(Some(&SqlState::from_code(state)), "ended", remedy)
+        };
+        for (state, setting, remedy) in [
+            ("25P03", "idle_in_transaction_session_timeout", ". Fix: check why the relay's host froze"),
+            ("25P04", "transaction_timeout", ". Fix: set transaction_timeout to 0"),
+        ] {
+            let text = text(state);
+            let ended = format!("ended. The server's {setting} ended the transaction and any claim in it");
+            assert!(text.starts_with(&ended) && text.contains(remedy), "{text}");
+        }
+        assert_eq!(text("57P01"), "ended");
+        assert_eq!(message(None, "connection closed", None), "connection closed");
     }
 }

@@ -15,7 +15,8 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
     (
         "error communicating with the server: Connection reset by peer",
-        "check whether the server is running, and its log. If it requires a client certificate, it may have rejected this one",
+        "check that the server is running, and read its log. If the server requires a client certificate, it may have \
+         rejected the relay's",
     ),
     (
         "Connection refused",

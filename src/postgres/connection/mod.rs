@@ -1,6 +1,7 @@
 //! Connections, transactions of one statement, and errors of the server.
 
 pub mod connect;
+pub(crate) mod ending;
 pub mod fault;
 pub(crate) mod handshake;
 pub(crate) mod pooler;

@@ -12,7 +12,7 @@ pub struct Sqlstate {
     pub kind: FaultKind,
     /// What it means for the relay.
     pub means: &'static str,
-    /// What to do, as an imperative without a full stop.
+    /// What to do: an imperative, or a sentence that begins with `NO_ACTION`. Without a full stop.
     pub remedy: &'static str,
 }
 
@@ -42,14 +42,15 @@ const fn timed_out(state: &'static str, means: &'static str, remedy: &'static st
     Sqlstate { state, kind: FaultKind::TimedOut, means, remedy }
 }
 
-const NOTHING: &str = "nothing, unless it persists";
-const LOCKED: &str = "nothing: the relay skips the locked rows. If it persists, find the session that holds the locks in pg_locks";
+const NOTHING: &str = "no action is needed unless this persists";
+const LOCKED: &str = "no action is needed: the relay skips the locked rows. If this persists, find the session that \
+     holds the locks in pg_locks";
 const OBJECTS: &str = "check for triggers, rules, policies or views on the relay's tables, and for a failed \
      migration: `outbox-relay check-config --connect`";
 const POOLER: &str = "use the pooler in transaction mode, and set prepared_statements = false if it does not support prepared \
      statements";
 const REPORT: &str = "report it with the server log";
-const RIGHTS: &str =
+const PRIVILEGES: &str =
     "grant the missing privilege: `outbox-relay check-config --connect` shows the GRANT statement";
 const CREDENTIALS: &str = "check the role, its password or client certificate, and pg_hba.conf. Files are reloaded \
      at each attempt, systemd credentials only at a restart";
@@ -70,7 +71,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "0A",
         "a standby rejected a write, or a table changed under a prepared statement",
-        "nothing: the relay reconnects. If it persists, check whether the URL points to the primary",
+        "no action is needed: the relay reconnects. If this persists, check whether the URL points to the primary",
     ),
     refused("0B", "a transaction could not start", REPORT),
     refused("0F", "an invalid locator", REPORT),
@@ -91,18 +92,22 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "25006",
         "read-only: after a failover another host of the URL may be the primary",
-        "nothing during a failover. Otherwise, point the URL to the primary and check default_transaction_read_only",
+        "no action is needed during a failover. Otherwise, point the URL to the primary and check \
+         default_transaction_read_only",
     ),
     unavailable("25P02", "the transaction has already failed", NOTHING),
     unavailable(
         "25P03",
-        "the relay was frozen or disconnected longer than takeover_timeout",
-        "check what paused the relay's host or its network. If they are only slow, increase takeover_timeout",
+        "idle_in_transaction_session_timeout ended a claim: the relay was frozen or disconnected longer than \
+         takeover_timeout",
+        "check why the relay's host froze or lost its connection. If the host or the network is only slow, increase \
+         takeover_timeout, which also sets idle_in_transaction_session_timeout",
     ),
     unavailable(
         "25P04",
-        "a claim was open longer than transaction_timeout allows",
-        "find out what sets transaction_timeout: the relay sets it to 0 for its claims",
+        "transaction_timeout ended a transaction of the relay",
+        "set transaction_timeout to 0 for the relay's role. If the server was upgraded to PostgreSQL 17 or newer, \
+         restart the relay, which then sets it to 0 for its claims",
     ),
     unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
     refused("27", "a trigger changed the row that is being changed", OBJECTS),
@@ -137,7 +142,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
         "the statement does not match the tables",
         "run `outbox-relay migrate`, then `outbox-relay check-config --connect`",
     ),
-    refused("42501", "a privilege is missing, or row security hides rows", RIGHTS),
+    refused("42501", "a privilege is missing, or row security hides rows", PRIVILEGES),
     unavailable("42P05", "the prepared statement already exists, for example behind a pooler", POOLER),
     refused("42P01", "a table does not exist", "check [outbox] table and run `outbox-relay migrate`"),
     refused("44", "a view's CHECK OPTION is violated", OBJECTS),
@@ -158,7 +163,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     data(
         "54",
         "a server limit was exceeded, for example by the text of a jsonb payload",
-        "find the jsonb payload of hundreds of megabytes in the outbox, and move its row away",
+        "find the row with a jsonb payload of hundreds of megabytes, and move it out of the outbox",
     ),
     refused("55", "an object is in the wrong state", FIX_SERVER),
     contended("55006", "an object is in use", LOCKED),

@@ -3,6 +3,10 @@
 //! There are two intended differences: without a root certificate, the system's authorities are trusted, and `prefer` does
 //! not fall back to plain text after a failed handshake.
 
+mod cached;
+
+pub(crate) use cached::CachedConnector;
+
 use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
@@ -46,7 +50,7 @@ pub(crate) enum TlsError {
     OpenSsl(#[from] ErrorStack),
 }
 
-/// Builds a connector. It reads the files at each call, so that rotated certificates are used.
+/// Builds a connector from the present content of the files.
 ///
 /// `ssl_mode` of the `tokio_postgres::Config` decides whether TLS is used. The connector decides what to verify.
 pub(crate) fn connector(tls: &Tls) -> Result<MakeTlsConnector, TlsError> {

@@ -3,6 +3,7 @@
 use crate::postgres::connection::connect::{Database, serial};
 use crate::postgres::connection::fault::{answer, fault, unavailable};
 use crate::postgres::connection::session::claim_settings;
+use crate::postgres::cycle::discard::Discard;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::head;
 use crate::postgres::cycle::open::{ClaimTransaction, ManualTransaction};
@@ -12,14 +13,13 @@ use crate::postgres::cycle::settle;
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check;
 use crate::relay::event::Event;
-use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{
     Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Rows, Search, ServerId, Settled, Settlement, Slice,
 };
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{TryStreamExt, join};
-use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,8 +32,7 @@ pub struct PostgresOutbox {
     statements: Rc<Statements>,
     settings: String,
     connection: Option<Object>,
-    /// The connection must not be used again after a fault.
-    discard: Cell<bool>,
+    discard: Discard,
     /// A changed type of the payload column may have caused the fault.
     recheck_payload_type: bool,
 }
@@ -47,12 +46,13 @@ impl PostgresOutbox {
         server_version_num: i32,
     ) -> PostgresOutbox {
         let settings = claim_settings(takeover_timeout, server_version_num);
+        let discard = Discard::new(database.ending());
         PostgresOutbox {
             database,
             statements,
             settings,
             connection: None,
-            discard: Cell::new(false),
+            discard,
             recheck_payload_type: false,
         }
     }
@@ -108,17 +108,17 @@ impl Outbox for PostgresOutbox {
         let (transaction, rows, reading) = match promptly {
             None => {
                 let locked = locking.lock(connection).await;
-                let (transaction, rows) = locked.inspect_err(|fault| discard_after(discard, fault))?;
+                let (transaction, rows) = locked.map_err(|fault| discard.after(fault))?;
                 (ClaimTransaction::Library(transaction), rows, None)
             }
             Some(read) => {
                 let locked = locking.lock_and_read(connection, read).await;
-                let (manual, rows, reading) = locked.inspect_err(|fault| discard_after(discard, fault))?;
+                let (manual, rows, reading) = locked.map_err(|fault| discard.after(fault))?;
                 (ClaimTransaction::Manual(manual), rows, Some(reading))
             }
         };
         let owned = owned(lanes, serial, &rows).map_err(|error| fault(LOCKING, error));
-        let (lanes, server) = owned.inspect_err(|fault| discard_after(discard, fault))?;
+        let (lanes, server) = owned.map_err(|fault| discard.after(fault))?;
         Ok(PostgresClaim {
             transaction,
             statements: &self.statements,
@@ -208,14 +208,6 @@ fn owned(lanes: &[Lane], connection: u64, rows: &[Row]) -> Result<(Vec<Lane>, Se
     Ok((lanes.iter().copied().filter(|lane| locked.contains(lane)).collect(), server))
 }
 
-/// Discards the connection unless another session's lock caused the fault. The cause may be the state of this connection:
-/// a demoted server, a stale plan, or a prepared statement that a pooler lost.
-fn discard_after(discard: &Cell<bool>, fault: &Fault) {
-    if fault.kind != FaultKind::Contended {
-        discard.set(true);
-    }
-}
-
 /// An open claim.
 pub struct PostgresClaim<'a> {
     transaction: ClaimTransaction<'a>,
@@ -223,21 +215,21 @@ pub struct PostgresClaim<'a> {
     prepares: bool,
     lanes: Vec<Lane>,
     server: ServerId,
-    discard: &'a Cell<bool>,
+    discard: &'a Discard,
     reading: Option<Reading>,
     /// As of the read's snapshot, from the latest row: a slice can be empty.
     hold_version: i64,
     basis: i64,
     read: usize,
     rows_max: usize,
-    /// The rows come lane by lane and by id. If the read names its rows, they come in the order of their names.
+    /// The rows arrive lane by lane, by id. False if the read names its rows, which then arrive in the order of the request.
     in_order: bool,
 }
 
 impl PostgresClaim<'_> {
     fn check_payload_type(&self, rows: &[OutboxRow]) -> Result<(), Fault> {
         if rows.first().is_some_and(|row| row.payload_type() != Some(self.statements.payload)) {
-            self.discard.set(true);
+            self.discard.set();
             return Err(unavailable("reading events", "the type of the payload column has changed"));
         }
         Ok(())
@@ -281,7 +273,7 @@ impl PostgresClaim<'_> {
             (false, false) => ReadEnd::More,
         };
         if end != ReadEnd::More {
-            // A finished portal still holds the snapshot back.
+            // A finished portal still keeps the snapshot.
             if let Some(reading) = reading {
                 reading.close(&self.transaction).await?;
             }
@@ -309,11 +301,11 @@ impl Claim for PostgresClaim<'_> {
         if let Some(Reading::Whole(rows)) = self.reading.take() {
             // Its rows are not needed, but if it failed, only its answer contains the reason.
             let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
-            drained.inspect_err(|fault| discard_after(self.discard, fault))?;
+            drained.map_err(|fault| self.discard.after(fault))?;
         }
         let opened =
             Reading::open(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
-        self.reading = Some(opened.inspect_err(|fault| discard_after(self.discard, fault))?);
+        self.reading = Some(opened.map_err(|fault| self.discard.after(fault))?);
         Ok(())
     }
 
@@ -325,7 +317,7 @@ impl Claim for PostgresClaim<'_> {
     ) -> Result<Slice, Fault> {
         let before = rows.len();
         let slice = answer("reading events", self.slice(rows_max, bytes_max, rows)).await;
-        let slice = slice.inspect_err(|fault| discard_after(self.discard, fault))?;
+        let slice = slice.map_err(|fault| self.discard.after(fault))?;
         self.check_payload_type(&rows[before..])?;
         if self.in_order {
             assert_in_order(&self.lanes, &rows[before.saturating_sub(1)..]);
@@ -335,8 +327,8 @@ impl Claim for PostgresClaim<'_> {
 
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<OutboxRow>, Fault> {
         self.reading = None; // as in `release`
-        let head = head::look(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
-        head.inspect_err(|fault| discard_after(self.discard, fault))
+        let head = head::read(&self.transaction, self.statements, self.prepares, &self.lanes, read).await;
+        head.map_err(|fault| self.discard.after(fault))
     }
 
     async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<Found, Fault> {
@@ -350,7 +342,7 @@ impl Claim for PostgresClaim<'_> {
             });
         }
         let found = search::read(&self.transaction, self.statements, &self.lanes, search, rows).await;
-        let found = found.inspect_err(|fault| discard_after(self.discard, fault))?;
+        let found = found.map_err(|fault| self.discard.after(fault))?;
         self.check_payload_type(rows)?;
         Ok(found)
     }
@@ -358,20 +350,20 @@ impl Claim for PostgresClaim<'_> {
     async fn keep_alive(&mut self) -> Result<(), Fault> {
         let alive =
             answer("keeping the claim alive", self.transaction.client().batch_execute("SELECT 1")).await;
-        alive.inspect_err(|fault| discard_after(self.discard, fault))
+        alive.map_err(|fault| self.discard.after(fault))
     }
 
     async fn settle(self, settlement: &Settlement<'_, OutboxRow>) -> Result<Settled, Fault> {
         let discard = self.discard;
         let settled = settle::settle(self.transaction, self.statements, self.prepares, settlement).await;
-        settled.inspect_err(|fault| discard_after(discard, fault))
+        settled.map_err(|fault| discard.after(fault))
     }
 
     async fn release(self) -> Result<(), Fault> {
         let discard = self.discard;
         drop(self.reading); // unread rows would block the answer to ROLLBACK
         let released = answer("releasing a claim", self.transaction.roll_back()).await;
-        released.inspect_err(|fault| discard_after(discard, fault))
+        released.map_err(|fault| discard.after(fault))
     }
 }
 

@@ -16,7 +16,7 @@ const DOING: &str = "checking an event that may be unreadable";
 
 /// Reads the first row in the transaction of the claim. A savepoint keeps the claim if the server cannot read the row. It
 /// creates no multixact, because no rows are locked or written after it.
-pub(crate) async fn look(
+pub(crate) async fn read(
     transaction: &ClaimTransaction<'_>,
     statements: &Statements,
     prepares: bool,

@@ -4,7 +4,7 @@ use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::cycle::statements::probes::{
-    AGAIN, COUNT, DUE, HELD, HURRY, KEEP, LIFT, PAUSES, POSTPONE, RELEASED,
+    COUNT, DUE, HELD, MAKE_DUE, PAUSES, POSTPONE, RELEASE_HOLDS, RELEASED, RENEW_LEASES, RETRY_SOON,
 };
 use crate::postgres::cycle::statements::query::Template;
 use crate::postgres::table::TableName;
@@ -83,7 +83,7 @@ impl Holds for PostgresHolds {
 
     async fn pauses(&mut self) -> Result<Vec<Pause>, Fault> {
         let most = PAUSES_NAMED_MAX as i64;
-        let rows = self.query("naming pauses", PAUSES, &[(&most, Type::INT8)]).await?;
+        let rows = self.query("reading pauses", PAUSES, &[(&most, Type::INT8)]).await?;
         Ok(rows.iter().map(pause).collect())
     }
 
@@ -119,8 +119,8 @@ impl Holds for PostgresHolds {
         Ok(due.iter().map(|due| found.remove(&due.topic)).collect())
     }
 
-    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.query("lifting holds", LIFT, &[(&topics, Type::TEXT_ARRAY)]).await?;
+    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.query("releasing topics", RELEASE_HOLDS, &[(&topics, Type::TEXT_ARRAY)]).await?;
         self.forget_postponed(topics);
         Ok(())
     }
@@ -138,26 +138,26 @@ impl Holds for PostgresHolds {
         Ok(())
     }
 
-    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault> {
-        self.query(POSTPONING, AGAIN, &[(&topics, Type::TEXT_ARRAY)]).await?;
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
+        self.query(POSTPONING, RETRY_SOON, &[(&topics, Type::TEXT_ARRAY)]).await?;
         self.forget_postponed(topics);
         Ok(())
     }
 
-    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
         let lease = lease_ms();
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
-        self.query("waiting for late probes", KEEP, &params).await.map(drop)
+        self.query("waiting for late probes", RENEW_LEASES, &params).await.map(drop)
     }
 
-    async fn hurry(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), Fault> {
         if self.postponed.is_empty() {
             return Ok(());
         }
         let (topics, times): (Vec<String>, Vec<SystemTime>) = self.postponed.drain().unzip();
         let params: [(&(dyn ToSql + Sync), Type); 2] =
             [(&topics, Type::TEXT_ARRAY), (&times, Type::TIMESTAMPTZ_ARRAY)];
-        self.query("probing held topics early", HURRY, &params).await.map(drop)
+        self.query("probing held topics early", MAKE_DUE, &params).await.map(drop)
     }
 
     async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault> {
@@ -175,7 +175,7 @@ impl Holds for PostgresHolds {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&no_version, Type::INT8)];
         let doing = "asking whether another relay publishes";
-        let rows = self.transaction.query(doing, &self.statements.look, &params).await?;
+        let rows = self.transaction.query(doing, &self.statements.scan, &params).await?;
         Ok(rows.iter().filter_map(|row| row.get::<_, Option<i64>>(1)).min())
     }
 }

@@ -32,7 +32,7 @@ impl PostgresLookout {
         PostgresLookout { transaction, statements, table, connection: None }
     }
 
-    /// Runs a query. Returns the serial of the connection, too.
+    /// Runs a query. Also returns the serial number of the connection.
     async fn query(
         &mut self,
         doing: &'static str,
@@ -52,12 +52,12 @@ impl PostgresLookout {
 
 impl Lookout for PostgresLookout {
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
-        const DOING: &str = "looking for events";
+        const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);
         let numbers: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&numbers, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY), (&basis, Type::INT8)];
-        let (connection, rows) = self.query(DOING, &statements.look, &params).await?;
+        let (connection, rows) = self.query(DOING, &statements.scan, &params).await?;
         scan(connection, &rows).map_err(|error| fault(DOING, error))
     }
 
@@ -102,13 +102,15 @@ impl Lookout for PostgresLookout {
 
 fn scan(connection: u64, rows: &[Row]) -> Result<Scan, tokio_postgres::Error> {
     let mut server = ServerId { connection, started_us: 0, backend: 0 };
+    let mut basis = -1;
     let mut first_unsent = Vec::new();
     for row in rows {
         server = ServerId { connection, started_us: row.try_get(2)?, backend: row.try_get(3)? };
+        basis = row.try_get(4)?;
         let lane: i16 = row.try_get(0)?;
         if let (Some(lane), Some(id)) = (Lane::new(lane.into()), row.try_get(1)?) {
             first_unsent.push((lane, id));
         }
     }
-    Ok(Scan { server, first_unsent })
+    Ok(Scan { server, basis, first_unsent })
 }

@@ -1,6 +1,7 @@
 //! The database side of a running relay: claims and settlements, the scout, the probes of held topics, the reaper.
 
 pub mod claim;
+pub(crate) mod discard;
 pub mod event;
 pub(crate) mod head;
 pub mod holds;

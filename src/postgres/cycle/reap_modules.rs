@@ -184,7 +184,10 @@ impl ModulesReaper {
         self.reported = requests;
         let oldest = oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         if requests == 0 {
-            tracing::info!("no unfinished idempotency requests are past retention");
+            tracing::info!(
+                code = "requests_unfinished",
+                "no unfinished idempotency requests are past retention"
+            );
         } else {
             tracing::warn!(
                 code = "requests_unfinished",
@@ -209,8 +212,8 @@ impl ModulesReaper {
     }
 }
 
-/// The reaper of the outbox, then the one of the modules: they share a connection. A module that cannot be reaped does not
-/// stop the outbox from being reaped.
+/// Reaps the outbox, then the modules, on one connection. A module that cannot be reaped does not prevent the outbox from
+/// being reaped.
 pub(crate) struct Reapers {
     outbox: PostgresReaper,
     modules: ModulesReaper,
@@ -221,7 +224,12 @@ pub(crate) struct Reapers {
 
 impl Reapers {
     pub(crate) fn new(outbox: PostgresReaper, modules: ModulesReaper) -> Reapers {
-        Reapers { outbox, modules, at_modules: false, outage: Outage::new("module reaper", "reaper_failed") }
+        Reapers {
+            outbox,
+            modules,
+            at_modules: false,
+            outage: Outage::new("module reaper", "reaper_failed").described("failing", "working again"),
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Rounds {
     at: u32,
     /// How many pages this part of the round has scanned.
     scanned_pages: u64,
-    /// Where the ranges without an old row start that end at `at`.
+    /// The start of the ranges without an old row that end at `at`.
     young_since: Option<u32>,
     young_ranges: u32,
     /// Whether this part of the round has deleted a row.

@@ -46,7 +46,7 @@ pub struct Statements {
     pub(crate) hold: Query,
     pub(crate) block: Query,
     pub(crate) witnesses: Query,
-    pub(crate) look: Query,
+    pub(crate) scan: Query,
     pub(crate) writers: Query,
     pub(crate) backlog: Query,
     pub(crate) oldest: Query,
@@ -83,7 +83,7 @@ impl Statements {
             hold: settle::HOLD.query(table),
             block: settle::BLOCK.query(table),
             witnesses: probes::witnesses(target),
-            look: claim::look(target),
+            scan: claim::scan(target),
             writers: scout::WRITERS.query(table),
             backlog: scout::BACKLOG.query(table),
             oldest: scout::OLDEST.query(table),
@@ -115,18 +115,18 @@ impl Statements {
         &self.delete
     }
 
-    /// The scout's look, for tests of its plan.
-    pub fn look(&self) -> &str {
-        &self.look
+    /// The scout's scan, for tests of its plan.
+    pub fn scan(&self) -> &str {
+        &self.scan
     }
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements { look, writers, backlog, oldest, lock, read, read_new, read_head, read_row, .. } =
+        let Statements { scan, writers, backlog, oldest, lock, read, read_new, read_head, read_row, .. } =
             self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
-        let reading = [look, writers, backlog, oldest, lock, read, read_new, read_head, read_row];
+        let reading = [scan, writers, backlog, oldest, lock, read, read_new, read_head, read_row];
         let settling = match self.on_sent {
             OnSent::Mark => [mark, mark_around_locks],
             OnSent::Delete => [delete, delete_around_locks],

@@ -1,4 +1,4 @@
-//! The history of operator actions. The statement that performs an action also records it.
+//! The history of operator actions. A statement that requeues, discards, resolves, pauses or resumes also records it.
 
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::ShortTransaction;

@@ -13,7 +13,7 @@ use std::future::Future;
 use std::pin::pin;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The most rows per slice. Rows of a slice beyond the byte limit are read in vain.
+/// The most rows per slice. Rows of a slice beyond the byte limit are read and dropped.
 pub(super) const SLICE_ROWS_MAX: usize = 1_024;
 
 pub(super) struct Claimed<C> {
@@ -25,7 +25,7 @@ pub(super) struct Claimed<C> {
     pub(super) deadline: Instant,
     /// Why the claim must not be settled: it was lost, or its read failed.
     pub(super) fault: Option<Fault>,
-    /// Rows were still coming when its flow ended.
+    /// Rows were still arriving when its flow ended.
     pub(super) flowing: bool,
     /// The number of rows that were acknowledged during its flow.
     pub(super) flowed: usize,
@@ -37,8 +37,8 @@ pub(super) struct Claimed<C> {
 pub(super) struct PlannedRead {
     pub(super) marks: MarksSnapshot,
     pub(super) read: ReadRequest,
-    /// What a flow searches for after this read. It is taken before the read is sent: afterwards, another worker may see a row
-    /// that this read does not contain.
+    /// What a flow searches for after this read. It is taken before the read is sent. Later, another worker may have seen a
+    /// row that this read does not contain.
     pub(super) search: Option<SeenIds>,
     pub(super) lanes: Vec<Lane>,
     pub(super) begun: Instant,

@@ -118,7 +118,7 @@ async fn step<C: Claim, P: Publisher>(
     if !same || relay.rows.probes_any_of(&rows) {
         return Ok(Step::Last);
     }
-    search.saw(found.ids.iter().copied());
+    search.add(found.ids.iter().copied());
     let is_known = search.pass(fenced);
     if rows.is_empty() {
         return Ok(if found.cut || !is_known { Step::Last } else { Step::NoRows });
@@ -128,7 +128,7 @@ async fn step<C: Claim, P: Publisher>(
     relay.rows.mark_acknowledged(batch, from);
     let sending = timeout_at(claimed.deadline, session.send(&relay.template, batch, from));
     if claimed.keep_during(relay, sending).await.is_err() {
-        session.close(overdue(relay));
+        session.close(overdue(relay, session));
     }
     Ok(if found.cut || !is_known { Step::Last } else { Step::Rows })
 }

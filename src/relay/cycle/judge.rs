@@ -14,7 +14,7 @@ use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use std::collections::HashMap;
 
-/// Judges the suspects of a batch, one partition after the other. Returns the failure that stopped it before all were judged.
+/// Judges the suspects of a batch, one partition after the other. Returns the failure that ended this early, if any.
 pub(crate) async fn judge<E: Event, P: Publisher>(
     relay: &Relay<P>,
     session: &mut Session<P::Producer>,
@@ -70,7 +70,7 @@ async fn judge_destination<E: Event, P: Publisher>(
     loop {
         rest.retain(|&index| !batch.is_blocked(index));
         let Some(&first) = rest.first() else { return Next::Destination };
-        let group = &rest[..width.min(innocent(relay, &topic, batch, &rest)).max(1)];
+        let group = &rest[..width.min(rows_before_large(relay, &topic, batch, &rest)).max(1)];
         let rows: Vec<&E> = group.iter().map(|&index| &batch.rows()[index]).collect();
         let Judged { acknowledged, failure } =
             relay.publisher.judge(&topic, destination.partition, &rows).await;
@@ -108,7 +108,7 @@ async fn judge_destination<E: Event, P: Publisher>(
 
 /// How many rows precede the first one that is as large as a refused row. That one is judged alone at once, because halving
 /// would take more steps to find it.
-fn innocent<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
+fn rows_before_large<E: Event, P>(relay: &Relay<P>, topic: &str, batch: &Batch<E>, rest: &[usize]) -> usize {
     let is_large = |index: usize| relay.rows.refusals.sizes.covers(topic, batch.rows()[index].size());
     rest.iter().take_while(|&&index| !is_large(index)).count()
 }

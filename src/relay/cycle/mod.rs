@@ -5,7 +5,7 @@
 //! | claim | `claim.rs` | locks lanes and plans the read |
 //! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
 //! | read on | `flow.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
-//! | judge | `judge.rs` | publishes the rows that Kafka refused again, on separate producers and in order |
+//! | judge | `judge.rs` | publishes refused rows again, on separate producers and in order |
 //! | settle | `settle.rs` | records the outcome and commits |
 //! | confirm | `settle.rs` | raises the marks once the COMMIT is confirmed |
 //!
@@ -55,7 +55,7 @@ pub(crate) struct Cycle {
     pub unjudged: Option<Failure>,
     /// A row could not be settled because another session has locked it.
     pub locked_out: bool,
-    /// Rows were still coming when a flow ended.
+    /// Rows were still arriving when a flow ended.
     pub flowing: bool,
     /// The rows that were acknowledged during the flow. They do not show that Kafka was available at its end.
     pub flowed: usize,
@@ -118,7 +118,7 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     }
     let judging = timeout_at(claimed.deadline, judge::judge(relay, session, batch));
     let judged = claimed.keep_during(relay, judging).await;
-    judged.unwrap_or_else(|_| Some(publish::overdue(relay)))
+    judged.unwrap_or_else(|_| Some(publish::overdue(relay, session)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Narrowing: finds a row that Postgres cannot read and decides about it without its contents, while other rows continue.
+//! Narrowing: finds a row that Postgres cannot read and decides about it without its contents. Other rows are published.
 //!
 //! ```text
 //!   lanes together ──fails──▶ each lane alone ──fails──▶ half of the rows, and so on ──fails──▶ the first row
@@ -6,8 +6,8 @@
 //!
 //! The rows before the bad one are published meanwhile: a claim of fewer rows is still a contiguous prefix. When the bad
 //! row is the first of its lane, the claim reads it without its contents and tries to read all of it once more, under the
-//! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved whole
-//! always blocks its key.
+//! lock of its lane. If Postgres refuses, the row becomes a dead letter or blocks its key. A row that cannot be moved as a
+//! whole always blocks its key.
 
 use crate::config::OnRejected;
 use crate::relay::Relay;
@@ -74,11 +74,11 @@ impl Narrowing {
             steps: RefCell::new([Step::Sound; LANES]),
             narrowed: Cell::new(0),
             width: Width::new(LANES_MAX),
-            outage: Outage::new("unreadable events", "read_failed"),
+            outage: Outage::new("lane", "read_failed").described("unreadable", "readable again"),
         }
     }
 
-    /// The lanes for the next claim: one that is not sound alone, or sound ones up to the width. The rest goes back to the
+    /// The lanes for the next claim: a single lane that is not sound, or sound ones up to the width. Returns the rest to the
     /// board.
     pub(crate) fn first_of(&self, board: &Board, mut lanes: Vec<Lane>) -> Vec<Lane> {
         let sound = lanes.iter().take_while(|lane| self.is_sound(**lane)).count();
@@ -173,8 +173,8 @@ impl Narrowing {
         }
     }
 
-    /// Handles a fault about unreadable rows and gives the lanes back to the board. Returns false for any other fault, which
-    /// the caller has to handle.
+    /// Handles unreadable rows, and timeouts after which claims cover fewer lanes. Gives the lanes back to the board. Returns
+    /// false for any other fault, which the caller has to handle.
     pub(crate) fn handles(&self, board: &Board, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
         if !matches!(fault.kind, FaultKind::Data | FaultKind::TimedOut) {
             return false;

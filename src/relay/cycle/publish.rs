@@ -9,7 +9,7 @@ use crate::relay::cycle::narrow::read_head;
 use crate::relay::cycle::session::{Session, Tally};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, Fault, FaultKind};
-use crate::relay::holds::elsewhere;
+use crate::relay::holds::isolation;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, ReadEnd};
 use crate::relay::publisher::{Producer, Publisher};
@@ -18,11 +18,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long to wait after a failure for the reports of records that are already being sent.
-const HARVEST: Duration = Duration::from_secs(2);
-/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent; their
+const COLLECT_REPORTS_WITHIN: Duration = Duration::from_secs(2);
+/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent. Their
 /// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
 const STUCK_SHARE: u32 = 3;
-const STUCK_LOOK_EVERY: Duration = Duration::from_secs(1);
+const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
 pub(super) async fn publish<C: Claim, P: Publisher>(
@@ -44,10 +44,10 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
     if claimed.fault.is_some()
         && claimed.keep_during(relay, timeout_at(deadline, session.finish(batch))).await.is_err()
     {
-        session.close(overdue(relay));
+        session.close(overdue(relay, session));
     }
     if session.failure().is_some() {
-        claimed.keep_during(relay, harvest(session, batch)).await;
+        claimed.keep_during(relay, collect_reports(session, batch)).await;
     }
 }
 
@@ -62,7 +62,7 @@ async fn read_and_send<C: Claim, P: Publisher>(
     // Send all rows at once. Slice by slice, they would be sent in many small requests.
     let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
     if claimed.keep_during(relay, sending).await.is_err() {
-        session.close(overdue(relay));
+        session.close(overdue(relay, session));
     }
     if claimed.fault.is_none() {
         fail_point::reach("rows-sent").await;
@@ -108,7 +108,7 @@ async fn read<C: Claim, P>(
         relay.rows.note_row_size(rows);
         note_slice(&mut relay.marks.borrow_mut(), planned.marks.epoch(), slice.basis, rows);
         if let Some(search) = &mut planned.search {
-            search.saw(rows.iter().map(Event::id));
+            search.add(rows.iter().map(Event::id));
         }
         relay.rows.mark_acknowledged(batch, from);
         if relay.rows.probes_any_of(&batch.rows()[from..]) {
@@ -148,14 +148,14 @@ async fn wait_for_reports<E: Event, P: Publisher>(
 ) {
     let begun = Instant::now();
     let patience = relay.settings.limits().publish_timeout / STUCK_SHARE;
-    let mut look_at = begun + patience;
-    while look_at < deadline {
-        if timeout_at(look_at, session.finish(batch)).await.is_ok() {
+    let mut check_at = begun + patience;
+    while check_at < deadline {
+        if timeout_at(check_at, session.finish(batch)).await.is_ok() {
             return;
         }
         let silent_since = session.reported_at().unwrap_or(begun).max(begun);
         if silent_since.elapsed() < patience {
-            look_at = silent_since + patience;
+            check_at = silent_since + patience;
             continue;
         }
         // Other rows may have been acknowledged just before all of Kafka became unavailable.
@@ -164,7 +164,7 @@ async fn wait_for_reports<E: Event, P: Publisher>(
         if matches!(answers, Ok(Ok(_))) {
             let mut silent = session.silent(batch);
             silent.sort_unstable();
-            if let Some(failure) = elsewhere::cut_off(relay, silent).await {
+            if let Some(failure) = isolation::cut_off(relay, silent).await {
                 session.absorb(batch);
                 return session.close(failure);
             }
@@ -172,23 +172,27 @@ async fn wait_for_reports<E: Event, P: Publisher>(
                 return;
             }
         }
-        look_at = Instant::now() + STUCK_LOOK_EVERY;
+        check_at = Instant::now() + STUCK_CHECK_EVERY;
     }
     if timeout_at(deadline, session.finish(batch)).await.is_err() {
-        session.close(overdue(relay));
+        session.close(overdue(relay, session));
     }
 }
 
-/// The failure of rows that are not acknowledged at the deadline.
-pub(super) fn overdue<P>(relay: &Relay<P>) -> Failure {
+/// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.
+pub(super) fn overdue<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>) -> Failure {
     let waited = relay.settings.limits().publish_timeout;
-    Failure::unknown(format!("Kafka did not acknowledge all records within publish_timeout ({waited:?})"))
+    let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
+    Failure::unknown(match session.last_error(waited) {
+        Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
+        None => error,
+    })
 }
 
 /// Waits briefly after the session has closed for the reports of rows that are already being sent.
-async fn harvest<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
+async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
-    let _ = timeout(HARVEST, session.harvest()).await;
+    let _ = timeout(COLLECT_REPORTS_WITHIN, session.purge()).await;
     session.absorb(batch);
 }
 

@@ -127,6 +127,11 @@ impl<P: Producer> Session<P> {
         self.reported_at
     }
 
+    /// What the Kafka client last reported by itself, if it is at most this old.
+    pub(crate) fn last_error(&self, max_age: Duration) -> Option<String> {
+        self.producer.last_error(max_age)
+    }
+
     /// Why the session is closed, if it is.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
@@ -192,7 +197,7 @@ impl<P: Producer> Session<P> {
 
     /// After a failure, purges queued records and waits for the reports of those already being sent, so that fewer have to
     /// be sent again. Call [`Session::absorb`] afterwards.
-    pub(crate) async fn harvest(&mut self) {
+    pub(crate) async fn purge(&mut self) {
         self.producer.stop();
         self.producer.drained().await;
     }

@@ -132,7 +132,7 @@ impl<P: Publisher> Worker<'_, P> {
         }
         if self.is_outdated() {
             relay.board.give_back(&lanes, &[]);
-            relay.board.put_up(lanes);
+            relay.board.add(lanes);
             return false;
         }
         let mut lanes = relay.narrowing.first_of(&relay.board, lanes);
@@ -247,7 +247,7 @@ fn count(stats: &Stats, cycle: &Cycle, took: Duration) {
     }
 }
 
-/// Returns the lanes to the board, with those that have more work and those that another relay has locked.
+/// Returns the lanes to the board, and tells it which have more work and which another relay has locked.
 fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
     let owned: Vec<_> = cycle.coverage.iter().map(|coverage| coverage.lane).collect();
     let elsewhere: Vec<_> = lanes.iter().copied().filter(|lane| !owned.contains(lane)).collect();
@@ -261,7 +261,7 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
         relay.board.locked_elsewhere(&elsewhere);
     }
     if cycle.flowing {
-        relay.board.put_up(owned);
+        relay.board.add(owned);
     }
     // A row that stays locked is read again and again, which is not progress.
     if cycle.sent > 0 && !cycle.locked_out {
@@ -289,8 +289,8 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
     cycle.unjudged.is_some() || (cycle.failure.is_some() && sent == 0)
 }
 
-/// Counts a failure to open a session or to keep it. Closes the gate if the cluster failed. An unknown failure counts as
-/// one of the cluster if the session acknowledged nothing, a session failure if several in a row acknowledged nothing.
+/// Counts a failure to open a session or to keep it. Closes the gate if the cluster failed. An unknown failure also closes
+/// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
 fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
     tracing::debug!("session ended: {failure}");

@@ -11,11 +11,11 @@ pub struct Gate {
     is_open: Cell<bool>,
     reason: RefCell<Option<Failure>>,
     /// When a failure last closed it, until a row is acknowledged. A probe may not detect the cause.
-    doubted_at: Cell<Option<Instant>>,
+    failed_at: Cell<Option<Instant>>,
     /// It was opened and closed again before any row was acknowledged.
-    in_vain: Cell<bool>,
+    flapping: Cell<bool>,
     /// Wakes waiting tasks when it opens or closes.
-    moved: Notify,
+    changed: Notify,
 }
 
 impl Gate {
@@ -24,9 +24,9 @@ impl Gate {
         Gate {
             is_open: Cell::new(false),
             reason: RefCell::new(None),
-            doubted_at: Cell::new(None),
-            in_vain: Cell::new(false),
-            moved: Notify::new(),
+            failed_at: Cell::new(None),
+            flapping: Cell::new(false),
+            changed: Notify::new(),
         }
     }
 
@@ -34,17 +34,17 @@ impl Gate {
     pub(crate) fn close(&self, failure: Failure) {
         self.reason.replace(Some(failure));
         if self.is_open.replace(false) {
-            self.in_vain.set(self.doubted_at.get().is_some());
+            self.flapping.set(self.failed_at.get().is_some());
         }
-        self.doubted_at.set(Some(Instant::now()));
-        self.moved.notify_waiters();
+        self.failed_at.set(Some(Instant::now()));
+        self.changed.notify_waiters();
     }
 
     /// Opens the gate because Kafka answers.
     pub fn open(&self) {
         self.reason.replace(None);
         self.is_open.set(true);
-        self.moved.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -52,29 +52,29 @@ impl Gate {
     }
 
     /// How long ago a failure closed the gate, if no row was acknowledged since.
-    pub(crate) fn doubted_for(&self) -> Option<Duration> {
-        self.doubted_at.get().map(|at| at.elapsed())
+    pub(crate) fn since_failure(&self) -> Option<Duration> {
+        self.failed_at.get().map(|at| at.elapsed())
     }
 
     /// Whether the gate was opened and closed again before any row was acknowledged.
-    pub(crate) fn opened_in_vain(&self) -> bool {
-        self.in_vain.get()
+    pub(crate) fn is_flapping(&self) -> bool {
+        self.flapping.get()
     }
 
     /// Records that a row was acknowledged. It proves nothing if it was sent before the last failure. Returns whether it
     /// proves that Kafka works again.
     pub(crate) fn acknowledged(&self, sent: Instant) -> bool {
-        let proves = self.doubted_at.get().is_some_and(|at| sent >= at);
+        let proves = self.failed_at.get().is_some_and(|at| sent >= at);
         if proves {
-            self.trust();
+            self.clear_failure();
         }
         proves
     }
 
     /// Forgets the last failure, because Kafka works again.
-    pub(crate) fn trust(&self) {
-        self.doubted_at.set(None);
-        self.in_vain.set(false);
+    pub(crate) fn clear_failure(&self) {
+        self.failed_at.set(None);
+        self.flapping.set(false);
     }
 
     /// Why the gate is closed.
@@ -92,11 +92,11 @@ impl Gate {
 
     async fn becomes(&self, open: bool) {
         loop {
-            let moved = self.moved.notified();
+            let changed = self.changed.notified();
             if self.is_open.get() == open {
                 return;
             }
-            moved.await;
+            changed.await;
         }
     }
 }

@@ -43,7 +43,8 @@ impl Health {
             stats,
             postgres: Outage::new("postgres", "postgres_unavailable"),
             kafka: Outage::new("kafka", "kafka_unavailable"),
-            locks: Outage::lasting("locked rows", "rows_locked", LOCKS_PATIENCE),
+            locks: Outage::lasting("rows", "rows_locked", LOCKS_PATIENCE)
+                .described("locked", "no longer locked"),
             rejections: Rejections::default(),
             clock: Cell::new(None),
             acknowledged_at: Cell::new(None),
@@ -109,17 +110,18 @@ impl Health {
         } else {
             ("event_rejected", "event rejected")
         };
+        let fix = || reason::fix(reason::remedy(why.reason));
         if !self.rejections.begins(topic, why.reason) {
             tracing::debug!(
                 event_id = %row.event_id(), topic, reason = why.reason,
-                "{what} again, {consequence}: {}", why.error
+                "another {what} for the same reason, {consequence}: {}. {}",
+                why.error, fix()
             );
             return;
         }
         tracing::warn!(
             code, event_id = %row.event_id(), topic, reason = why.reason,
-            "{what}, {consequence}: {}. Fix: {}",
-            why.error, reason::remedy(why.reason)
+            "{what}, {consequence}: {}. {}", why.error, fix()
         );
     }
 }

@@ -9,11 +9,13 @@ use std::time::Duration;
 const QUIET: Duration = Duration::from_secs(5);
 
 pub(crate) const POSTGRES_ADVICE: &str =
-    "Publishing resumes by itself. For details, run `outbox-relay check-config --connect`";
+    "Publishing resumes by itself. If this persists, run `outbox-relay check-config --connect`";
 
 /// Whether one thing, such as Postgres, works for every party that needs it. A party is the scout or a worker.
 pub(crate) struct Outage {
     what: &'static str,
+    /// Its state during the outage, and afterwards.
+    states: (&'static str, &'static str),
     /// The event code of its log lines, which docs/logs.md explains.
     code: &'static str,
     /// Shorter outages are not reported.
@@ -35,7 +37,13 @@ impl Outage {
 
     /// Outages shorter than `patience` are not reported.
     pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Outage {
-        Outage { what, code, patience, current: RefCell::new(None) }
+        let states = ("unavailable", "available again");
+        Outage { what, states, code, patience, current: RefCell::new(None) }
+    }
+
+    /// Describes the outage in these words instead of "unavailable" and "available again".
+    pub(crate) fn described(self, during: &'static str, afterwards: &'static str) -> Outage {
+        Outage { states: (during, afterwards), ..self }
     }
 
     /// Records a failure for this party. An outage is logged once.
@@ -58,13 +66,14 @@ impl Outage {
         };
         outage.parties.insert(party);
         if outage.reported || outage.episode.age() < self.patience {
-            tracing::debug!("{} still unavailable: {error}", self.what);
+            tracing::debug!("{} still {}: {error}", self.what, self.states.0);
         } else {
             outage.reported = true;
             tracing::warn!(
                 code = self.code,
-                "{} unavailable, retrying; no events are lost: {error}. {advice}",
-                self.what
+                "{} {}, retrying; no events are lost: {error}. {advice}",
+                self.what,
+                self.states.0
             );
         }
     }
@@ -88,7 +97,7 @@ impl Outage {
             let Episode { times: failed_attempts, .. } = outage.episode;
             let seconds = rounded(outage.episode.age());
             if outage.reported {
-                tracing::info!(code = self.code, seconds, failed_attempts, "{} available again", self.what);
+                tracing::info!(code = self.code, seconds, failed_attempts, "{} {}", self.what, self.states.1);
             }
             *current = None;
         }

@@ -49,7 +49,14 @@ fn report(ended: Vec<(Run, Episode)>) {
     for ((topic, reason), run) in ended {
         let seconds = super::outage::rounded(run.latest - run.since);
         let topic = (!topic.is_empty()).then_some(topic);
-        tracing::info!(topic, reason, seconds, events = run.times, "no more events rejected for this reason");
+        tracing::info!(
+            code = "rejections_ended",
+            topic,
+            reason,
+            seconds,
+            events = run.times,
+            "run of rejected events ended"
+        );
     }
 }
 

@@ -28,14 +28,14 @@ pub(crate) struct Flight<P, E> {
     producer: P,
     begun: Instant,
     /// When the leases of its topics were last renewed.
-    kept_at: Instant,
+    renewed_at: Instant,
     /// The number of rows sent so far.
     sent: u32,
-    slots: Vec<Slot<E>>,
+    probes: Vec<Probe<E>>,
 }
 
 /// A row whose outcome was not handled yet.
-struct Slot<E> {
+struct Probe<E> {
     /// The index in the producer's report.
     index: u32,
     due: Due,
@@ -43,7 +43,7 @@ struct Slot<E> {
     outcome: Option<Result<(), Failure>>,
 }
 
-impl<E: Event> Slot<E> {
+impl<E: Event> Probe<E> {
     fn is_acknowledged(&self) -> bool {
         matches!(self.outcome, Some(Ok(())))
     }
@@ -51,12 +51,12 @@ impl<E: Event> Slot<E> {
 
 impl<P: Producer, E: Event> Flight<P, E> {
     pub(crate) fn new(producer: P) -> Flight<P, E> {
-        Flight { producer, begun: Instant::now(), kept_at: Instant::now(), sent: 0, slots: Vec::new() }
+        Flight { producer, begun: Instant::now(), renewed_at: Instant::now(), sent: 0, probes: Vec::new() }
     }
 
     /// Whether every outcome was handled.
     pub(crate) fn is_done(&self) -> bool {
-        self.slots.is_empty()
+        self.probes.is_empty()
     }
 
     /// Whether the producer accepts no further rows.
@@ -70,16 +70,16 @@ impl<P: Producer, E: Event> Flight<P, E> {
 
     /// Whether the leases were last renewed at least this long ago. If so, the caller renews them now.
     pub(super) fn renewal_is_due(&mut self, time: Duration) -> bool {
-        let is_due = self.kept_at.elapsed() >= time;
+        let is_due = self.renewed_at.elapsed() >= time;
         if is_due {
-            self.kept_at = Instant::now();
+            self.renewed_at = Instant::now();
         }
         is_due
     }
 
     /// The topics without an outcome.
     pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
-        self.slots.iter().map(|slot| slot.due.topic.as_str())
+        self.probes.iter().map(|probe| probe.due.topic.as_str())
     }
 
     pub(crate) fn into_producer(self) -> P {
@@ -88,12 +88,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
 
     /// Records that its acks are late, so that claims that read its rows wait for them.
     pub(crate) fn is_late<Q>(&self, relay: &Relay<Q>) {
-        self.slots.iter().for_each(|slot| relay.rows.begin_probing(&slot.row));
+        self.probes.iter().for_each(|probe| relay.rows.begin_probing(&probe.row));
     }
 
     /// Stops waiting. Rows in flight may still be stored.
     pub(crate) fn abandon<Q>(self, relay: &Relay<Q>) {
-        self.slots.iter().for_each(|slot| relay.rows.end_probing(&slot.row));
+        self.probes.iter().for_each(|probe| relay.rows.end_probing(&probe.row));
         self.producer.abandon();
     }
 
@@ -153,14 +153,14 @@ impl<P: Producer, E: Event> Flight<P, E> {
             }
         }
         self.wait_for_reports(first).await;
-        for slot in self.slots.iter().filter(|slot| slot.index >= first && slot.outcome.is_none()) {
-            lane_rests[slot.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
+        for probe in self.probes.iter().filter(|probe| probe.index >= first && probe.outcome.is_none()) {
+            lane_rests[probe.row.lane().index()] = Some(Instant::now() + LANE_RESTS);
         }
-        let is_ours = |slot: &mut Slot<E>| slot.index >= first && slot.is_acknowledged();
-        let acknowledged: Vec<Slot<E>> = self.slots.extract_if(.., is_ours).collect();
-        let sent: Vec<&E> = acknowledged.iter().map(|slot| &slot.row).chain(&recovered).collect();
+        let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
+        let acknowledged: Vec<Probe<E>> = self.probes.extract_if(.., is_ours).collect();
+        let sent: Vec<&E> = acknowledged.iter().map(|probe| &probe.row).chain(&recovered).collect();
         settle(relay, claim, &sent).await?;
-        for Slot { due, row, .. } in acknowledged {
+        for Probe { due, row, .. } in acknowledged {
             relay.rows.refusals.accepted(&due.topic, row.size());
             found.works.push(due.topic);
         }
@@ -173,7 +173,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         match self.producer.send(index, &due.topic, partition, &row) {
             Ok(()) => {
                 self.sent += 1;
-                self.slots.push(Slot { index, due, row, outcome: None });
+                self.probes.push(Probe { index, due, row, outcome: None });
             }
             Err(Refusal::Session(failure)) => found.fails.push((due.topic, failure)),
             Err(Refusal::Row(rejection)) => {
@@ -189,7 +189,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let until = Instant::now() + LOCKED_FOR;
         loop {
             self.absorb();
-            if self.slots.iter().all(|slot| slot.index < first || slot.outcome.is_some()) {
+            if self.probes.iter().all(|probe| probe.index < first || probe.outcome.is_some()) {
                 return;
             }
             let reported = async {
@@ -210,8 +210,8 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
         for DeliveryReport { index, outcome } in reports {
-            if let Some(slot) = self.slots.iter_mut().find(|slot| slot.index == index) {
-                slot.outcome = Some(outcome);
+            if let Some(probe) = self.probes.iter_mut().find(|probe| probe.index == index) {
+                probe.outcome = Some(outcome);
             }
         }
     }
@@ -219,10 +219,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
     /// Handles the failures that have been reported.
     pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut Found) {
         self.absorb();
-        for slot in self.slots.extract_if(.., |slot| matches!(slot.outcome, Some(Err(_)))) {
-            relay.rows.end_probing(&slot.row);
-            if let Some(Err(failure)) = slot.outcome {
-                judge(slot.due, failure, found);
+        for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
+            relay.rows.end_probing(&probe.row);
+            if let Some(Err(failure)) = probe.outcome {
+                judge(probe.due, failure, found);
             }
         }
     }
@@ -231,10 +231,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
     pub(crate) fn take_acknowledged<Q>(&mut self, relay: &Relay<Q>) -> Vec<(String, E)> {
         self.absorb();
         let mut acknowledged = Vec::new();
-        for slot in self.slots.extract_if(.., |slot| slot.is_acknowledged()) {
-            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&slot.row), -1);
-            relay.rows.end_probing(&slot.row);
-            acknowledged.push((slot.due.topic, slot.row));
+        for probe in self.probes.extract_if(.., |probe| probe.is_acknowledged()) {
+            relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&probe.row), -1);
+            relay.rows.end_probing(&probe.row);
+            acknowledged.push((probe.due.topic, probe.row));
         }
         acknowledged
     }
@@ -249,8 +249,8 @@ fn judge(due: Due, failure: Failure, found: &mut Found) {
     }
 }
 
-/// Settles rows that were acknowledged after their lanes were released. Their topics work. A row that was paused meanwhile is
-/// settled as well: it is in Kafka, and another relay would publish it again once it is resumed.
+/// Settles rows that were acknowledged after their lanes were released. Their topics work. Rows that were paused meanwhile
+/// are settled too: they are in Kafka, and another relay would publish them again after `resume`.
 pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,

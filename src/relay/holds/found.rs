@@ -9,7 +9,7 @@ pub(crate) struct Found {
     pub(crate) works: Vec<String>,
     /// Topics that do not.
     pub(crate) fails: Vec<(String, Failure)>,
-    /// Topics whose row was not sent, for example because another claim has it.
+    /// Topics without a result, for example because another relay has locked the lane.
     pub(crate) unknown: Vec<String>,
 }
 

@@ -4,8 +4,8 @@ use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::LOCKS_PATIENCE;
 use crate::relay::health::stats::Stats;
-use crate::relay::holds::elsewhere::Elsewhere;
 use crate::relay::holds::holding::Holding;
+use crate::relay::holds::isolation::Isolation;
 use crate::relay::outbox::{Settlement, TopicHold};
 use crate::relay::reason;
 use std::cell::Cell;
@@ -17,15 +17,15 @@ pub(crate) struct KnownHolds {
     /// Topics that were reported as held.
     pub(crate) reported: Holding,
     /// Topics that other relays can reach and this one cannot.
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) isolation: Isolation,
     /// Until when settlements that record something else leave out holds and blocked keys.
     left_out_until: Cell<Option<Instant>>,
 }
 
 impl KnownHolds {
-    /// Removes holds and blocked keys from the settlement if they recently failed to be recorded. They update the row with the
-    /// version of their set, which an operator's open transaction may keep locked, and acknowledged rows must not wait for
-    /// that. The rows concerned stay unsent, and a later batch decides about them again.
+    /// Removes holds and blocked keys from the settlement if recording them failed recently. Recording them updates the row
+    /// with the version of the set. An operator's open transaction may keep that row locked, and acknowledged rows must not
+    /// wait for it. The rows concerned stay unsent, and a later batch decides about them again.
     pub(crate) fn leave_out<E>(&self, settlement: &mut Settlement<'_, E>) {
         let leaves_out = self.left_out_until.get().is_some_and(|until| until > Instant::now());
         if leaves_out && !(settlement.sent.is_empty() && settlement.rejected.is_empty()) {
@@ -49,7 +49,7 @@ impl KnownHolds {
         stats: &Stats,
     ) {
         if why.reason == reason::STUCK.word {
-            self.elsewhere.held(topic, witness.id());
+            self.isolation.held(topic, witness.id());
         }
         if !self.reported.begins(topic) {
             tracing::debug!(topic, reason = why.reason, "topic already held: {}", why.error);
@@ -60,9 +60,9 @@ impl KnownHolds {
             code = "topic_held",
             topic,
             reason = why.reason,
-            "topic held, other topics continue: {}. Fix: {}",
+            "topic held, other topics continue: {}. {}",
             why.error,
-            reason::remedy(why.reason)
+            reason::fix(reason::remedy(why.reason))
         );
     }
 }

@@ -92,7 +92,7 @@ pub(crate) async fn reachable<P: Producer>(
     reached
 }
 
-/// As [`reachable`], for partitions with the same leader.
+/// Like [`reachable`], for partitions with the same leader.
 async fn reachable_through<P: Producer>(
     producer: &P,
     mut candidates: Vec<Candidate>,
@@ -102,12 +102,81 @@ async fn reachable_through<P: Producer>(
         let Err(failure) = producer.reach_leader(&candidate.due.topic, candidate.partition).await else {
             break;
         };
-        if failure.kind == FailureKind::Topic {
-            // The broker has answered; the failure is about this topic only.
+        if failure.kind == FailureKind::Topic || failure.reason == LEADER_MOVING.word {
+            // Only this topic is affected. A newly elected leader may not know yet that it is the leader.
             fails.push((candidates.swap_remove(0).due.topic, failure));
             continue;
         }
         fails.extend(candidates.drain(..).map(|candidate| (candidate.due.topic, failure.clone())));
     }
     (candidates, fails)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::event::Event;
+    use crate::relay::lane::Lane;
+    use crate::relay::publisher::{DeliveryReport, Refusal};
+    use crate::relay::reason::{NO_ANSWER, Reason, UNKNOWN_TOPIC};
+
+    /// A producer whose leaders all answer, except for these topics.
+    struct AllBut(&'static [(&'static str, &'static Reason)]);
+
+    impl Producer for AllBut {
+        async fn reach_leader(&self, topic: &str, _: u32) -> Result<(), Failure> {
+            let found = self.0.iter().find(|(name, _)| *name == topic);
+            found.map_or(Ok(()), |(_, reason)| Err(reason.failure(topic)))
+        }
+        async fn lookup(&self, _: &str) -> Result<u32, Failure> {
+            unreachable!("only leaders are asked")
+        }
+        async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
+            unreachable!("the candidates have leaders")
+        }
+        fn send<E: Event>(&mut self, _: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
+            unreachable!("nothing is sent")
+        }
+        fn in_flight(&self) -> usize {
+            0
+        }
+        fn has_failed(&self) -> bool {
+            false
+        }
+        fn refusal(&self) -> Option<Failure> {
+            None
+        }
+        fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
+        async fn quiet(&mut self, _: bool) {}
+        fn stop(&mut self) {}
+        async fn drained(&mut self) {}
+        fn abandon(self) {}
+    }
+
+    async fn reached(producer: AllBut) -> (Vec<String>, Vec<String>) {
+        let candidate = |topic: &str| {
+            let due = Due { topic: topic.to_owned(), reason: UNKNOWN_TOPIC.word.to_owned() };
+            Candidate::new(due, Witness { lane: Lane::new(1).unwrap(), id: 1, key: None }, &[Some(1)])
+        };
+        let mut found = Found::default();
+        let candidates = ["a", "b", "c"].map(candidate).into();
+        let reached = reachable(&producer, candidates, &mut found).await;
+        let mut reached: Vec<String> = reached.into_iter().map(|candidate| candidate.due.topic).collect();
+        reached.sort();
+        (reached, found.fails.into_iter().map(|(topic, _)| topic).collect())
+    }
+
+    #[tokio::test]
+    async fn a_partition_whose_leader_moves_postpones_no_other_topic_of_the_broker() {
+        let (reached, fails) = reached(AllBut(&[("a", &LEADER_MOVING)])).await;
+        assert_eq!(reached, ["b", "c"]);
+        assert_eq!(fails, ["a"]);
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_does_not_answer_postpones_all_of_its_topics() {
+        let (reached, fails) = reached(AllBut(&[("a", &NO_ANSWER)])).await;
+        assert!(reached.is_empty(), "{reached:?}");
+        assert_eq!(fails, ["a", "b", "c"]);
+    }
 }

@@ -1,9 +1,9 @@
 //! Holds: topics whose rows wait, the probes that end holds, and pauses.
 
-pub(crate) mod elsewhere;
 pub(crate) mod flight;
 pub(crate) mod found;
 pub(crate) mod holding;
+pub(crate) mod isolation;
 pub(crate) mod known;
 pub(crate) mod leaders;
 pub mod pauses;

@@ -21,7 +21,7 @@ use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::holds::flight::{Flight, settle_late};
 use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::{Candidate, leaders, reachable};
-use crate::relay::holds::prober::{Due, Failed, Holds, say_lifted};
+use crate::relay::holds::prober::{Due, Failed, Holds, log_released};
 use crate::relay::lane::LANES;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::{Producer, Publisher};
@@ -37,9 +37,9 @@ const LATE_MAX: usize = 4;
 /// How long to wait for late acks once `LATE_MAX` producers wait. Otherwise `publish_timeout` applies.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How often the lease of a topic with a late ack is renewed.
-const KEEP_EVERY: Duration = Duration::from_secs(2);
-/// Minimum time between two released topics that make the other topics due.
-const HURRY_EVERY: Duration = Duration::from_secs(2);
+const RENEW_LEASES_EVERY: Duration = Duration::from_secs(2);
+/// The least time between two releases that make all other topics due.
+const MAKE_DUE_EVERY: Duration = Duration::from_secs(2);
 
 /// The probes of one relay.
 pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
@@ -55,8 +55,8 @@ pub(crate) struct Probes<'a, P: Publisher, H, O: Outbox> {
     /// Topics whose probes had no result. Their leases are given back, so that other relays can probe them at once.
     unfinished: Vec<String>,
     lane_rests: [Option<Instant>; LANES],
-    hurried_at: Option<Instant>,
-    hurries: bool,
+    made_due_at: Option<Instant>,
+    make_all_due: bool,
     /// How many more topics to probe one at a time, because Postgres could not read the rows of several together.
     alone: usize,
 }
@@ -72,15 +72,15 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             late: Vec::new(),
             unfinished: Vec::new(),
             lane_rests: [None; LANES],
-            hurried_at: None,
-            hurries: false,
+            made_due_at: None,
+            make_all_due: false,
             alone: 0,
         }
     }
 
     /// Makes every postponed topic due, because Kafka is available again.
-    pub(crate) fn hurry(&mut self) {
-        self.hurries = true;
+    pub(crate) fn make_due(&mut self) {
+        self.make_all_due = true;
     }
 
     /// Stops waiting for acks, because Kafka is unavailable.
@@ -98,7 +98,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     pub(crate) async fn round(&mut self) -> Result<(), Fault> {
         let relay = self.relay;
         if !self.unfinished.is_empty() {
-            self.holds.again(&named(&self.unfinished)).await?;
+            self.holds.retry_soon(&named(&self.unfinished)).await?;
             self.unfinished.clear();
         }
         loop {
@@ -109,8 +109,8 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 }
                 return Ok(());
             }
-            if std::mem::take(&mut self.hurries) {
-                self.holds.hurry().await?;
+            if std::mem::take(&mut self.make_all_due) {
+                self.holds.make_due().await?;
             }
             let topics_max = if self.alone > 0 { 1 } else { TOPICS_MAX };
             self.alone = self.alone.saturating_sub(1);
@@ -134,16 +134,16 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     async fn conclude(&mut self, found: Found) -> Result<(), Fault> {
         let relay = self.relay;
         if !found.works.is_empty() {
-            self.holds.lift(&named(&found.works)).await?;
+            self.holds.release(&named(&found.works)).await?;
             self.finished(&found.works);
             for topic in &found.works {
-                relay.holds.elsewhere.forget(topic);
-                say_lifted(topic, relay.holds.reported.ends(topic));
+                relay.holds.isolation.forget(topic);
+                log_released(topic, relay.holds.reported.ends(topic));
             }
             // The fix may have helped other topics too.
-            if self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY) {
-                self.hurried_at = Some(Instant::now());
-                self.hurries = true;
+            if self.made_due_at.is_none_or(|at| at.elapsed() >= MAKE_DUE_EVERY) {
+                self.made_due_at = Some(Instant::now());
+                self.make_all_due = true;
             }
         }
         if !found.fails.is_empty() {
@@ -161,7 +161,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             self.finished(&topics);
         }
         if !found.unknown.is_empty() {
-            self.holds.again(&named(&found.unknown)).await?;
+            self.holds.retry_soon(&named(&found.unknown)).await?;
             self.finished(&found.unknown);
         }
         Ok(())
@@ -270,7 +270,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         flight.is_late(relay);
         self.finished(&topics);
         self.late.push(flight);
-        self.holds.keep(&named(&topics)).await
+        self.holds.renew_leases(&named(&topics)).await
     }
 
     /// Processes acks that arrived since the lanes were released, and gives up on those that took too long.
@@ -280,7 +280,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let within =
             if flights.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
         let mut found = Found::default();
-        let (mut settled, mut kept) = (Ok(()), Ok(()));
+        let (mut settled, mut renewed) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
             let acknowledged = flight.take_acknowledged(relay);
             self.unfinished.extend(acknowledged.iter().map(|(topic, _)| topic.clone()));
@@ -298,15 +298,15 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer(within))));
                 flight.abandon(relay);
             } else {
-                if flight.renewal_is_due(KEEP_EVERY) {
+                if flight.renewal_is_due(RENEW_LEASES_EVERY) {
                     let topics: Vec<String> = flight.topics().map(str::to_owned).collect();
-                    kept = kept.and(self.holds.keep(&named(&topics)).await);
+                    renewed = renewed.and(self.holds.renew_leases(&named(&topics)).await);
                 }
                 self.late.push(flight);
             }
         }
         self.conclude(found).await?;
-        settled.and(kept)
+        settled.and(renewed)
     }
 }
 

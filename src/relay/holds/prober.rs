@@ -6,13 +6,13 @@ use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::health::outage::Outage;
 use crate::relay::health::outage::POSTGRES_ADVICE;
-use crate::relay::holds::elsewhere;
+use crate::relay::holds::isolation;
 use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
-use crate::relay::reason::remedy;
+use crate::relay::reason::{fix, remedy};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ const CLUSTER_MOST: Duration = Duration::from_secs(2);
 const CLUSTER_PROBES_MOST: usize = 6;
 /// If no row is left to prove that Kafka works, an outage that no probe detects ends after this time without a failure.
 const QUIET: Duration = Duration::from_secs(15);
-const QUIET_LOOK_EVERY: Duration = Duration::from_secs(1);
+const QUIET_CHECK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
 
 /// The holds. They are rows in the database, so all relays agree on them.
@@ -41,15 +41,15 @@ pub trait Holds {
     /// A row to probe each of these topics with, in their order. `None` if no row waits for the topic.
     async fn witnesses(&mut self, due: &[Due]) -> Result<Vec<Option<Witness>>, Fault>;
     /// Releases these topics.
-    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Schedules the next probe of these topics with backoff.
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault>;
     /// Schedules the next probe of these topics soon, because the last one had no result.
-    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Renews the lease on these topics.
-    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault>;
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault>;
     /// Makes every topic due that this relay has postponed and that no other relay has leased since.
-    async fn hurry(&mut self) -> Result<(), Fault>;
+    async fn make_due(&mut self) -> Result<(), Fault>;
     /// Those of these topics that are no longer held and whose row is settled.
     async fn released(&mut self, rows: &[(String, i64)]) -> Result<Vec<String>, Fault>;
     /// The first waiting row that a claim would read.
@@ -118,7 +118,7 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
             biased;
             () = relay.gate.closed() => {}
             () = quiet(&relay) => {
-                relay.gate.trust();
+                relay.gate.clear_failure();
                 relay.health.kafka_works();
                 continue;
             }
@@ -127,13 +127,13 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
             relay.stats.kafka.fails(&reason);
             relay.health.kafka.failed(0, &reason, &advice(&reason));
         }
-        if relay.gate.opened_in_vain() {
+        if relay.gate.is_flapping() {
             sleep(backoff.next_wait()).await;
         } else {
             backoff.reset();
         }
         probe_until_answered(&relay, &mut backoff).await;
-        if relay.gate.doubted_for().is_none() {
+        if relay.gate.since_failure().is_none() {
             relay.health.kafka_works();
         }
         relay.gate.open();
@@ -142,14 +142,14 @@ pub async fn keep_gate<P: Publisher>(relay: Rc<Relay<P>>, random: fastrand::Rng)
 
 /// Waits until the last failure is [`QUIET`] ago while all workers are idle: no row is left to prove that Kafka works.
 async fn quiet<P>(relay: &Relay<P>) {
-    while relay.gate.doubted_for().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
-        sleep(QUIET_LOOK_EVERY).await;
+    while relay.gate.since_failure().is_none_or(|time| time < QUIET) || relay.stats.workers_busy.get() > 0 {
+        sleep(QUIET_CHECK_EVERY).await;
     }
 }
 
 async fn answers<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
     relay.publisher.probe().await?;
-    elsewhere::is_still_cut_off(relay).await
+    isolation::is_still_cut_off(relay).await
 }
 
 /// Probes Kafka until a probe succeeds. Probes overlap: on a dead connection, a probe may hang even after Kafka is back.
@@ -176,21 +176,21 @@ async fn probe_until_answered<P: Publisher>(relay: &Relay<P>, backoff: &mut Back
 }
 
 fn advice(failure: &Failure) -> String {
-    let remedy = remedy(failure.reason);
-    format!("Claims are suspended, and publishing resumes by itself. Fix: {remedy}")
+    format!("Publishing is suspended and resumes by itself. {}", fix(remedy(failure.reason)))
 }
 
 /// Keeps the metrics and the log of waiting events up to date, even while Kafka is unavailable or a probe is slow.
 pub async fn watch_holds<P, H: Holds>(relay: Rc<Relay<P>>, mut holds: H) {
-    let outage = Outage::new("metrics of waiting events", "backlog_not_measured");
+    let outage = Outage::new("metrics of waiting events", "backlog_not_measured")
+        .described("outdated", "up to date again");
     let mut reported = ReportedPauses::default();
     loop {
-        note(&outage, look(&relay, &mut holds, &mut reported).await);
+        note(&outage, refresh(&relay, &mut holds, &mut reported).await);
         sleep(HOLDS_EVERY).await;
     }
 }
 
-async fn look<P, H: Holds>(
+async fn refresh<P, H: Holds>(
     relay: &Relay<P>,
     holds: &mut H,
     reported: &mut ReportedPauses,
@@ -206,17 +206,17 @@ async fn look<P, H: Holds>(
     relay.stats.name_held(&held);
     if held.len() as i64 == waiting.topics {
         for (topic, lasted) in relay.holds.reported.left(asked, &held) {
-            say_lifted(&topic, Some(lasted));
+            log_released(&topic, Some(lasted));
         }
     }
-    if relay.holds.elsewhere.is_cut_off() {
-        relay.holds.elsewhere.first_waiting(holds.first_waiting().await?);
+    if relay.holds.isolation.is_cut_off() {
+        relay.holds.isolation.first_waiting(holds.first_waiting().await?);
     }
-    let stuck = relay.holds.elsewhere.stuck();
+    let stuck = relay.holds.isolation.stuck();
     if stuck.len() as i64 > waiting.topics
         || (!stuck.is_empty() && reported.is_older_than(waiting.hold_version))
     {
-        relay.holds.elsewhere.released(holds.released(&stuck).await?);
+        relay.holds.isolation.released(holds.released(&stuck).await?);
     }
     if reported.is_older_than(waiting.hold_version) {
         let pauses = if waiting.paused.total() == 0 { Vec::new() } else { holds.pauses().await? };
@@ -238,13 +238,13 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
 
 /// Probes held topics when they are due. [`watch_holds`] finds out whether there are any.
 pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, holds: H, outbox: O) {
-    let outage = Outage::new("probes of held topics", "probes_failed");
+    let outage = Outage::new("probes of held topics", "probes_failed").described("failing", "working again");
     let mut probes = Probes::new(&relay, holds, outbox);
     loop {
         if !relay.gate.is_open() {
             probes.give_up();
             relay.gate.opened().await;
-            probes.hurry();
+            probes.make_due();
         }
         fail_point::reach("probing-holds").await;
         note(&outage, probes.round().await);
@@ -252,7 +252,7 @@ pub async fn keep_holds<P: Publisher, H: Holds, O: Outbox>(relay: Rc<Relay<P>>, 
     }
 }
 
-pub(crate) fn say_lifted(topic: &str, lasted: Option<Duration>) {
+pub(crate) fn log_released(topic: &str, lasted: Option<Duration>) {
     let seconds = lasted.map(crate::relay::health::outage::rounded);
-    tracing::info!(code = "topic_released", topic, seconds, "topic released: {topic}");
+    tracing::info!(code = "topic_released", topic, seconds, "topic released, publishing its events again");
 }

@@ -93,8 +93,7 @@ impl Board {
         }
     }
 
-    /// Takes the other lanes that are free as well, for a claim that expects few rows. If some lane is known to have a backlog,
-    /// takes none.
+    /// Also takes the other free lanes, for a claim that expects few rows. If a lane is known to have a backlog, takes none.
     pub(crate) fn take_rest(&self) -> Vec<Lane> {
         let mut state = self.state.borrow_mut();
         if state.lanes.iter().any(|lane| lane.more) {
@@ -115,7 +114,7 @@ impl Board {
     }
 
     /// Puts lanes with work on the board, after those that are there already.
-    pub(crate) fn put_up(&self, lanes: impl IntoIterator<Item = Lane>) {
+    pub(crate) fn add(&self, lanes: impl IntoIterator<Item = Lane>) {
         let mut state = self.state.borrow_mut();
         for lane in lanes {
             state.put(lane, false);
@@ -335,7 +334,7 @@ mod tests {
     async fn a_hungry_lane_gets_what_the_others_leave() {
         let board = Board::new();
         let [hot, cold]: [Lane; 2] = Lane::all().take(2).collect::<Vec<_>>().try_into().unwrap();
-        board.put_up([hot, cold]);
+        board.add([hot, cold]);
         assert_eq!(board.take().await, Some(vec![hot, cold]));
         assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
         let more = |lane, hungry| MoreWork { lane, front: false, hungry };
@@ -351,11 +350,11 @@ mod tests {
     async fn a_lane_counts_as_locked_elsewhere_until_a_worker_had_it() {
         let board = Board::new();
         let lane = Lane::all().next().unwrap();
-        board.put_up([lane]);
+        board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         assert!(!board.was_elsewhere(&[lane]));
         board.locked_elsewhere(&[lane]);
-        board.put_up([lane]);
+        board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         assert!(board.was_elsewhere(&[lane]));
         board.give_back(&[lane], &[]);
@@ -366,12 +365,12 @@ mod tests {
     async fn a_lane_whose_reservation_is_cancelled_stays_with_its_worker() {
         let board = Board::new();
         let lane = Lane::all().next().unwrap();
-        board.put_up([lane]);
+        board.add([lane]);
         assert_eq!(board.take().await, Some(vec![lane]));
         let waited = tokio::time::timeout(Duration::from_millis(1), board.reserve(lane)).await;
         assert!(waited.is_err(), "a worker has it");
         board.cancel_reservation(lane);
-        board.put_up([lane]);
+        board.add([lane]);
         assert!(
             !board.lanes_to_scan().contains(&lane) && board.state.borrow().ready.is_empty(),
             "it still has it"

@@ -22,7 +22,7 @@ impl Fence {
         self.passed
     }
 
-    /// Whether a transaction of the list has not ended.
+    /// Whether a transaction of the list is still open.
     pub(crate) fn is_pending(&self) -> bool {
         !self.pending.is_empty()
     }

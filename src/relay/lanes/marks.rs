@@ -3,7 +3,8 @@
 //!
 //! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
 //!
-//! 1. Note H, the highest id seen, then list the transactions that hold RowExclusiveLock on the outbox.
+//! 1. Note H, the highest id of an unsent row that a read returned. Then list the transactions that hold RowExclusiveLock
+//!    on the outbox.
 //! 2. All of them have ended ([`crate::relay::lanes::fence`]), so no new row with an id <= H can appear.
 //! 3. Only then is a read sent ([`Marks::snapshot`]).
 //! 4. Its rows are settled and the COMMIT is confirmed ([`Marks::raise`]).
@@ -167,15 +168,15 @@ impl Marks {
     pub fn note_ids(&mut self, epoch: u64, ids: impl IntoIterator<Item = i64> + Clone) {
         if epoch == self.epoch {
             self.highest_read = ids.clone().into_iter().fold(self.highest_read, i64::max);
-            self.seen.saw(ids);
+            self.seen.add(ids);
         }
     }
 
-    /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very large
-    /// id of a sent row would raise all marks above the ids that are drawn now.
+    /// Notes the ids of rows of any lane, sent or not, that a flow of `epoch` saw. They do not change H: otherwise one very
+    /// large id of a sent row would raise all marks above the ids that are drawn now.
     pub(crate) fn note_seen(&mut self, epoch: u64, ids: &[i64]) {
         if epoch == self.epoch {
-            self.seen.saw(ids.iter().copied());
+            self.seen.add(ids.iter().copied());
         }
     }
 
@@ -214,6 +215,11 @@ impl Marks {
             }
         }
         if below.is_empty() { Swept::Clean } else { Swept::Reset }
+    }
+
+    /// Whether the marks are valid for this basis.
+    pub(crate) fn are_for(&self, basis: i64) -> bool {
+        self.basis == basis
     }
 
     pub(crate) fn low(&self, lane: Lane) -> i64 {
@@ -308,6 +314,7 @@ mod tests {
         marks.note_ids(marks.epoch(), [7]);
         let snapshot = marks.snapshot(&[lane()]);
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
+        assert!(!marks.are_for(NEXT_BASIS), "events that waited may be below the marks");
         marks.note_basis(marks.epoch(), NEXT_BASIS);
         assert_eq!(marks.highest_read(), 7, "H stays");
         assert_eq!(marks.low(lane()), LOWEST);

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The scout's number where workers report failures; workers count from 1.
+/// The scout's number in outages. Workers are numbered from 1.
 pub(crate) const SCOUT: usize = 0;
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const FENCE_EVERY: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics 
 /// The scout's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
 pub trait Lookout {
-    /// The first unsent row above its low in each of these lanes that has one.
+    /// The first unsent row above the low of each of these lanes, if there is one.
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
@@ -63,6 +63,8 @@ pub struct Oldest {
 pub struct Scan {
     /// The server that answered.
     pub server: ServerId,
+    /// The basis in the snapshot of the scan.
+    pub basis: i64,
     /// Lanes with work, and the id of the first unsent row of each.
     pub first_unsent: Vec<(Lane, i64)>,
 }
@@ -100,7 +102,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             scan_order: ScanOrder::new(),
             backlog_at: now,
             oldest_at: now,
-            measuring: Outage::new("backlog measurements", "backlog_not_measured"),
+            measuring: Outage::new("backlog measurements", "backlog_not_measured")
+                .described("failing", "working again"),
         }
     }
 
@@ -230,7 +233,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.scan().await
     }
 
-    /// Scans the lanes that are not on the board or with a worker.
+    /// Scans the lanes that are neither on the board nor with a worker.
     async fn scan(&mut self) -> Result<Work, Fault> {
         let unknown = self.relay.board.lanes_to_scan();
         let all_free = unknown.len() == LANES;
@@ -251,10 +254,10 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.relay.stats.scans.inc();
         self.relay.stats.scans_empty.inc_by(scan.first_unsent.is_empty().into());
         self.relay.marks.borrow_mut().note_server(scan.server);
-        self.relay.board.put_up(scan.first_unsent.iter().map(|(lane, _)| *lane));
+        self.relay.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
-        self.relay.board.put_up(self.relay.rows.acknowledged.borrow().lanes());
+        self.relay.board.add(self.relay.rows.acknowledged.borrow().lanes());
         let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
         if !(all_free && same_server && scan.first_unsent.is_empty()) {
             self.scan_order.forget_empty();
@@ -281,9 +284,16 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.sweeping.worked(lanes.len(), begun.elapsed());
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(scan.server);
+        // Events that waited until a moment ago may be below the marks, too. The next claim would discard the marks.
+        let is_outdated = !marks.are_for(scan.basis);
         match marks.swept(&lanes, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
+            Swept::Forgotten if is_outdated => {
+                tracing::debug!(
+                    "a hold, block or pause ended during a sweep, reading all lanes from the smallest id again"
+                );
+            }
             Swept::Forgotten => tracing::info!(
                 code = "marks_reset",
                 "unsent events found below the low-water marks, reading all lanes from the smallest id again"
@@ -346,7 +356,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     }
 }
 
-/// When a measurement that began then is repeated: after `every` at the earliest, so that it gets only its share of the time.
+/// When to repeat a measurement that began then: after `every` or later, so that it takes only its share of the time.
 fn later(begun: Instant, every: Duration) -> Instant {
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }

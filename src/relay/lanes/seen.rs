@@ -38,7 +38,7 @@ impl SeenIds {
     }
 
     /// Notes that a read returned these ids.
-    pub fn saw(&mut self, ids: impl IntoIterator<Item = i64>) {
+    pub fn add(&mut self, ids: impl IntoIterator<Item = i64>) {
         let mut ids: Vec<i64> = ids.into_iter().collect();
         let Some(last) = ids.iter().max().copied() else { return };
         // A slice of a backlog: there is no need to sort its ids.
@@ -88,7 +88,7 @@ mod tests {
 
     fn seen(ids: &[i64]) -> SeenIds {
         let mut seen = SeenIds::new(GAPS_MAX);
-        seen.saw(ids.iter().copied());
+        seen.add(ids.iter().copied());
         seen
     }
 
@@ -96,9 +96,9 @@ mod tests {
     fn an_id_between_seen_ids_is_a_gap_until_it_is_seen() {
         let mut seen = seen(&[3]);
         assert!(seen.pass(3));
-        seen.saw([8, 5]);
+        seen.add([8, 5]);
         assert_eq!((seen.highest(), seen.gaps()), (8, vec![4, 6, 7]));
-        seen.saw([6]);
+        seen.add([6]);
         assert_eq!((seen.highest(), seen.gaps()), (8, vec![4, 7]));
     }
 
@@ -107,14 +107,14 @@ mod tests {
         let mut seen = seen(&[7, 9]);
         assert!(!seen.pass(8), "row 8 may be uncommitted");
         assert!(seen.pass(9));
-        seen.saw([11]);
+        seen.add([11]);
         assert_eq!(seen.gaps(), [10]);
     }
 
     #[test]
     fn the_fence_removes_gaps() {
         let mut seen = seen(&[1]);
-        seen.saw([4, 7]);
+        seen.add([4, 7]);
         assert!(seen.pass(3));
         assert_eq!(seen.gaps(), [5, 6]);
         assert!(seen.pass(9), "the fence may be above all ids that this relay saw");
@@ -125,15 +125,15 @@ mod tests {
     fn too_many_gaps_are_unknown_ids() {
         let mut seen = seen(&[1]);
         assert!(seen.pass(1));
-        seen.saw([2 + GAPS_MAX as i64]);
+        seen.add([2 + GAPS_MAX as i64]);
         assert_eq!(seen.gaps().len(), GAPS_MAX);
         assert!(seen.pass(1));
-        seen.saw([4 + GAPS_MAX as i64]);
+        seen.add([4 + GAPS_MAX as i64]);
         assert_eq!(seen.gaps(), [0; 0]);
         assert!(!seen.pass(1));
         assert!(seen.pass(4 + GAPS_MAX as i64));
         assert!(!SeenIds::new(GAPS_MAX).pass(i64::MIN));
-        seen.saw([i64::MAX]);
+        seen.add([i64::MAX]);
         assert!(!seen.pass(5_000), "one very large id");
     }
 }

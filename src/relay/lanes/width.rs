@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Statements that take less than this may cover twice as many lanes. It is less than half of the statement timeout, so
 /// that the next one does not time out again.
 const QUICK: Duration = Duration::from_secs(10);
-/// The number of quick statements in a row that it takes, because one lane may be slower than the others.
+/// How many quick statements in a row this takes, because one lane may be slower than the others.
 const QUICK_ONES: u32 = 4;
 
 pub(crate) struct Width {

@@ -3,7 +3,7 @@
 //! It is the whole recovery path: a claim that reads such a row again settles it without publishing it. Rows are identified
 //! by id *and* event_id, because ids are issued again after a failover.
 //!
-//! A row that is held, blocked or paused by now is not read although it is unsent. An entry is therefore kept after a claim
+//! A row that has since been held, blocked or paused is not read although it is unsent. An entry is therefore kept after a claim
 //! that does not read its row, unless that claim saw the same set of holds as the one that published it, or no holds.
 //!
 //! The set is bounded: the rows of a lane are claimed again before later ones, so each lane has at most one batch here, plus
@@ -71,8 +71,8 @@ impl Acknowledged {
         self.len > 0 && entry().is_some_and(|entry| entry.event_id == row.event_id())
     }
 
-    /// Removes the rows in these parts of a confirmed claim's lanes. The rows that it read, `rows`, are settled. Others were
-    /// settled before, unless they may be held. Otherwise an operator's `sent_at = NULL` would be ignored.
+    /// Removes the rows that a claim covered. Those that it read, `rows`, are settled, or the caller adds them again. Others
+    /// were settled before, unless they may be held. If they stayed, an operator's `sent_at = NULL` would be ignored.
     pub fn forget<E: Event>(&mut self, coverage: &[Coverage], rows: &[E], seen: HoldsSeen) {
         if self.len == 0 {
             return;

@@ -203,9 +203,9 @@ impl<E: Event> Batch<E> {
         })
     }
 
-    /// The rows whose blocks are recorded. A block hides every unsent row of its key, including earlier ones. So a row blocks
-    /// its key only if the settlement leaves no earlier row of the key unsent. Otherwise it is claimed again. A settlement
-    /// that skips locked rows may leave acknowledged rows unsent.
+    /// The rows whose blocks are recorded. A block hides every unsent row of its key, including earlier ones. A row therefore
+    /// blocks its key only if the settlement leaves no earlier row of the key unsent. If not, the row is claimed again. A
+    /// settlement that skips locked rows may leave acknowledged rows unsent.
     pub(crate) fn blocked(&self, skips_locked: bool) -> impl Iterator<Item = RejectedRow<'_, E>> {
         let mut unsent: HashSet<&[u8]> = HashSet::new();
         let rows = if self.blocked_keys.is_empty() { 0 } else { self.rows.len() };

@@ -10,7 +10,7 @@ const ROWS_MAX: usize = 1_000;
 /// Shared by the workers and the prober of one relay. Usually empty.
 #[derive(Default)]
 pub struct Refusals {
-    /// The rows of each topic that were rejected individually since the last accepted row. A row that is judged again because its
+    /// The rows of each topic that were refused alone since the last accepted row. A row that is judged again because its
     /// rejection could not be recorded counts once.
     rows: RefCell<HashMap<String, HashSet<Uuid>>>,
     pub(crate) sizes: RefusedSizes,
@@ -23,7 +23,7 @@ impl Refusals {
     }
 
     /// Records a row that was refused alone. `too_large` is its size if that was the reason. Returns how many rows were
-    /// rejected since the last accepted row.
+    /// refused since the last accepted row.
     pub(crate) fn refused(&self, topic: &str, row: Uuid, too_large: Option<usize>) -> usize {
         if let Some(size) = too_large {
             self.sizes.refused(topic, size);
@@ -52,7 +52,7 @@ impl Refusals {
 pub(crate) struct RefusedSizes(Rc<RefCell<HashMap<String, usize>>>);
 
 impl RefusedSizes {
-    /// Records that a row of this size was rejected individually.
+    /// Records that a row of this size was refused alone.
     pub(crate) fn refused(&self, topic: &str, size: usize) {
         let mut sizes = self.0.borrow_mut();
         let smallest = sizes.entry(topic.to_owned()).or_insert(size);

@@ -250,7 +250,8 @@ impl Drop for SimProducer {
     fn drop(&mut self) {
         let mut state = self.shared.state.borrow_mut();
         state.abandoned = true;
-        if state.in_flight > 0 || state.unknown {
+        // A report that arrives while the batch is settled is not processed either.
+        if state.in_flight > 0 || state.unknown || !state.reports.is_empty() {
             add(&self.world().count.interruptions, 1);
         }
         drop(state);

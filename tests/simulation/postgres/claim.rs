@@ -1,9 +1,10 @@
 //! The claim: lanes that a transaction has locked, and the read of their rows in one snapshot.
 
+mod reads;
+mod settlement;
+
 use super::connection::SimConnection;
-use super::server::Server;
-use super::tables::{Change, Row};
-use crate::event::{SimEvent, topic_number};
+use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use crate::promises::Damage;
 use crate::world::add;
@@ -11,11 +12,11 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{
-    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Rows, Search, ServerId, Settled, Settlement, Slice,
+    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
 };
-use std::collections::HashSet;
+use reads::Snapshot;
+use settlement::{record, settle_late};
 use std::rc::Rc;
-use tokio::time::Instant;
 
 impl Outbox for SimConnection {
     type Event = SimEvent;
@@ -74,14 +75,6 @@ pub struct SimClaim<'a> {
     ended: bool,
 }
 
-struct Snapshot {
-    /// Rows that were not returned yet. The next one is last.
-    rows: Vec<SimEvent>,
-    hold_version: i64,
-    basis: i64,
-    limited: bool,
-}
-
 impl SimClaim<'_> {
     async fn statement(&mut self) -> Result<(), Fault> {
         self.connection.send_statement(true).await?;
@@ -90,98 +83,6 @@ impl SimClaim<'_> {
         } else {
             Err(self.connection.breaks())
         }
-    }
-
-    /// Blocks the keys of all refused rows, regardless of the rows before them.
-    fn block_at_once(&self) {
-        let server = &self.connection.server;
-        let (refused, blocked) = (self.connection.process.refused.take(), server.blocked());
-        for row in server.rows(|row| row.sent_at.is_none() && !blocked.contains(&row.event)) {
-            let is_refused = refused.iter().any(|event| event.identity == row.event.identity);
-            if is_refused && self.lanes.contains(&row.event.lane()) {
-                server.change(self.transaction, Change::Block(row.event));
-            }
-        }
-    }
-
-    /// What a read of these lanes sees now.
-    fn take_snapshot(&mut self, lanes: &[Lane], read: &ReadRequest) {
-        let server = Rc::clone(&self.connection.server);
-        let wrong_marks = &self.connection.wrong_marks;
-        server.reads(self.transaction);
-        let (hold_version, basis) = (server.hold_version(), server.basis());
-        wrong_marks.meet(server.life().1, basis);
-        let valid = basis == read.basis;
-        let low = |place: usize| {
-            let low = if valid { read.lows[place] } else { i64::MIN };
-            low.max(wrong_marks.low(lanes[place]))
-        };
-        let mut rows: Vec<SimEvent> = match &read.rows {
-            Rows::Pending => server.pending(self.transaction, lanes, low),
-            Rows::FirstOfKeys(of) => of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect(),
-            Rows::These(rows) => rows.iter().flat_map(|(_, id)| server.unsent(*id)).collect(),
-        };
-        let mut left = read.shares.clone();
-        if let Some(early) = self.early.take().filter(|_| read.rows == Rows::Pending) {
-            rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
-        }
-        rows.retain(|row| {
-            if read.rows != Rows::Pending {
-                return true;
-            }
-            let place = lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
-            let within = left[place] > 0;
-            left[place] -= usize::from(within);
-            within
-        });
-        wrong_marks.saw(&rows);
-        if server.world.breaks(Sabotage::MarkRaisedBeforeCommit) {
-            wrong_marks.read(server.fenced(), &rows[..rows.len().min(read.rows_max)]);
-        }
-        let limited = rows.len() >= read.rows_max;
-        rows.truncate(read.rows_max);
-        // If the read was sent together with the claim, removes the rows of lanes that another relay owns.
-        rows.retain(|row| self.lanes.contains(&row.lane()));
-        if !rows.is_empty() && !std::mem::replace(&mut self.has_rows, true) {
-            server.world.rows_are_claimed();
-        }
-        server.promises.read(self.connection.process.number, &rows);
-        rows.reverse();
-        self.snapshot = Some(Snapshot { rows, hold_version, basis, limited });
-    }
-}
-
-impl SimClaim<'_> {
-    /// The new rows that the flow may publish. All ids go to `found`.
-    fn new_rows(&self, search: &Search, found: &mut Found) -> Vec<SimEvent> {
-        let server = &self.connection.server;
-        let breaks = |sabotage| server.world.breaks(sabotage);
-        let is_gap = |id: &i64| {
-            let forgotten = breaks(Sabotage::FlowForgetsGaps)
-                || breaks(Sabotage::FlowForgetsFencedGaps) && *id <= server.fenced();
-            !forgotten && search.gaps.contains(id)
-        };
-        let mut rows = server.rows(|row| row.event.id > search.above || is_gap(&row.event.id));
-        rows.sort_by_key(|row| row.event.id);
-        let all: Vec<Lane> = Lane::all().collect();
-        let lanes = if breaks(Sabotage::FlowReadsAllLanes) { &all } else { &self.lanes };
-        let pending: HashSet<i64> =
-            server.pending(self.transaction, lanes, |_| i64::MIN).iter().map(|event| event.id).collect();
-        let (mut mine, mut bytes) = (Vec::new(), 0);
-        found.cut = rows.len() >= search.rows_max;
-        for row in rows.into_iter().take(search.rows_max) {
-            if bytes >= search.bytes_max && bytes > 0 {
-                found.cut = true;
-                break;
-            }
-            found.ids.push(row.event.id);
-            if pending.contains(&row.event.id) {
-                bytes += row.event.size();
-                mine.push(row.event);
-            }
-        }
-        self.connection.wrong_marks.saw(&mine);
-        mine
     }
 }
 
@@ -345,69 +246,4 @@ impl Claim for SimClaim<'_> {
         self.ended = true;
         Ok(())
     }
-}
-
-/// Runs the statements of a settlement.
-async fn record(
-    server: &Server,
-    transaction: u64,
-    settlement: &Settlement<'_, SimEvent>,
-) -> Result<Settled, FaultKind> {
-    let locked = FaultKind::Contended;
-    server.lock_table(transaction);
-    let ids: Vec<i64> = settlement.sent.iter().map(|row| row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, settlement.skip_locked).await.ok_or(locked)?;
-    let sent_ids: HashSet<i64> = rows.iter().map(|row| row.event.id).collect();
-    let mut recorded = rows.len();
-    for row in &rows {
-        server.change(transaction, sent(server, row));
-    }
-    let ids: Vec<i64> = settlement.rejected.iter().map(|verdict| verdict.row.id).collect();
-    let rows = server.lock_rows(transaction, &ids, true).await.ok_or(locked)?;
-    recorded += rows.len();
-    for row in &rows {
-        if server.promises.damage(row.event.identity) == Damage::Unmovable {
-            return Err(FaultKind::Data);
-        }
-        server.change(transaction, Change::DeadLetter(row.event));
-    }
-    if !settlement.blocked.is_empty() || !settlement.held.is_empty() {
-        server.lock_holds(transaction).await.ok_or(locked)?;
-    }
-    for verdict in &settlement.blocked {
-        // The same condition as in the statement: the row exists, is unsent, and does not block its key yet.
-        let unsent = server.rows(|row| row.event.id == verdict.row.id && row.sent_at.is_none());
-        if let (Some(row), false) = (unsent.first(), server.blocked().contains(verdict.row)) {
-            server.change(transaction, Change::Block(row.event));
-        }
-    }
-    for held in &settlement.held {
-        let topic = topic_number(held.topic);
-        if server.held(Some(topic)).is_none() {
-            if held.why.reason == "stuck" {
-                add(&server.world.count.stuck, 1);
-            }
-            server.change(transaction, Change::Hold(topic, held.why.reason, Some(held.witness.key)));
-        }
-    }
-    Ok(match settlement.skip_locked {
-        _ if recorded == settlement.sent.len() + settlement.rejected.len() => Settled::All,
-        true => Settled::Only(sent_ids),
-        false => Settled::Fewer,
-    })
-}
-
-fn sent(server: &Server, row: &Row) -> Change {
-    if server.world.plan.deletes_sent {
-        Change::SentAndDeleted(row.event)
-    } else {
-        Change::Sent(row.event, Instant::now())
-    }
-}
-
-/// The settlement of a claim that has ended, as a defective relay would send it over another connection.
-fn settle_late(server: &Server, settlement: &Settlement<'_, SimEvent>) {
-    let rows = server.rows(|row| settlement.sent.iter().any(|sent| sent.id == row.event.id));
-    let changes: Vec<Change> = rows.iter().map(|row| sent(server, row)).collect();
-    server.commit_at_once(&changes, false);
 }

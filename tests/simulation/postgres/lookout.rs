@@ -19,7 +19,8 @@ impl Lookout for SimConnection {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
         let server = &self.server;
-        let valid = basis == server.basis();
+        let (asked, basis) = (basis, server.basis());
+        let valid = asked == basis;
         let rows = server.pending(0, lanes, |place| if valid { lows[place] } else { i64::MIN });
         let mut first_unsent: Vec<(Lane, i64)> = Vec::new();
         for row in rows {
@@ -33,7 +34,7 @@ impl Lookout for SimConnection {
         }
         let server = self.server_id();
         self.receive_answer().await?;
-        Ok(Scan { server, first_unsent })
+        Ok(Scan { server, basis, first_unsent })
     }
 
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
@@ -119,23 +120,23 @@ impl Holds for SimConnection {
         Ok(witnesses)
     }
 
-    async fn lift(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn release(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.send_statement(false).await?;
         let held =
             |topic: &&str| Some(topic_number(topic)).filter(|topic| self.server.held(Some(*topic)).is_some());
-        let lifted: Vec<Change> = topics.iter().filter_map(held).map(Change::Lift).collect();
-        if !lifted.is_empty() {
-            self.server.commit_at_once(&lifted, false);
+        let released: Vec<Change> = topics.iter().filter_map(held).map(Change::Release).collect();
+        if !released.is_empty() {
+            self.server.commit_at_once(&released, false);
         }
         self.receive_answer().await
     }
 
     async fn postpone(&mut self, failed: &[Failed<'_>]) -> Result<(), Fault> {
         let topics: Vec<&str> = failed.iter().map(|failed| failed.topic).collect();
-        self.again(&topics).await
+        self.retry_soon(&topics).await
     }
 
-    async fn again(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn retry_soon(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.send_statement(false).await?;
         for topic in topics {
             let time = self.server.world.up_to(3_000);
@@ -144,10 +145,10 @@ impl Holds for SimConnection {
         self.receive_answer().await
     }
 
-    async fn keep(&mut self, topics: &[&str]) -> Result<(), Fault> {
+    async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
         self.send_statement(false).await?;
         for topic in topics {
-            self.server.keep(topic_number(topic), self.lease());
+            self.server.renew_lease(topic_number(topic), self.lease());
         }
         self.receive_answer().await
     }
@@ -173,7 +174,7 @@ impl Holds for SimConnection {
     }
 
     /// Probes are postponed by a few seconds at most.
-    async fn hurry(&mut self) -> Result<(), Fault> {
+    async fn make_due(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }

@@ -156,8 +156,8 @@ impl Server {
         }
     }
 
-    /// Extends the probe of a topic.
-    pub fn keep(&self, topic: u8, lease: Duration) {
+    /// Renews the lease on a topic.
+    pub fn renew_lease(&self, topic: u8, lease: Duration) {
         if let Some(hold) = self.state.borrow_mut().tables.holds.get_mut(&topic) {
             (hold.probe_at, hold.is_leased) = (Instant::now() + lease, true);
         }

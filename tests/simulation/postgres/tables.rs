@@ -39,7 +39,7 @@ pub enum Change {
     Requeued(SimEvent),
     /// A topic, the reason, and the key that caused the hold.
     Hold(u8, &'static str, Option<u8>),
-    Lift(u8),
+    Release(u8),
     /// The key of this row is blocked.
     Block(SimEvent),
     Unblock(SimEvent),
@@ -129,7 +129,7 @@ impl Tables {
                 self.paused.remove(&scope);
                 self.count_removal();
             }
-            Change::Lift(topic) => {
+            Change::Release(topic) => {
                 self.holds.remove(&topic);
                 self.count_removal();
             }

@@ -53,6 +53,16 @@ async fn handshake(
     host: &str,
     client_ca: Option<&Identity>,
 ) -> Result<(), String> {
+    let connector = connector(tls).map_err(|error| error.to_string())?;
+    handshake_through(connector, server, host, client_ca).await
+}
+
+async fn handshake_through(
+    mut connector: MakeTlsConnector,
+    server: &Identity,
+    host: &str,
+    client_ca: Option<&Identity>,
+) -> Result<(), String> {
     let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
     // In TLS 1.3, the client would see a rejected certificate only after the handshake.
     acceptor.set_max_proto_version(Some(SslVersion::TLS1_2)).unwrap();
@@ -66,7 +76,6 @@ async fn handshake(
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || acceptor.accept(listener.accept().unwrap().0).is_ok());
 
-    let mut connector = connector(tls).map_err(|error| error.to_string())?;
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let connector = MakeTlsConnect::<tokio::net::TcpStream>::make_tls_connect(&mut connector, host).unwrap();
     let result = connector.connect(stream).await.map(drop).map_err(|error| error.to_string());
@@ -122,10 +131,13 @@ async fn certificates_are_reloaded_for_each_connection() {
     let root = folder.path().join("root.pem");
     let tls = tls(TlsMode::VerifyFull, Some(&root));
     let server = identity("localhost", Some(&new));
+    let cached = CachedConnector::default();
     fs::write(&root, old.cert.to_pem().unwrap()).unwrap();
-    assert!(handshake(&tls, &server, "localhost", None).await.is_err());
+    assert!(handshake_through(cached.get(&tls).unwrap(), &server, "localhost", None).await.is_err());
     fs::write(&root, [old.cert.to_pem().unwrap(), new.cert.to_pem().unwrap()].concat()).unwrap();
-    assert_eq!(handshake(&tls, &server, "localhost", None).await, Ok(()));
+    assert_eq!(handshake_through(cached.get(&tls).unwrap(), &server, "localhost", None).await, Ok(()));
+    fs::remove_file(&root).unwrap();
+    assert!(cached.get(&tls).is_err(), "a connector whose file is gone is not used");
 }
 
 #[tokio::test]

@@ -236,13 +236,13 @@ const OF_KEYS: &str =
     "unnest($1::smallint[], $2::bigint[], $6::bigint[], $7::bigint[]) AS l(lane, low, share, witness)";
 
 /// Finds the first pending row of each lane, with one index probe per lane.
-pub(super) fn look(target: Target<'_>) -> Query {
+pub(super) fn scan(target: Target<'_>) -> Query {
     let (outbox, versions, pending) = (target.table.quoted(), target.versions(), target.pending());
     let sql = format!(
         "
 SELECT l.lane, p.id,
        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
-       pg_backend_pid()
+       pg_backend_pid(), v.basis
 FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
@@ -253,5 +253,5 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) p ON true"
     );
-    Query::new("look", "finds the lanes that have pending rows", &[LANES, LOWS, BASIS], sql)
+    Query::new("scan", "finds the lanes that have pending rows", &[LANES, LOWS, BASIS], sql)
 }

@@ -48,7 +48,7 @@ CROSS JOIN LATERAL (
 
 /// The statements about holds that depend only on the names of the tables.
 pub(super) const HOLDS: [Template; 10] =
-    [COUNT, HELD, PAUSES, DUE, LIFT, POSTPONE, AGAIN, KEEP, HURRY, RELEASED];
+    [COUNT, HELD, PAUSES, DUE, RELEASE_HOLDS, POSTPONE, RETRY_SOON, RENEW_LEASES, MAKE_DUE, RELEASED];
 
 /// Assigns due topics to this relay for the lease. If the relay dies, another one takes over when the lease ends. Skips
 /// paused topics, because a probe sends a row.
@@ -73,8 +73,8 @@ WHERE topic IN (
 RETURNING topic, reason",
 };
 
-pub(crate) const LIFT: Template = Template {
-    name: "lift",
+pub(crate) const RELEASE_HOLDS: Template = Template {
+    name: "release_holds",
     purpose: "releases held topics",
     params: &[TOPICS],
     sql: "DELETE FROM {hold} WHERE topic = ANY($1::text[])",
@@ -94,8 +94,8 @@ WHERE h.topic = f.topic
 RETURNING h.topic, h.probe_at",
 };
 
-pub(crate) const AGAIN: Template = Template {
-    name: "again",
+pub(crate) const RETRY_SOON: Template = Template {
+    name: "retry_soon",
     purpose: "sets the next probe of topics that were not probed",
     params: &[TOPICS],
     sql: "
@@ -103,8 +103,8 @@ UPDATE {hold} SET probe_at = now() + interval '1 second', probes = greatest(prob
 WHERE topic = ANY($1::text[])",
 };
 
-pub(crate) const KEEP: Template = Template {
-    name: "keep",
+pub(crate) const RENEW_LEASES: Template = Template {
+    name: "renew_leases",
     purpose: "extends the lease of topics whose probe is in flight",
     params: &[TOPICS, "the lease in ms"],
     sql: "
@@ -112,8 +112,8 @@ UPDATE {hold} SET probe_at = now() + $2::integer * interval '1 millisecond' WHER
 };
 
 /// Only for topics that still have the time that this relay set. The others were assigned to another relay since.
-pub(crate) const HURRY: Template = Template {
-    name: "hurry",
+pub(crate) const MAKE_DUE: Template = Template {
+    name: "make_due",
     purpose: "makes the topics due that this relay has postponed",
     params: &[TOPICS, "the time that this relay has set for each"],
     sql: "

@@ -4,7 +4,7 @@ mod clock;
 mod events;
 mod indexes;
 mod plan;
-mod rights;
+mod privileges;
 mod schema;
 mod timeouts;
 mod tls;
@@ -82,7 +82,7 @@ pub(crate) async fn examine(
     if has(SchemaFaultKind::Version) || has(SchemaFaultKind::Migration) || has(SchemaFaultKind::Relation) {
         return Ok(examined);
     }
-    add(found, "rights", rights::findings(&context).await)?;
+    add(found, "rights", privileges::findings(&context).await)?;
     add(found, "indexes", indexes::findings(&context, has(SchemaFaultKind::Index)).await)?;
     add(found, "autovacuum", vacuum::autovacuum(&context).await)?;
     add(found, "what holds vacuum back", vacuum::holders(&context).await)?;

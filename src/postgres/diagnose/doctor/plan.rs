@@ -29,12 +29,12 @@ pub(super) async fn findings(
     let (lanes, lows) = (lanes.join(","), ["0"; LANES].join(","));
     let rows = context.config.relay.batch_size;
     let shares = vec![(rows / LANES).max(1).to_string(); LANES].join(",");
-    let look = format!("'{{{lanes}}}', '{{{lows}}}', 0");
-    let read = format!("{look}, {rows}, {record_bytes_max}, '{{{shares}}}'");
+    let scan = format!("'{{{lanes}}}', '{{{lows}}}', 0");
+    let read = format!("{scan}, {rows}, {record_bytes_max}, '{{{shares}}}'");
     let mut findings = Vec::new();
     for (who, sql, types, arguments) in [
         ("the claim", statements.read(), "smallint[], bigint[], bigint, bigint, integer, bigint[]", &read),
-        ("the scout", statements.look(), "smallint[], bigint[], bigint", &look),
+        ("the scout", statements.scan(), "smallint[], bigint[], bigint", &scan),
     ] {
         if let Some(wrong) = wrong_read(&explain(context, sql, types, arguments).await?) {
             let problem = format!("{who} reads the outbox with {}, not with the pending index", wrong.by);

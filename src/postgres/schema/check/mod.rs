@@ -17,7 +17,7 @@ pub use columns::PayloadType;
 pub(crate) use columns::payload_type;
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
-use crate::postgres::access::grants::{CHECK_RIGHTS, RELAY_RIGHTS, Right, union};
+use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, union};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
 
@@ -38,14 +38,14 @@ pub struct Facts {
 
 /// Checks that the schema meets the needs of the relay. Changes nothing, and needs no transaction.
 pub async fn check(client: &Client, table: &TableName) -> Result<Facts, CheckError> {
-    check_for(client, table, RELAY_RIGHTS).await
+    check_for(client, table, RELAY_PRIVILEGES).await
 }
 
 /// [`check`], for a role that needs other privileges than the relay.
 pub(crate) async fn check_for(
     client: &Client,
     table: &TableName,
-    rights: &[Right],
+    privileges: &[Privilege],
 ) -> Result<Facts, CheckError> {
     let server = server::read(client).await?;
     let mut faults = server.faults();
@@ -54,7 +54,8 @@ pub(crate) async fn check_for(
     }
 
     let relations = relations::read(client, table).await?;
-    let missing = relations::missing_rights(client, table, &union(&[CHECK_RIGHTS, rights])).await?;
+    let missing =
+        relations::missing_privileges(client, table, &union(&[CHECK_PRIVILEGES, privileges])).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 

@@ -4,7 +4,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::fault::{SchemaFault, SchemaFaultKind};
-use crate::postgres::access::grants::{Right, schema_grant};
+use crate::postgres::access::grants::{Privilege, schema_grant};
 use crate::postgres::table::TableName;
 
 /// Every table of the outbox, as a placeholder.
@@ -126,7 +126,7 @@ SELECT 1 FROM pg_namespace WHERE nspname = $1 AND NOT has_schema_privilege(oid, 
 
 /// The positions in the list of the privileges that the role lacks, on the table or on one of its columns. Missing columns
 /// are a different fault.
-const MISSING_RIGHTS: &str = "
+const MISSING_PRIVILEGES: &str = "
 SELECT wanted.at - 1
 FROM unnest($2, $3, $4) WITH ORDINALITY AS wanted (relation, privilege, columns, at)
 JOIN pg_namespace AS s ON s.nspname = $1
@@ -138,41 +138,41 @@ WHERE CASE WHEN wanted.columns = '' THEN NOT has_table_privilege(c.oid, wanted.p
                           AND NOT has_column_privilege(c.oid, a.attnum, wanted.privilege)) END
 ORDER BY wanted.at";
 
-pub(super) struct MissingRights {
+pub(super) struct MissingPrivileges {
     usage: bool,
-    rights: Vec<Right>,
+    privileges: Vec<Privilege>,
 }
 
-pub(super) async fn missing_rights(
+pub(super) async fn missing_privileges(
     client: &Client,
     table: &TableName,
-    wanted: &[Right],
-) -> Result<MissingRights, tokio_postgres::Error> {
+    wanted: &[Privilege],
+) -> Result<MissingPrivileges, tokio_postgres::Error> {
     let schema = table.schema();
     let usage = !client.query_typed(MISSING_USAGE, &[(&schema, Type::TEXT)]).await?.is_empty();
-    let relations: Vec<String> = wanted.iter().map(|right| table.name_of(right.on)).collect();
-    let privileges: Vec<&str> = wanted.iter().map(|right| right.privilege).collect();
-    let columns: Vec<String> = wanted.iter().map(|right| right.columns.join(",")).collect();
+    let relations: Vec<String> = wanted.iter().map(|privilege| table.name_of(privilege.on)).collect();
+    let kinds: Vec<&str> = wanted.iter().map(|privilege| privilege.kind).collect();
+    let columns: Vec<String> = wanted.iter().map(|privilege| privilege.columns.join(",")).collect();
     let rows = client
         .query_typed(
-            MISSING_RIGHTS,
+            MISSING_PRIVILEGES,
             &[
                 (&schema, Type::TEXT),
                 (&relations, Type::TEXT_ARRAY),
-                (&privileges, Type::TEXT_ARRAY),
+                (&kinds, Type::TEXT_ARRAY),
                 (&columns, Type::TEXT_ARRAY),
             ],
         )
         .await?;
     let at = |row: &tokio_postgres::Row| usize::try_from(row.get::<_, i64>(0)).ok();
-    let rights = rows.iter().filter_map(at).filter_map(|at| wanted.get(at)).copied().collect();
-    Ok(MissingRights { usage, rights })
+    let privileges = rows.iter().filter_map(at).filter_map(|at| wanted.get(at)).copied().collect();
+    Ok(MissingPrivileges { usage, privileges })
 }
 
-impl MissingRights {
+impl MissingPrivileges {
     pub(super) fn prevents_reading(&self, placeholder: &str) -> bool {
-        let lacking = |right: &Right| right.on == placeholder && right.privilege == "SELECT";
-        self.usage || self.rights.iter().any(lacking)
+        let lacking = |privilege: &Privilege| privilege.on == placeholder && privilege.kind == "SELECT";
+        self.usage || self.privileges.iter().any(lacking)
     }
 
     pub(super) fn faults(&self, table: &TableName, role: &str) -> Vec<SchemaFault> {
@@ -181,15 +181,20 @@ impl MissingRights {
             let problem = format!("role {role} lacks USAGE on the schema");
             faults.push(SchemaFault::new(SchemaFaultKind::Grant, table, problem, schema_grant(table, role)));
         }
-        for right in &self.rights {
-            let of_columns = match right.columns {
+        for privilege in &self.privileges {
+            let of_columns = match privilege.columns {
                 [] => String::new(),
                 [column] => format!(" of column {column}"),
                 columns => format!(" of a column of {}", columns.join(", ")),
             };
-            let problem = format!("role {role} lacks {}{of_columns}", right.privilege);
-            let place = table.render(right.on);
-            faults.push(SchemaFault::new(SchemaFaultKind::Grant, place, problem, right.grant(table, role)));
+            let problem = format!("role {role} lacks {}{of_columns}", privilege.kind);
+            let place = table.render(privilege.on);
+            faults.push(SchemaFault::new(
+                SchemaFaultKind::Grant,
+                place,
+                problem,
+                privilege.grant(table, role),
+            ));
         }
         faults
     }

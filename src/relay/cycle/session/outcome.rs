@@ -63,13 +63,13 @@ impl<P: Producer> Session<P> {
         let waited = format!("{patience:.1?}");
         for destination in silent {
             let error = format!(
-                "no record of partition {} was acknowledged for {waited}, while records of others were",
+                "no record of partition {} was acknowledged for {waited}, while records of other partitions were",
                 destination.partition
             );
             self.hold(destination, STUCK.rejection(error));
         }
         let error = format!(
-            "no records of some partitions were acknowledged for {waited}, while those of others were"
+            "no records of some partitions were acknowledged for {waited}, while records of other partitions were"
         );
         self.close(STUCK.failure(error));
         true

@@ -74,6 +74,9 @@ impl Producer for Silent {
     fn refusal(&self) -> Option<Failure> {
         None
     }
+    fn last_error(&self, max_age: Duration) -> Option<String> {
+        Some(format!("no broker for {max_age:?}"))
+    }
     fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
     async fn quiet(&mut self, _: bool) {
         std::future::pending::<()>().await;
@@ -160,7 +163,7 @@ fn relay(world: &Rc<World>) -> Rc<Relay<Cluster>> {
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new(Cluster(Rc::clone(world)), template, limits, marks, Arc::new(Stats::new()));
     relay.gate.open();
-    relay.board.put_up([Lane::new(0).unwrap()]);
+    relay.board.add([Lane::new(0).unwrap()]);
     Rc::new(relay)
 }
 
@@ -190,6 +193,21 @@ async fn a_session_that_cannot_be_opened_closes_the_gate_and_claims_nothing() {
     work_for(Duration::from_secs(60), &relay, &world).await;
     assert_eq!(world.claims.get(), 0);
     assert_eq!(relay.gate.reason().unwrap().reason, "configuration");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_runs_out_of_time_reports_the_last_error_of_the_kafka_client() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    world.opens.set(Some(Ok(())));
+    work_for(PUBLISH_TIMEOUT + Duration::from_secs(60), &relay, &world).await;
+    let failure = relay.gate.reason().unwrap();
+    assert_eq!(failure.reason, "unknown", "{failure}");
+    assert_eq!(
+        failure.error,
+        "Kafka did not acknowledge all records within the publish_timeout of 600s. Last error of the Kafka client: \
+         no broker for 600s"
+    );
 }
 
 /// The row is as large as a refused one, so it is judged at once, and judging fails.
@@ -233,4 +251,21 @@ async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafk
     };
     tasks.run_until(feeding).await;
     assert_eq!(world.claims.get(), 1, "it waited for the reports of one batch all the time");
+}
+
+/// A flow takes all free lanes, so a worker that failed before may stay idle for as long as only a few rows arrive.
+#[tokio::test(start_paused = true)]
+async fn a_flow_ends_the_outage_of_idle_workers() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    let fault = Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() };
+    let random = fastrand::Rng::with_seed(1);
+    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
+    let mut worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
+    relay.health.postgres_failed(2, &fault);
+    sleep(Duration::from_secs(60)).await;
+    worker.settled(&[], &Cycle::default(), Duration::ZERO);
+    assert!(relay.health.postgres.lasts().is_some(), "worker 2 may still be trying");
+    worker.settled(&[], &Cycle { flowing: true, ..Cycle::default() }, Duration::ZERO);
+    assert_eq!(relay.health.postgres.lasts(), None);
 }

@@ -116,7 +116,7 @@ impl Server {
                 self.world.note("is resumed:", scope);
                 self.promises.resumed(*scope);
             }
-            Change::Lift(topic) => self.world.note("topic is released", TOPICS[*topic as usize]),
+            Change::Release(topic) => self.world.note("topic is released", TOPICS[*topic as usize]),
             Change::Truncate => self.world.note("the outbox is truncated, ids start again at", 1),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }

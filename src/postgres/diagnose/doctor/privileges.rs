@@ -8,7 +8,7 @@ use crate::postgres::table::quote_identifier;
 use crate::relay::failure::Fault;
 use tokio_postgres::types::Type;
 
-const DOING: &str = "reading the role's rights";
+const DOING: &str = "reading the role's privileges";
 /// The most tables that the finding names.
 const OTHERS_NAMED: i64 = 3;
 

@@ -26,7 +26,7 @@ const NO_OTHER_RELAY_AFTER: Duration = Duration::from_secs(20);
 
 /// What this relay knows of topics that other relays can reach.
 #[derive(Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct Isolation {
     /// Topics that this relay has held because they were silent, each with the row that was not acknowledged.
     stuck: RefCell<HashMap<String, i64>>,
     /// Those that another relay has published to since, and when this relay noticed.
@@ -37,7 +37,7 @@ pub(crate) struct Elsewhere {
     waiting: Cell<Option<(i64, Instant)>>,
 }
 
-impl Elsewhere {
+impl Isolation {
     /// Records that this relay holds a topic because this row was not acknowledged.
     pub(crate) fn held(&self, topic: &str, row: i64) {
         let mut stuck = self.stuck.borrow_mut();
@@ -102,21 +102,21 @@ impl Elsewhere {
 
 /// Whether the leader of a partition can be reached.
 enum Answer {
-    /// The leader answers, or the brokers name no leader.
+    /// The leader answers, or there is no leader.
     Reached,
     /// The leader does not answer this relay.
     Unreachable(Failure),
-    /// The brokers did not name the leader.
+    /// The brokers could not be asked for the leader.
     Unclear(Failure),
 }
 
 /// Called when some partitions are silent although the cluster answers. If another relay publishes to one of them and its
 /// leader does not answer this relay, this relay is cut off.
 pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String, u32)>) -> Option<Failure> {
-    let silent = silent.into_iter().filter(|(topic, _)| relay.holds.elsewhere.works(topic));
+    let silent = silent.into_iter().filter(|(topic, _)| relay.holds.isolation.works(topic));
     for place in silent.take(LEADERS_MAX) {
         if let Answer::Unreachable(failure) = ask_leader(relay, &place).await {
-            relay.holds.elsewhere.cut_off.replace(Some(place));
+            relay.holds.isolation.cut_off.replace(Some(place));
             return Some(failure);
         }
     }
@@ -126,14 +126,14 @@ pub(crate) async fn cut_off<P: Publisher>(relay: &Relay<P>, silent: Vec<(String,
 /// Fails while this relay is still cut off from the leader for which it has closed its gate. Only an answer ends that; a
 /// request without an answer must not open the gate.
 pub(crate) async fn is_still_cut_off<P: Publisher>(relay: &Relay<P>) -> Result<(), Failure> {
-    let place = relay.holds.elsewhere.cut_off.borrow().clone();
+    let place = relay.holds.isolation.cut_off.borrow().clone();
     let Some(place) = place else { return Ok(()) };
     match ask_leader(relay, &place).await {
-        Answer::Unreachable(failure) | Answer::Unclear(failure) if relay.holds.elsewhere.is_cut_off() => {
+        Answer::Unreachable(failure) | Answer::Unclear(failure) if relay.holds.isolation.is_cut_off() => {
             Err(failure)
         }
         _ => {
-            relay.holds.elsewhere.reached();
+            relay.holds.isolation.reached();
             Ok(())
         }
     }

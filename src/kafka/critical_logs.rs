@@ -9,9 +9,9 @@ const LOGGED_EVERY: Duration = Duration::from_secs(600);
 
 /// The critical lines of all producers of a cluster.
 #[derive(Default)]
-pub(super) struct Complaints(Mutex<Episodes<String>>);
+pub(super) struct CriticalLogs(Mutex<Episodes<String>>);
 
-impl Complaints {
+impl CriticalLogs {
     /// Logs the line, unless one of this kind was logged recently.
     pub(super) fn log(&self, kind: &str, message: &str) {
         match self.suppressed(kind) {
@@ -39,14 +39,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_repeated_line_is_logged_every_ten_minutes() {
-        let complaints = Complaints::default();
-        assert_eq!(complaints.suppressed("THREAD"), Some(0));
+        let critical_logs = CriticalLogs::default();
+        assert_eq!(critical_logs.suppressed("THREAD"), Some(0));
         for _ in 1..600 {
             advance(Duration::from_secs(1)).await;
-            assert_eq!(complaints.suppressed("THREAD"), None);
+            assert_eq!(critical_logs.suppressed("THREAD"), None);
         }
-        assert_eq!(complaints.suppressed("INIT"), Some(0), "another kind");
+        assert_eq!(critical_logs.suppressed("INIT"), Some(0), "another kind");
         advance(Duration::from_secs(1)).await;
-        assert_eq!(complaints.suppressed("THREAD"), Some(599));
+        assert_eq!(critical_logs.suppressed("THREAD"), Some(599));
     }
 }

@@ -20,7 +20,7 @@ async fn missing_privilege_is_found_together_with_what_it_hides() {
 
 #[tokio::test]
 async fn excess_privileges_are_found_and_revoked() {
-    let world = World::new("doctor_rights").await;
+    let world = World::new("doctor_privileges").await;
     let role = world.role.clone();
     let found = async |damage: String, code: &str, problem: &str| {
         world.found_and_fixed(&damage, code, problem).await;
