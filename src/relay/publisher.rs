@@ -101,3 +101,6 @@ pub struct DeliveryReport {
     /// An acknowledgement by all in-sync replicas, or the failure.
     pub outcome: Result<(), Failure>,
 }
+
+#[cfg(test)]
+pub(crate) mod fixture;

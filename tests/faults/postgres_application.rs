@@ -27,7 +27,11 @@ async fn insert_never_waits_for_a_claim() {
     let keys = outbox.add_aggregates("order", 100).await;
     let mut kafka = Proxy::open().await;
     // One worker, which has looked up the topic before Kafka stalls. A lookup would fail and release the claim.
-    let relay = behind(&outbox, &kafka).set("relay", "workers", 1).start().await;
+    let relay = behind(&outbox, &kafka)
+        .set("relay", "workers", 1)
+        .set("relay", "publish_timeout", "3min")
+        .start()
+        .await;
     writers::write(&outbox.client, &keys).await;
     outbox.wait_until_drained(STALLED).await;
     kafka.stall().await;
@@ -36,7 +40,8 @@ async fn insert_never_waits_for_a_claim() {
 
     // The same keys and lanes, and everything that an application may do with its own rows.
     let client = outbox.database.connect().await;
-    run(&client, "SET lock_timeout = '10ms'").await;
+    // The claim stays open for much longer. Autovacuum and a relation that grows have short locks of their own.
+    run(&client, "SET lock_timeout = '5s'").await;
     let mut slowest = Duration::ZERO;
     for _ in 0..50 {
         let begun = Instant::now();

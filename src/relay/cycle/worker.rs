@@ -146,7 +146,7 @@ impl<P: Publisher> Worker<'_, P> {
         let begun = Instant::now();
         match self.cycle(outbox, session, &lanes).await {
             Ok(cycle) => self.settled(&lanes, &cycle, begun.elapsed()),
-            Err(fault) => self.not_settled(&lanes, &before, &fault),
+            Err(fault) => self.not_settled(&lanes, &before, begun, &fault),
         }
     }
 
@@ -197,8 +197,8 @@ impl<P: Publisher> Worker<'_, P> {
         waits
     }
 
-    /// Handles a cycle that ended with a fault. Returns whether to wait before the next cycle.
-    fn not_settled(&self, lanes: &[Lane], before: &Before, fault: &Fault) -> bool {
+    /// Handles a cycle that began at this time and ended with a fault. Returns whether to wait before the next cycle.
+    fn not_settled(&self, lanes: &[Lane], before: &Before, begun: Instant, fault: &Fault) -> bool {
         let relay = self.relay;
         relay.stats.postgres_faults.inc();
         if relay.narrowing.handles(&relay.board, lanes, before, fault) {
@@ -208,7 +208,7 @@ impl<P: Publisher> Worker<'_, P> {
         match fault.kind {
             FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
             FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
-                relay.health.postgres_failed(self.number, fault);
+                relay.health.postgres_failed(self.number, begun, fault);
             }
         }
         true

@@ -51,8 +51,13 @@ impl Health {
         }
     }
 
-    /// Records that Postgres failed for this party. The relay is not ready while it fails for any party.
-    pub(crate) fn postgres_failed(&self, party: usize, fault: &Fault) {
+    /// Records that Postgres failed for this party, in something that began at this time. The relay is not ready while it
+    /// fails for any party.
+    pub(crate) fn postgres_failed(&self, party: usize, begun: Instant, fault: &Fault) {
+        if self.postgres.has_ended_since(begun) {
+            tracing::debug!("postgres had failed before it was available again: {fault}");
+            return;
+        }
         self.stats.postgres.fails(fault);
         self.postgres.failed(party, fault, POSTGRES_ADVICE);
     }

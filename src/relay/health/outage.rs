@@ -1,9 +1,10 @@
 //! Logs a lasting fault once when it begins and once when it ends.
 
 use crate::relay::health::episodes::Episode;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// An idle party without a failure for this long no longer counts as failed. Longer than any backoff.
 const QUIET: Duration = Duration::from_secs(5);
@@ -21,6 +22,8 @@ pub(crate) struct Outage {
     /// Shorter outages are not reported.
     patience: Duration,
     current: RefCell<Option<Current>>,
+    /// When the last outage ended.
+    ended_at: Cell<Option<Instant>>,
 }
 
 struct Current {
@@ -38,12 +41,18 @@ impl Outage {
     /// Outages shorter than `patience` are not reported.
     pub(crate) fn lasting(what: &'static str, code: &'static str, patience: Duration) -> Outage {
         let states = ("unavailable", "available again");
-        Outage { what, states, code, patience, current: RefCell::new(None) }
+        Outage { what, states, code, patience, current: RefCell::new(None), ended_at: Cell::new(None) }
     }
 
     /// Describes the outage in these words instead of "unavailable" and "available again".
     pub(crate) fn described(self, during: &'static str, afterwards: &'static str) -> Outage {
         Outage { states: (during, afterwards), ..self }
+    }
+
+    /// Whether a failure of what began at this time belongs to an outage that has ended meanwhile. For example, a worker that
+    /// waited for Kafka during a short outage of Postgres finds out only afterwards that its connection is closed.
+    pub(crate) fn has_ended_since(&self, begun: Instant) -> bool {
+        self.current.borrow().is_none() && self.ended_at.get().is_some_and(|ended| ended > begun)
     }
 
     /// Records a failure for this party. An outage is logged once.
@@ -99,6 +108,7 @@ impl Outage {
             if outage.reported {
                 tracing::info!(code = self.code, seconds, failed_attempts, "{} {}", self.what, self.states.1);
             }
+            self.ended_at.set(Some(Instant::now()));
             *current = None;
         }
     }
@@ -162,5 +172,20 @@ mod tests {
         assert!(reported());
         outage.worked(0);
         assert!(!reported() && outage.lasts().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_failure_belongs_to_the_outage_that_has_ended() {
+        let outage = Outage::new("a test", "test");
+        let before = Instant::now();
+        assert!(!outage.has_ended_since(before), "there was no outage");
+        advance(Duration::from_secs(1)).await;
+        outage.failed(0, &"gone", "");
+        assert!(!outage.has_ended_since(before), "it lasts");
+        outage.worked(0);
+        assert!(outage.has_ended_since(before));
+        assert!(!outage.has_ended_since(Instant::now()), "what begins now can fail by itself");
+        outage.failed(0, &"gone again", "");
+        assert!(!outage.has_ended_since(before), "the next one lasts");
     }
 }

@@ -113,6 +113,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.relay.stats.beat();
             self.relay.health.rejections.report_over();
             fail_point::reach("scouting").await;
+            let begun = Instant::now();
             let measured = self.measure().await;
             let done = match measured {
                 Ok(()) if !self.relay.gate.is_open() => {
@@ -124,6 +125,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 Err(fault) => Err(fault),
             };
             match done {
+                // PostgreSQL was not asked, so this does not show that it is available.
+                Ok(Work::Unknown) => self.wait().await,
                 Ok(work) => {
                     if work == Work::NoneAnywhere {
                         self.relay.health.postgres.needed_only_by(&[SCOUT]);
@@ -134,7 +137,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                     self.wait().await;
                 }
                 Err(fault) => {
-                    self.relay.health.postgres_failed(SCOUT, &fault);
+                    self.relay.health.postgres_failed(SCOUT, begun, &fault);
                     sleep(self.backoff.next_wait()).await;
                 }
             }
@@ -239,7 +242,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let all_free = unknown.len() == LANES;
         let lanes = self.scan_order.next_lanes(unknown);
         if lanes.is_empty() {
-            return Ok(Work::Possible);
+            return Ok(Work::Unknown);
         }
         let snapshot = self.relay.marks.borrow().snapshot(&lanes);
         let begun = Instant::now();
@@ -370,6 +373,11 @@ enum Measured {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
+    /// No lane was scanned: a worker has each of them.
+    Unknown,
     Possible,
     NoneAnywhere,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,14 @@
 //! A worker with a scripted outbox and cluster.
 
 use super::*;
-use crate::config::OnRejected;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{
     Claim, Found, Head, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
 };
-use crate::relay::publisher::{DeliveryReport, Judged, Producer, Refusal};
+use crate::relay::publisher::Judged;
+use crate::relay::publisher::fixture::{self, Silent};
 use crate::relay::reason::{CLIENT_FAILED, CONFIGURATION, Reason};
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
@@ -33,7 +33,7 @@ impl Publisher for Cluster {
 
     async fn open(&self) -> Result<Silent, Failure> {
         match self.0.opens.get() {
-            Some(opened) => opened.map(|()| Silent(0)).map_err(|reason| reason.failure("not opened")),
+            Some(opened) => opened.map(|()| Silent::default()).map_err(|reason| reason.failure("not opened")),
             None => std::future::pending().await,
         }
     }
@@ -46,46 +46,6 @@ impl Publisher for Cluster {
     async fn open_for_probes(&self) -> Result<Silent, Failure> {
         self.open().await
     }
-}
-
-/// Accepts rows and never reports them.
-struct Silent(usize);
-
-impl Producer for Silent {
-    async fn lookup(&self, _: &str) -> Result<u32, Failure> {
-        Ok(1)
-    }
-    fn send<E: Event>(&mut self, _: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
-        self.0 += 1;
-        Ok(())
-    }
-    async fn leaders(&self, _: &str) -> Result<Vec<Option<i32>>, Failure> {
-        Ok(vec![Some(1)])
-    }
-    async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
-        Ok(())
-    }
-    fn in_flight(&self) -> usize {
-        self.0
-    }
-    fn has_failed(&self) -> bool {
-        false
-    }
-    fn refusal(&self) -> Option<Failure> {
-        None
-    }
-    fn last_error(&self, max_age: Duration) -> Option<String> {
-        Some(format!("no broker for {max_age:?}"))
-    }
-    fn drain(&mut self, _: &mut Vec<DeliveryReport>) {}
-    async fn quiet(&mut self, _: bool) {
-        std::future::pending::<()>().await;
-    }
-    fn stop(&mut self) {}
-    async fn drained(&mut self) {
-        std::future::pending::<()>().await;
-    }
-    fn abandon(self) {}
 }
 
 /// An outbox in which one row waits forever.
@@ -149,16 +109,8 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(600);
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn relay(world: &Rc<World>) -> Rc<Relay<Cluster>> {
-    let limits = Limits {
-        batch_rows: 10,
-        batch_bytes: 1_000,
-        publish_timeout: PUBLISH_TIMEOUT,
-        takeover_timeout: TAKEOVER_TIMEOUT,
-        flow_window: Duration::ZERO,
-        poll_interval: Duration::from_secs(1),
-        on_rejected: OnRejected::default(),
-        rejections_before_hold: 10,
-    };
+    let limits =
+        Limits { publish_timeout: PUBLISH_TIMEOUT, takeover_timeout: TAKEOVER_TIMEOUT, ..fixture::limits() };
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     let relay = Relay::new(Cluster(Rc::clone(world)), template, limits, marks, Arc::new(Stats::new()));
@@ -262,10 +214,29 @@ async fn a_flow_ends_the_outage_of_idle_workers() {
     let random = fastrand::Rng::with_seed(1);
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
     let mut worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
-    relay.health.postgres_failed(2, &fault);
+    relay.health.postgres_failed(2, Instant::now(), &fault);
     sleep(Duration::from_secs(60)).await;
     worker.settled(&[], &Cycle::default(), Duration::ZERO);
     assert!(relay.health.postgres.lasts().is_some(), "worker 2 may still be trying");
     worker.settled(&[], &Cycle { flowing: true, ..Cycle::default() }, Duration::ZERO);
     assert_eq!(relay.health.postgres.lasts(), None);
+}
+
+/// A worker may wait for Kafka during a short outage of Postgres, and notice only afterwards that its claim is lost.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_an_outage_ended_does_not_begin_another_outage() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    let fault = Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() };
+    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
+    let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
+    let before = relay.narrowing.before(&[]);
+    let begun = Instant::now();
+    sleep(Duration::from_secs(1)).await;
+    relay.health.postgres_failed(SCOUT, Instant::now(), &fault);
+    relay.health.postgres_worked(SCOUT);
+    assert!(worker.not_settled(&[], &before, begun, &fault), "the worker waits before its next claim");
+    assert_eq!(relay.health.postgres.lasts(), None, "the claim began before the outage ended");
+    worker.not_settled(&[], &before, Instant::now(), &fault);
+    assert!(relay.health.postgres.lasts().is_some(), "the next claim failed as well");
 }

@@ -1,0 +1,101 @@
+//! A scout with a scripted outbox.
+
+use super::*;
+use crate::relay::event::Event;
+use crate::relay::failure::Failure;
+use crate::relay::health::stats::Stats;
+use crate::relay::lanes::marks::Marks;
+use crate::relay::publisher::Judged;
+use crate::relay::publisher::fixture::{self, Silent};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+struct Cluster;
+
+impl Publisher for Cluster {
+    type Producer = Silent;
+
+    async fn open(&self) -> Result<Silent, Failure> {
+        Ok(Silent::default())
+    }
+    async fn judge<E: Event>(&self, _: &str, _: u32, _: &[&E]) -> Judged {
+        unreachable!("a scout publishes nothing")
+    }
+    async fn probe(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+const SERVER: ServerId = ServerId { connection: 1, started_us: 1, backend: 1 };
+
+/// An empty outbox on a server that may be unavailable.
+#[derive(Clone, Default)]
+struct Server {
+    unavailable: Rc<Cell<bool>>,
+    asked: Rc<Cell<u32>>,
+}
+
+impl Server {
+    fn answer<T>(&self, answer: T) -> Result<T, Fault> {
+        self.asked.set(self.asked.get() + 1);
+        if self.unavailable.get() {
+            Err(Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() })
+        } else {
+            Ok(answer)
+        }
+    }
+}
+
+impl Lookout for Server {
+    async fn scan(&mut self, _: &[Lane], _: &[i64], basis: i64) -> Result<Scan, Fault> {
+        self.answer(Scan { server: SERVER, basis, first_unsent: Vec::new() })
+    }
+    async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault> {
+        // This transaction never ends, so the scout keeps asking.
+        self.answer((SERVER, vec!["3/1".to_owned()]))
+    }
+    async fn backlog(&mut self, _: &[i64]) -> Result<i64, Fault> {
+        self.answer(0)
+    }
+    async fn oldest(&mut self) -> Result<Oldest, Fault> {
+        self.answer(Oldest::default())
+    }
+}
+
+/// While a worker has every lane, the scout asks Postgres only for the fence and for measurements.
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    marks.borrow_mut().note_server(SERVER);
+    let epoch = marks.borrow().epoch();
+    marks.borrow_mut().note_ids(epoch, [7]);
+    let relay = Relay::new(Cluster, template, fixture::limits(), marks, Arc::new(Stats::new()));
+    let relay = Rc::new(relay);
+    relay.gate.open();
+    relay.board.add(Lane::all());
+    while !relay.board.all_in_hand() {
+        relay.board.take().await.unwrap();
+    }
+    let server = Server::default();
+    let scout = Scout::new(Rc::clone(&relay), server.clone(), fastrand::Rng::with_seed(1));
+    let watching = async {
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(relay.health.postgres.lasts(), None);
+        server.unavailable.set(true);
+        let begun = Instant::now();
+        sleep(Duration::from_secs(60)).await;
+        let asked = server.asked.get();
+        sleep(Duration::from_secs(60)).await;
+        assert!(server.asked.get() > asked, "the scout still tries");
+        let lasts = relay.health.postgres.lasts().unwrap();
+        assert!(lasts + Duration::from_secs(1) > begun.elapsed(), "it ended in between: {lasts:?}");
+        server.unavailable.set(false);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(relay.health.postgres.lasts(), None);
+    };
+    tokio::select! {
+        () = scout.scout() => unreachable!("the scout ended"),
+        () = watching => {}
+    }
+}
