@@ -81,7 +81,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
 ];
 
 const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
-const IN_FLIGHT: &str = "the relay limits the requests in flight so that events stay in order";
+const IN_FLIGHT: &str = "librdkafka limits the requests in flight of an idempotent producer, so that events stay in order";
 const RETRIES: &str = "the relay retries until publish_timeout; a lower limit would drop events";
 const DEADLINE: &str = "a timeout in the producer can leave gaps; set [relay] publish_timeout instead";
 const TRANSACTIONS: &str = "the relay does not use Kafka transactions";
