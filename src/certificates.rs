@@ -26,8 +26,8 @@ const REMEDIES: &[(&str, &str)] = &[
     ("CRL has expired", "fetch the revocation lists again"),
     (
         "certificate verify failed",
-        "trust the authority that signed the server certificate. If it is already trusted, check for an \
-         interception of the connection",
+        "trust the authority that signed the server certificate. If it is already trusted, check whether the \
+         connection is intercepted",
     ),
     (
         "alert unknown ca",

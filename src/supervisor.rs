@@ -124,7 +124,10 @@ async fn checking<T>(
         Err(_) => {
             // A late answer may still arrive on this connection, so it must not return to the pool.
             drop(Object::take(connection));
-            let text = format!("The schema check timed out after {CHECK_TIMEOUT:?}.");
+            let text = format!(
+                "the schema check timed out after {CHECK_TIMEOUT:?}. Fix: check the load and the \
+            locks of the server"
+            );
             Err(StartError::Unavailable(text))
         }
     }

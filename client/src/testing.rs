@@ -58,7 +58,7 @@ pub enum Error {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The headers or the payload are not JSON.
-    #[error("the outbox contains an event with headers or a payload that are not JSON")]
+    #[error("the outbox contains an event whose headers or payload is not JSON")]
     Json(#[from] serde_json::Error),
     /// The event id is not a UUID.
     #[error(transparent)]

@@ -81,7 +81,7 @@ impl Metrics {
         register(into, PUBLISH_SECONDS, stats.publish_seconds.clone());
         register(into, WORKERS, stats.workers.clone());
         register(into, WORKERS_BUSY, stats.workers_busy.clone());
-        register(into, LANES_IN_HAND, stats.lanes_in_hand.clone());
+        register(into, CLAIMED_LANES, stats.claimed_lanes.clone());
         register(into, LANES_ELSEWHERE, stats.lanes_elsewhere.clone());
         register(into, CLAIMS, stats.claims.clone());
         register(into, CLAIMS_EMPTY, stats.claims_empty.clone());

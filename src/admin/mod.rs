@@ -55,7 +55,7 @@ async fn live(State(shown): State<AdminState>) -> (StatusCode, String) {
     if shown.stats.is_stopping() || since < PROGRESS_WITHIN {
         return (StatusCode::OK, "live\n".to_owned());
     }
-    let text = format!("the cycle has made no progress for {} s\n", since.as_secs());
+    let text = format!("the relay has not polled for work for {} s\n", since.as_secs());
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 

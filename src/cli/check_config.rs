@@ -154,7 +154,7 @@ async fn check_postgres(config: &Config, problems: &mut Problems) {
 /// Prints the findings of the doctor except notes.
 fn print_findings(diagnosis: &Diagnosis, problems: &mut Problems) {
     match diagnosis.topics {
-        0 => print("topics", "none checked: no event is waiting or was sent recently"),
+        0 => print("topics", "none checked: no event is waiting, and none was sent recently"),
         topics => print("topics", &format!("{topics} checked")),
     }
     let (mut errors, mut warnings) = (0, 0);

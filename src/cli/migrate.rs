@@ -29,7 +29,7 @@ Examples:
   outbox-relay migrate --config config.toml --print-queries > queries.sql    (then \\i queries.sql in psql, and EXPLAIN)
 
 Exit codes: 0 success, 1 another migration is in progress or a table is in use, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct Migrate {
     #[command(flatten)]
     config: ConfigFile,
@@ -42,10 +42,10 @@ pub(crate) struct Migrate {
     only: Vec<Module>,
     #[command(flatten)]
     instead: Instead,
-    /// Name of the relay's role. The other roles are named after it.
+    /// With --print-roles: name of the relay's role. The other roles are named after it.
     #[arg(long, value_name = "NAME", default_value = "outbox_relay", requires = "print_roles")]
     role: RelayRole,
-    /// Type of the payload column: json, jsonb, text or bytea.
+    /// With --print-queries: type of the payload column (json, jsonb, text or bytea).
     #[arg(long, value_name = "TYPE", default_value = "json", requires = "print_queries")]
     payload: PayloadType,
 }
@@ -145,7 +145,7 @@ impl Migrate {
             };
             applied.extend(of_series.map_err(|error| failed(&error))?);
         }
-        let verb = if self.instead.dry_run { "would be applied, rolled back" } else { "applied" };
+        let verb = if self.instead.dry_run { "applied and rolled back (dry run)" } else { "applied" };
         if applied.is_empty() {
             output::line(&format!("{table}: up to date"))?;
         }

@@ -52,7 +52,10 @@ pub(crate) async fn in_batches(
 }
 
 fn after_some(failed: Failed, done: u64) -> Failed {
-    let some = format!("{} already processed and recorded in the history", counted(done, "event"));
+    let some = format!(
+        "failed after {}, recorded in the history; run the command again for the rest",
+        counted(done, "event")
+    );
     match failed {
         Failed::Failure(error) => Failed::Failure(error.context(some)),
         Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),

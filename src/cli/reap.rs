@@ -79,12 +79,13 @@ impl Reap {
                 "idempotency_key" => format!("finished {}", ago(config.reaper.idempotency_retention)),
                 _ => "expired".to_owned(),
             };
-            lines.push(format!("{name}: {rows} rows {}, {old}", self.verb()));
+            lines.push(format!("{name}: {} {}, {old}", output::counted(rows, "row"), self.verb()));
             if table == "idempotency_key" {
                 let Unfinished { requests, .. } = modules.unfinished().await?;
                 if requests > 0 {
                     lines.push(format!(
-                        "{name}: kept {requests} unfinished requests that began {}. Complete them in the application.",
+                        "{name}: kept {} that began {}. Complete them in the application.",
+                        output::counted(requests.unsigned_abs(), "unfinished request"),
                         ago(config.reaper.idempotency_retention)
                     ));
                 }

@@ -27,7 +27,7 @@ impl Reloading {
     /// `config` was read from the file at `path`. From now on, SIGHUP no longer ends the process.
     pub(crate) fn new(path: Option<PathBuf>, config: Config, filter: Filter) -> Result<Reloading, Failed> {
         let hangups = signal(SignalKind::hangup())
-            .map_err(|error| anyhow::Error::new(error).context("listening to signals"))?;
+            .map_err(|error| anyhow::Error::new(error).context("cannot listen for signals"))?;
         Ok(Reloading { path, config, filter, hangups })
     }
 

@@ -33,7 +33,8 @@ Claims unsent rows, publishes them, marks them as sent, and deletes old rows. Yo
 table. If PostgreSQL or Kafka is unavailable, the relay waits and resumes by itself.
 
 SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, waits for the events in flight, settles \
-them, and exits with 0 within [relay] shutdown_timeout. A second signal stops it immediately.
+them, and exits with 0, or with 1 if that takes longer than [relay] shutdown_timeout. A second signal stops it \
+immediately.
 
 SIGHUP reloads the configuration. Limits, intervals, secrets and the log level apply immediately. The log lists \
 settings that need a restart. If the new file is invalid, the relay keeps the current configuration and logs the \
@@ -240,12 +241,13 @@ fn ended(end: End) -> Result<(), Failed> {
             Ok(())
         }
         End::TooLate => Err(Failed::Failure(anyhow::anyhow!(
-            "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered."
+            "Some events in flight were not acknowledged within shutdown_timeout. They may be redelivered. If this \
+             recurs, increase [relay] shutdown_timeout."
         ))),
         End::Unavailable(error) => Err(Failed::Unavailable(anyhow::anyhow!(error))),
-        End::Broken(task) => {
-            Err(Failed::Failure(anyhow::anyhow!("{task} ended unexpectedly. This is a bug.")))
-        }
+        End::Broken(task) => Err(Failed::Failure(anyhow::anyhow!(
+            "{task} ended unexpectedly. This is a bug. Report it with the log."
+        ))),
     }
 }
 
@@ -292,8 +294,9 @@ pub struct Signals {
 impl Signals {
     /// Starts listening. From now on, the signals no longer end the process by themselves.
     pub fn new() -> Result<Signals, Failed> {
-        let open =
-            |kind| signal(kind).map_err(|error| anyhow::Error::new(error).context("listening to signals"));
+        let open = |kind| {
+            signal(kind).map_err(|error| anyhow::Error::new(error).context("cannot listen for signals"))
+        };
         let (terminate, interrupt) = (open(SignalKind::terminate())?, open(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, end_of_stdin: None })
     }

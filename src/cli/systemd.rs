@@ -47,7 +47,7 @@ pub(crate) async fn feed_watchdog(stats: &Stats, longest_step: Duration) -> Infa
     if period < least {
         tracing::info!(
             "WatchdogSec={period:?} is shorter than the configured timeouts require ({longest_step:?} per step), \
-             set to {least:?}"
+             extended to {least:?}"
         );
         notify(&[NotifyState::WatchdogUsec(microseconds(least))]);
     }

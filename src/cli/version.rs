@@ -16,7 +16,7 @@ fn text() -> String {
     let compressions = features.iter().filter(|feature| COMPRESSIONS.contains(&feature.as_str()));
     let mut lines = vec![
         env!("CARGO_PKG_VERSION").to_owned(),
-        line("commit", option_env!("OUTBOX_RELAY_BUILT_FROM").unwrap_or("not known")),
+        line("commit", option_env!("OUTBOX_RELAY_BUILT_FROM").unwrap_or("unknown")),
         line(
             "built",
             &format!("by {} for {}", env!("OUTBOX_RELAY_BUILT_BY"), env!("OUTBOX_RELAY_BUILT_FOR")),

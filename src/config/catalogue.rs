@@ -46,15 +46,15 @@ settings! {
         url / url_file(
             "postgres-url",
             "File that contains the url. Relative names, here and below, are looked up in $CREDENTIALS_DIRECTORY, \
-             then in\nthe directory of this file. The file is reloaded for each connection."
+             then in\nthe directory of the configuration file. The file is reloaded for each connection."
         ): SecretSource, Text, Required("postgres://outbox_relay@localhost/app"), Restart,
             "Connection string of the database: a URL, or keywords such as \"host=db user=outbox_relay dbname=app\".";
         password / password_file(
             "postgres-password",
             "File that contains the password. The file is reloaded for each connection."
         ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
-            "The password. It overrides the password of the url. If the environment sets another url, the password \
-             of this\nfile is not used: include the password in that url.";
+            "The password. It overrides the password in the url. If the environment sets another url, the password \
+             in the\nconfiguration file is not used: include the password in that url.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
             "How strictly TLS is required and verified. This setting and the next three override the \
              parameters of the url. If\nsslmode is set neither here nor in the url, it is verify-full, or \
@@ -126,16 +126,15 @@ settings! {
         topic: TopicTemplate, Text, Default("events.{aggregate_type}"), Restart,
             "Topic of an event: a fixed name, or a name that contains {aggregate_type}.";
         on_sent: OnSent, Choice(OnSent::WORDS), Default("mark"), Restart,
-            "What happens to an event after it was sent. \"mark\" sets sent_at, and the reaper deletes the \
+            "What happens to an event after it is sent. \"mark\" sets sent_at, and the reaper deletes the \
              row later. \"delete\"\ndeletes the row at once: it is faster and leaves no history.";
         on_rejected: OnRejected, Choice(OnRejected::WORDS), Default("dead-letter"), Now,
             "What happens to an event that Kafka permanently rejects. \"dead-letter\" moves it to the dead \
              letters, and later\nevents of its key are published. \"block-key\" keeps it, and later events \
              of its key wait until you resolve it.";
         rejections_before_hold: u32, Count(1, 1_000_000), Default("10"), Now,
-            "After this many consecutive rejected events of a topic, the next rejection holds the topic \
-             instead. A wrong limit or\nvalidator therefore does not move the whole outbox to the dead \
-             letters.";
+            "After this many consecutive rejections in a topic, the relay holds the topic instead of rejecting the \
+             next event. This\nkeeps a wrong limit or validator from moving the whole outbox to the dead letters.";
         optional_headers: Vec<OptionalHeader>, Words(OptionalHeader::WORDS), Default(""), Restart,
             "Headers that each record gets in addition to event_id, event_type and the headers of the row: \
              \"aggregate_type\",\n\"created_at\".";
@@ -149,8 +148,7 @@ settings! {
             "Maximum number of bytes that a worker claims at once. A single larger event is still \
              published. Each worker needs\nabout twice this much memory.";
         poll_interval: Duration, Span(ms(1), secs(HOUR)), Default("50ms"), Now,
-            "Longest pause between two polls of an empty outbox. After an event, pauses start again at \
-             1ms.";
+            "Longest wait between two polls of an empty outbox. After an event, the wait starts again at 1ms.";
         flow_window: Duration, Span(ms(0), secs(10)), Default("100ms"), Now,
             "How long a worker keeps reading new events in one transaction while there is no backlog. A longer \
              window reduces\nthe load on PostgreSQL, but a crash redelivers up to one window of events per worker. \"0s\" disables it.";
@@ -172,7 +170,7 @@ settings! {
         enabled: bool, Flag, Default("true"), Restart,
             "Whether this relay deletes old rows.";
         retention: Duration, Span(secs(1), secs(3660 * DAY)), Default("1d"), Now,
-            "How long an event is kept after it was sent.";
+            "How long an event is kept after it is sent.";
         interval: Duration, Span(secs(1), secs(DAY)), Default("1m"), Now,
             "How often the relay checks for old rows.";
         batch_size: usize, Count(1, 100_000), Default("5000"), Now,

@@ -5,11 +5,11 @@ use super::catalogue::{Fallback, Kind, SECTIONS, SETTINGS, Setting};
 /// A configuration file that shows every setting with its default and its meaning.
 pub fn example() -> String {
     let mut text = String::from(
-        "# Every setting of outbox-relay, with its default. Settings without `#` are required. A commented setting shows its\n\
-         # default, or an example if it has no default.\n\
+        "# Every setting of outbox-relay, with its default. Settings without `#` are required. A commented-out setting shows\n\
+         # its default, or an example if it has no default.\n\
          #\n\
          # An environment variable overrides the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets [relay] batch_size.\n\
-         # `outbox-relay check-config` reports every problem of a file.\n",
+         # `outbox-relay check-config` reports every problem in the file.\n",
     );
     for (section, help) in SECTIONS {
         text.push('\n');

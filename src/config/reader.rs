@@ -115,8 +115,8 @@ impl Reader {
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         let help = if denied && setting.starts_with("[postgres]") {
             format!(
-                "make it readable for the user that runs the relay. For other commands, use sudo, or set {} to your own \
-                 login",
+                "make it readable for the user that runs the relay. For other commands, use sudo, or set {} to a \
+                 URL with your own role",
                 Postgres::url.variable()
             )
         } else if denied {

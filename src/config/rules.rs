@@ -32,7 +32,7 @@ impl Relay {
 impl Admin {
     pub(super) fn warn(&self, reader: &mut Reader) {
         if self.listen.is_some_and(|address| !address.ip().is_loopback()) {
-            let message = "[admin] listen is open to other hosts, without authentication and TLS";
+            let message = "[admin] listen is open to other hosts, without authentication or TLS";
             let help =
                 "listen on 127.0.0.1 or [::1], or allow only your monitoring and probes to access the port";
             reader.warn(&Admin::listen, Problem::new(message, help));

@@ -101,8 +101,8 @@ impl Lookup {
             Some(folder) => {
                 let unit = folder.file_name().unwrap_or_default().to_string_lossy();
                 format!(
-                    "write the secret, on one line, to the file that LoadCredential= names in `systemctl cat {unit}`, and \
-                     restart: this file is systemd's copy"
+                    "write the secret, on one line, to the file that LoadCredential= names in `systemctl cat \
+                     {unit}`, and restart the service. This file is systemd's copy"
                 )
             }
             None => "write the secret to it, on one line".to_owned(),

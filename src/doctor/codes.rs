@@ -104,7 +104,7 @@ codes! {
         "events are sent to Kafka unencrypted";
 
     KAFKA_UNREACHABLE = Error, "kafka-unreachable",
-        "no event can be published from here now; topics were not checked";
+        "this host cannot publish events now; topics were not checked";
     TOPIC_MISSING = Error, "topic-missing",
         "events for this topic wait until it exists";
     TOPIC_UNUSABLE = Error, "topic-unusable",
@@ -136,7 +136,7 @@ codes! {
         "headers must be a flat JSON object of strings without reserved names, so the event can never be sent; a \
          relay moves it to the dead letters or blocks its key";
 
-    NOT_LOOKED_AT = Note, "not-looked-at",
+    CHECK_SKIPPED = Note, "check-skipped",
         "this check could not run";
 }
 

@@ -4,7 +4,7 @@ use super::cluster::KafkaCluster;
 use super::inspect::{Described, Inspector, TopicSettings, Unknown};
 use crate::config::{self, Property};
 use crate::doctor::codes::{
-    KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW, NOT_LOOKED_AT,
+    CHECK_SKIPPED, KAFKA_TLS_OFF, KAFKA_UNREACHABLE, MIN_INSYNC_TOO_HIGH, MIN_INSYNC_TOO_LOW,
     PARTITION_UNAVAILABLE, PAYLOAD_ABOVE_TOPIC, REPLICATION_FACTOR, TOPIC_HIDDEN, TOPIC_MISSING,
     TOPIC_UNUSABLE,
 };
@@ -31,7 +31,7 @@ pub(crate) async fn examine(
     if settings.oauth.is_some() {
         let problem = "the Kafka client library cannot read topic settings with token authentication";
         let remedy = "check them with kafka-configs.sh --describe --entity-type topics";
-        findings.push(NOT_LOOKED_AT.found("topic settings", problem, remedy));
+        findings.push(CHECK_SKIPPED.found("topic settings", problem, remedy));
     }
     let inspector = match Inspector::new(settings, cluster).await {
         Ok(inspector) => inspector,
@@ -87,7 +87,8 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     if replicas == 1 {
-        let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition";
+        let remedy =
+            "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition";
         findings.push(REPLICATION_FACTOR.found(&place, "its replication factor is 1", remedy));
     }
     let TopicSettings { min_insync, request_bytes_max } = match settings {
@@ -107,7 +108,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         findings.push(unavailable(&place, in_sync, min_insync));
     }
     if min_insync > replicas || min_insync == replicas && replicas > 1 {
-        let problem = format!("min.insync.replicas is {min_insync}, and it has {replicas} replicas");
+        let problem = format!("min.insync.replicas is {min_insync}, and the topic has {replicas} replicas");
         let least = (replicas - 1).max(1);
         findings.push(MIN_INSYNC_TOO_HIGH.found(
             &place,
@@ -116,12 +117,13 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         ));
     }
     if min_insync == 1 && replicas > 2 {
-        let problem = format!("min.insync.replicas is 1, and it has {replicas} replicas");
+        let problem = format!("min.insync.replicas is 1, and the topic has {replicas} replicas");
         findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, alter("min.insync.replicas=2")));
     }
     if min_insync == 1 && replicas == 2 {
         let problem = "min.insync.replicas is 1, the only choice with two replicas";
-        let remedy = "kafka-reassign-partitions.sh, with a plan that has three replicas for each partition, then min.insync.replicas=2";
+        let remedy = "run kafka-reassign-partitions.sh with a plan that has three replicas for each partition, then \
+        set min.insync.replicas=2";
         findings.push(MIN_INSYNC_TOO_LOW.found(&place, problem, remedy));
     }
     if topic.largest_bytes > request_bytes_max {
@@ -140,7 +142,8 @@ fn unavailable(place: &str, in_sync: usize, wanted: usize) -> Finding {
         0 => "a partition has no leader".to_owned(),
         _ => format!("a partition has {in_sync} replicas in sync, and needs {wanted}"),
     };
-    let remedy = "start the brokers that are down: `kafka-topics.sh --bootstrap-server BROKER --describe --unavailable-partitions`";
+    let remedy = "start the brokers that are down. To list the affected partitions, run `kafka-topics.sh \
+    --bootstrap-server BROKER --describe --unavailable-partitions`";
     PARTITION_UNAVAILABLE.found(place, problem, remedy)
 }
 
@@ -151,7 +154,7 @@ fn unencrypted(settings: &config::Kafka) -> Option<Finding> {
     };
     let local = settings.bootstrap_servers.split(',').all(|broker| is_loopback(broker.trim()));
     (protocol.ends_with("plaintext") && !local).then(|| {
-        let problem = format!("security.protocol is {protocol}, to brokers that are not local");
+        let problem = format!("security.protocol is {protocol}, and the brokers are remote");
         let tls = if protocol.starts_with("sasl") { "sasl_ssl" } else { "ssl" };
         let remedy = format!("set [kafka.properties] \"security.protocol\" = \"{tls}\", and ssl.ca.location");
         KAFKA_TLS_OFF.found(&settings.bootstrap_servers, problem, remedy)

@@ -46,7 +46,10 @@ impl PolledProducer {
             }
         });
         let thread = thread.map_err(|error| {
-            KafkaError::ClientCreation(format!("cannot start its thread (thread limit reached?): {error}"))
+            KafkaError::ClientCreation(format!(
+                "cannot start the polling thread of the Kafka producer: {error}. \
+            Check the thread limit of the host"
+            ))
         })?;
         Ok(PolledProducer { inner: Some(Inner { producer, stop, thread }) })
     }

@@ -141,7 +141,7 @@ fn unanswered(error: &hyper_util::client::legacy::Error) -> Problem {
 }
 
 fn insecure(error: &str) -> Problem {
-    let text = format!("no secure connection: {error}");
+    let text = format!("TLS connection failed: {error}");
     match certificates::remedy(&text) {
         Some(remedy) => format!("{text}. Fix: {remedy} ([kafka.oauth] ca_location)"),
         None => text,

@@ -2,12 +2,14 @@
 
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::health::outage::Outage;
-use crate::relay::health::outage::POSTGRES_ADVICE;
 use crate::relay::health::stats::Stats;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
+
+const ADVICE: &str = "Events are still published, but old rows are not deleted. If this persists, run `outbox-relay \
+     check-config --connect`";
 
 /// How long sent rows are kept, and how fast older ones are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,7 @@ pub async fn keep_reaping<R: Reap>(mut reap: R, mut paces: watch::Receiver<Pace>
             }
             // The scout fails the same way and logs it.
             Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
-            Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
+            Err(fault) => outage.failed(0, &fault, ADVICE),
         }
         tokio::select! {
             () = sleep(pace.interval) => {}

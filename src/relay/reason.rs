@@ -44,11 +44,11 @@ macro_rules! reasons {
 reasons! {
     RECORD_TOO_LARGE = Row, "record-too-large",
         "the record is larger than the topic, or `message.max.bytes` of `[kafka.properties]`, allows",
-        "increase the topic's max.message.bytes and, for events above 1 MB, message.max.bytes in [kafka.properties], \
-         then requeue the event. Or send smaller events";
+        "increase the topic's max.message.bytes and, for events above 1 MB, message.max.bytes in [kafka.properties]; \
+         or send smaller events";
     INVALID_RECORD = Row, "invalid-record",
         "the brokers rejected the record as invalid",
-        "check the broker log, fix the event or the topic's settings, then requeue the event";
+        "check the broker log, and fix the event or the topic's settings";
     OTHER_RECORD_REFUSED = Row, "other-record-refused",
         "the record was not stored because another record of the same request is invalid. A record that is sent \
          alone never fails for this reason",
@@ -126,8 +126,8 @@ reasons! {
         "no action is needed unless this recurs. In that case, check the log for an earlier failure";
     PRODUCER_STATE_LOST = Session, "producer-state-lost",
         "the partition's leader no longer knows this producer or its sequence",
-        "no action is needed unless this recurs. In that case, check producer.id.expiration.ms, and whether topics are \
-         deleted and created";
+        "no action is needed unless this recurs. In that case, check producer.id.expiration.ms, and whether topics \
+         are deleted and recreated";
     SMALLER_BATCHES = Session, "smaller-batches",
         "a topic accepts only smaller requests than this producer sends",
         "no action is needed. The next producer sends smaller requests";
@@ -149,17 +149,17 @@ reasons! {
         "check the broker's log and disks";
     TAKEN_BACK = Unknown, "taken-back",
         "the relay or its client withdrew the record after another failure",
-        "check the other failure";
+        "find the earlier failure in the log";
     CLIENT_FAILED = Unknown, "client-failed",
         "the Kafka client had an internal error or could not parse a response",
-        "check whether the host has run out of memory, file descriptors or threads. If not, report it with the log \
-         at level debug";
+        "check whether the host has run out of memory, file descriptors or threads. If not, report a bug in \
+         outbox-relay, with the log at level debug";
     NO_OFFSET = Unknown, "no-offset",
         "a success without an offset: Kafka may have treated the record as a duplicate",
         "no action is needed. The relay sends the event again";
     UNEXPECTED = Unknown, "unexpected",
-        "a code for something that the relay does not do, such as consuming or administration",
-        "report it, with the log at level debug";
+        "an error code of an operation that the relay does not use, such as consuming or administration",
+        "report a bug in outbox-relay, with the log at level debug";
     UNKNOWN = Unknown, "unknown",
         "any other code, and any request without a response",
         "no action is needed unless this persists. In that case, check the broker logs";

@@ -9,9 +9,9 @@ async fn missing_privilege_is_found_together_with_what_it_hides() {
     let role = &world.role;
     let revoke = format!("REVOKE SELECT ON app.outbox FROM {role}");
     world.sql(&revoke).await;
-    world.doctor().has("not-looked-at", "permission denied");
+    world.doctor().has("check-skipped", "permission denied");
     world.found_and_fixed(&revoke, "grant-missing", "lacks SELECT").await;
-    world.doctor().has_not("not-looked-at");
+    world.doctor().has_not("check-skipped");
     world
         .found_and_fixed(&format!("REVOKE DELETE ON app.outbox FROM {role}"), "grant-missing", "DELETE")
         .await;

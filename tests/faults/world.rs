@@ -22,7 +22,7 @@ const RELEASED_WITHIN: Duration = TAKEOVER_TIMEOUT.saturating_add(Duration::from
 /// The time until another relay has claimed the lanes and sent their rows.
 const TAKEN_OVER_WITHIN: Duration = RELEASED_WITHIN.saturating_add(RESUMED_WITHIN);
 /// The first log line of a PostgreSQL outage.
-pub const FAILS: &str = "postgres unavailable, retrying; no events are lost";
+pub const FAILS: &str = "postgres unavailable, retrying: ";
 
 const KEYS: usize = 100;
 

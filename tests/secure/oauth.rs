@@ -88,7 +88,7 @@ async fn check_config_and_doctor_log_in_with_a_token_and_report_what_they_cannot
     let codes = |findings: &[[String; 3]]| -> Vec<String> {
         findings.iter().map(|[code, place, _]| format!("{code}: {place}")).collect()
     };
-    let unseen = "not-looked-at: topic settings".to_owned();
+    let unseen = "check-skipped: topic settings".to_owned();
     let alone = format!("replication-factor: {topic}");
     assert_eq!((exit, codes(&findings)), (0, vec![alone.clone(), unseen.clone()]), "{findings:?}");
 

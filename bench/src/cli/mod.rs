@@ -64,7 +64,7 @@ unreachable, 78 invalid configuration, missing privilege, or outbox-relay not fo
 struct Bench {
     #[command(flatten)]
     config: ConfigFile,
-    /// Run only these parts, separated by commas.
+    /// Run only these parts, separated by commas (default: all).
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     only: Vec<Chosen>,
     /// Rows per drain.

@@ -42,7 +42,7 @@ pub enum Error {
     Response(#[from] InvalidResponse),
     /// The lock has expired and another attempt has taken over the request, or the request is finished. The transaction can
     /// only be rolled back, so the effect does not happen twice.
-    #[error("the lock of this idempotency key is lost. Roll back the transaction")]
+    #[error("the lock on this idempotency key was lost. Roll back the transaction")]
     LockLost,
     /// The stored data has an unexpected format.
     #[error("cannot read the data stored for this idempotency key")]

@@ -119,7 +119,7 @@ catalogue! {
             "above 0 for minutes: another session locks outbox rows, or settlements fail; a crash now would \
              redeliver them";
         PROGRESS = Gauge "outbox_relay_progress_age_seconds" [],
-            "Time since the relay last looked for work; /livez fails at 60",
+            "Time since the relay last polled for work; /livez fails at 60",
             "more than a few seconds: a statement or the process hangs";
     }
     Fast {
@@ -151,10 +151,10 @@ catalogue! {
         WORKERS_BUSY = Gauge "outbox_relay_workers_busy" [],
             "Workers that are processing a batch",
             "all workers, all the time: the relay is at its limit";
-        LANES_IN_HAND = Gauge "outbox_relay_lanes_in_hand" [],
+        CLAIMED_LANES = Gauge "outbox_relay_claimed_lanes" [],
             "Lanes claimed by workers, of 64",
             "";
-        LANES_ELSEWHERE = Counter "outbox_relay_lanes_elsewhere_total" [],
+        LANES_ELSEWHERE = Counter "outbox_relay_lanes_locked_elsewhere_total" [],
             "Requested lanes that another relay had claimed",
             "";
         CLAIMS = Counter "outbox_relay_claims_total" [],
@@ -178,7 +178,7 @@ catalogue! {
             "1 for each held topic, with the reason; at most 100 topics",
             "1";
         HOLDS = Counter "outbox_relay_holds_total" [],
-            "Times that this relay has held a topic",
+            "Holds that this relay has placed on topics",
             "repeated increases: the topic is unstable";
         BLOCKED_KEYS = Gauge "outbox_relay_blocked_keys" [],
             "Blocked keys: Kafka rejected their first event under on_rejected = block-key, and later events wait",
@@ -245,7 +245,7 @@ catalogue! {
              it is the mean round trip, which includes replication for records",
             "";
         BROKER_SECONDS = Gauge "outbox_relay_kafka_broker_round_trip_seconds" ["broker"],
-            "99th percentile of a broker's latest response times, of the slowest producer; at most 50 brokers",
+            "99th percentile of a broker's recent response times, for the slowest producer; at most 50 brokers",
             "one broker is much slower than the others";
         IN_FLIGHT = Gauge "outbox_relay_kafka_requests_in_flight" [],
             "Requests waiting for the response of a broker",

@@ -24,7 +24,7 @@ Examples:
   outbox-relay blocked-keys dead-letter --config config.toml --older-than 2days --dry-run
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct DeadLetter {
     #[command(flatten)]
     chosen: Chosen,

@@ -27,7 +27,7 @@ Examples:
   outbox-relay blocked-keys retry --config config.toml --topic events.order
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct BlockedKeys {
     #[command(subcommand)]
     command: Command,
@@ -79,7 +79,7 @@ async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresBlock
 
 /// One line of the list.
 fn describe(key: &BlockedKey) -> String {
-    let gone = if key.unsent { "" } else { "  event gone (marked or deleted manually)" };
+    let gone = if key.unsent { "" } else { "  event gone (marked as sent or deleted manually)" };
     format!(
         "{id}  {since}  {reason}  {topic}  key {name}  event {event}{gone}",
         id = key.outbox_id,

@@ -25,7 +25,7 @@ Examples:
   outbox-relay blocked-keys retry --config config.toml --key 42
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct Retry {
     #[command(flatten)]
     chosen: Chosen,

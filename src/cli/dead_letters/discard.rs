@@ -21,7 +21,7 @@ Examples:
   outbox-relay dead-letters discard --config config.toml --requeued
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct Discard {
     #[command(flatten)]
     config: ConfigFile,

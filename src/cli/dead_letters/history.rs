@@ -16,7 +16,7 @@ use uuid::Uuid;
 Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, and paused or resumed publishing. \
 The action `lift` means that a key was unblocked because its event no longer existed. Each line shows the time, role, \
 action, dead letter, outbox row, event_id, topic, reason, and the application_name and address of the connection. For a \
-pause, it shows the number, scope and reason of the pause. Keys are not recorded.
+pause, it shows the ID, scope and reason of the pause. Keys are not recorded.
 
 Each action is recorded in its own transaction. Records are never deleted, even if their dead letter is discarded.
 
@@ -28,7 +28,7 @@ Examples:
   outbox-relay dead-letters history --config config.toml
   outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .role | sort | uniq -c
 
-Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or schema.")]
+Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or missing privileges.")]
 pub(crate) struct History {
     #[command(flatten)]
     config: ConfigFile,
@@ -97,12 +97,13 @@ fn describe(act: &Act) -> String {
         None => event_in_line(act),
     };
     format!(
-        "{at}  {role}  {what}{about}  from {application} at {address}",
+        "{at}  {role}  {what}{about}  from {application} {address}",
         at = time(act.at),
         role = in_line(&act.role, 63),
         what = in_line(&act.act, 20),
         application = in_line(&act.application, 63),
-        address = act.address.as_deref().unwrap_or("a socket"),
+        address =
+            act.address.as_deref().map_or("over a Unix socket".to_owned(), |address| format!("at {address}")),
     )
 }
 

@@ -27,7 +27,7 @@ Examples:
   outbox-relay dead-letters requeue --config config.toml --topic events.order --dry-run
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct DeadLetters {
     #[command(subcommand)]
     command: Command,

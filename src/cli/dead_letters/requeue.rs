@@ -31,7 +31,7 @@ Examples:
   outbox-relay dead-letters requeue --config config.toml --all --limit 10
 
 Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
-configuration, grants or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct Requeue {
     #[command(flatten)]
     config: ConfigFile,

@@ -23,8 +23,8 @@ Examples:
   outbox-relay pause --config config.toml --topic events.order
   outbox-relay pause --config config.toml --key order 42
 
-Exit codes: 0 success, even if already paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
-grants or schema.")]
+Exit codes: 0 success, even if already paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, \
+or missing privileges.")]
 pub(crate) struct Pause {
     #[command(flatten)]
     config: ConfigFile,

@@ -22,8 +22,8 @@ Examples:
   outbox-relay resume --config config.toml --topic events.order
   outbox-relay resume --config config.toml --all
 
-Exit codes: 0 success, even if nothing was paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, \
-grants or schema.")]
+Exit codes: 0 success, even if nothing was paused, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, \
+or missing privileges.")]
 pub(crate) struct Resume {
     #[command(flatten)]
     config: ConfigFile,

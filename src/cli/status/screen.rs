@@ -14,7 +14,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.verdict.state.words(), self.verdict.why)?;
         if let Some(command) = &self.verdict.command {
-            writeln!(f, "              for details, run: {command}")?;
+            writeln!(f, "              next: {command}")?;
         }
         writeln!(
             f,
@@ -71,7 +71,7 @@ impl Report {
         match (latency.p50_seconds, latency.p95_seconds, latency.p99_seconds, latency.max_seconds) {
             (Some(p50), Some(p95), Some(p99), Some(max)) => writeln!(
                 f,
-                "latency       p50 {}, p95 {}, p99 {}, max {}, of the latest {} sent, the last {} ago",
+                "latency       p50 {}, p95 {}, p99 {}, max {}, ({} latest rows, the last sent {} ago)",
                 seconds(p50),
                 seconds(p95),
                 seconds(p99),
@@ -122,7 +122,7 @@ impl Report {
         if self.paused.is_empty() {
             return writeln!(f, "paused        nothing");
         }
-        writeln!(f, "paused        {} by operators; their events wait, others continue", self.paused.len())?;
+        writeln!(f, "paused        {} by operators; events in these scopes wait", self.paused.len())?;
         for pause in &self.paused {
             let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, TEXT_SHOWN)));
             let reason = reason.unwrap_or_default();
@@ -134,7 +134,11 @@ impl Report {
                 pause.since
             )?;
         }
-        writeln!(f, "      fix: when the reason no longer applies, run `outbox-relay resume`")
+        writeln!(
+            f,
+            "      fix: when the reason no longer applies, run `outbox-relay resume` with the scope of the \
+        pause"
+        )
     }
 
     fn fmt_held(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,7 +193,7 @@ impl Report {
             writeln!(f, "              {} {}", reason.rows, in_line(&reason.reason, TEXT_SHOWN))?;
         }
         if dead.rows > 0 {
-            writeln!(f, "      fix: run `outbox-relay dead-letters list`, then requeue or discard")?;
+            writeln!(f, "      fix: run `outbox-relay dead-letters list`, then requeue or discard them")?;
         }
         Ok(())
     }
@@ -202,7 +206,7 @@ impl Report {
                 let age = by.age_seconds.map(|age| format!(", {} old", seconds(age))).unwrap_or_default();
                 writeln!(
                     f,
-                    "vacuum        held back by {} {}{age}, {} transactions",
+                    "vacuum        held back by {} {}{age}, {} transactions behind",
                     by.what,
                     in_line(&by.name, TEXT_SHOWN),
                     by.transactions
@@ -224,9 +228,9 @@ impl Report {
     fn fmt_reaper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reaper = &self.reaper;
         let rule = if reaper.enabled {
-            format!("deletes rows {} after they were sent", seconds(reaper.retention_seconds))
+            format!("deletes rows {} after they are sent", seconds(reaper.retention_seconds))
         } else {
-            "off; to delete sent rows, run: outbox-relay reap".to_owned()
+            "off".to_owned()
         };
         let state = match reaper.oldest_sent_age_seconds {
             None => String::new(),
@@ -235,7 +239,8 @@ impl Report {
             }
             Some(age) => format!("; the oldest was sent {} ago", seconds(age)),
         };
-        writeln!(f, "reaper        {rule}{state}")
+        let command = if reaper.enabled { "" } else { "; to delete sent rows, run: outbox-relay reap" };
+        writeln!(f, "reaper        {rule}{state}{command}")
     }
 }
 
@@ -248,7 +253,8 @@ fn activities(connections: &[&AtWork]) -> String {
         *longest = longest.max(connection.doing_for_seconds.unwrap_or_default());
     }
     let part = |(doing, (count, longest)): (&str, (usize, f64))| match doing {
-        "idle" | "hidden" => format!("{count} {doing}"),
+        "idle" => format!("{count} idle"),
+        "hidden" => format!("{count} unknown (requires pg_read_all_stats)"),
         _ => format!("{count} {} (for {})", doing.replace('-', " "), seconds(longest)),
     };
     let mut parts: Vec<String> = doing.into_iter().map(part).collect();

@@ -69,9 +69,9 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         };
     }
     if let Some(pause) = status.paused.iter().find(|pause| pause.scope == Scope::Everything) {
-        let reason = pause.reason.as_deref().map(|reason| format!(": {}", in_line(reason, 100)));
+        let reason = pause.reason.as_deref().map(|reason| format!(" ({})", in_line(reason, 100)));
         let (by, reason) = (in_line(&pause.role, 63), reason.unwrap_or_default());
-        let why = format!("everything is paused, by {by}{reason}{}", waiting(status));
+        let why = format!("everything is paused by {by}{reason}{}", waiting(status));
         return with_command(OutboxState::NotRelaying, why, "outbox-relay resume");
     }
     // The relay on this host knows the reason, even before events are late.
@@ -108,8 +108,10 @@ pub(super) fn verdict(status: &OutboxStatus, circumstances: &Circumstances<'_>) 
         return with_command(OutboxState::Behind, why, "outbox-relay blocked-keys list");
     }
     if !status.paused.is_empty() {
-        let why =
-            format!("operators have paused events ({}), others continue; see below", status.paused.len());
+        let why = format!(
+            "{} active, other events continue; see below",
+            counted(status.paused.len() as u64, "pause")
+        );
         return with_command(OutboxState::Behind, why, "outbox-relay dead-letters history");
     }
     healthy(status, config)
@@ -144,7 +146,7 @@ fn waiting(status: &OutboxStatus) -> String {
 }
 
 fn of(status: &OutboxStatus) -> String {
-    format!(", of {}", rows(status))
+    format!(" ({} unsent)", rows(status))
 }
 
 fn rows(status: &OutboxStatus) -> String {

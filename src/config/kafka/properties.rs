@@ -19,7 +19,7 @@ pub const PROTECTED: &[(&str, &str)] = &[
     ("message.send.max.retries", RETRIES),
     ("message.timeout.ms", DEADLINE),
     ("delivery.timeout.ms", DEADLINE),
-    ("queuing.strategy", "a queue that is not first in, first out reorders events"),
+    ("queuing.strategy", "a non-FIFO queue reorders events"),
     ("delivery.report.only.error", "an event is marked as sent only after its own delivery report"),
     ("partitioner", "the relay chooses the partition of a key as Java clients do (murmur2)"),
     ("transactional.id", TRANSACTIONS),
@@ -81,7 +81,8 @@ pub const PROTECTED: &[(&str, &str)] = &[
 ];
 
 const ACKS: &str = "an event counts as sent only when all in-sync replicas have it (acks=all)";
-const IN_FLIGHT: &str = "librdkafka limits the requests in flight of an idempotent producer, so that events stay in order";
+const IN_FLIGHT: &str =
+    "librdkafka limits the requests in flight of an idempotent producer, so that events stay in order";
 const RETRIES: &str = "the relay retries until publish_timeout; a lower limit would drop events";
 const DEADLINE: &str = "a timeout in the producer can leave gaps; set [relay] publish_timeout instead";
 const TRANSACTIONS: &str = "the relay does not use Kafka transactions";

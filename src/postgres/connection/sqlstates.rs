@@ -49,7 +49,7 @@ const OBJECTS: &str = "check for triggers, rules, policies or views on the relay
      migration: `outbox-relay check-config --connect`";
 const POOLER: &str = "use the pooler in transaction mode, and set prepared_statements = false if it does not support prepared \
      statements";
-const REPORT: &str = "report it with the server log";
+const REPORT: &str = "report a bug in outbox-relay, with the server log";
 const PRIVILEGES: &str =
     "grant the missing privilege: `outbox-relay check-config --connect` shows the GRANT statement";
 const CREDENTIALS: &str = "check the role, its password or client certificate, and pg_hba.conf. Files are reloaded \
@@ -172,7 +172,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     timed_out(
         "57014",
         "a statement took longer than 30 s or was canceled",
-        "find out in pg_stat_activity what slows the server down, and check whether the outbox was vacuumed",
+        "use pg_stat_activity to find out what is slowing down the server, and check whether the outbox was vacuumed",
     ),
     unavailable("57P01", "the server is shutting down, or the connection was terminated", NOTHING),
     unavailable("57P02", "another server process crashed", FIX_SERVER),

@@ -89,7 +89,7 @@ impl Holds for PostgresHolds {
 
     async fn held(&mut self) -> Result<Vec<(String, String)>, Fault> {
         let most = TOPICS_NAMED_MAX as i64;
-        let rows = self.query("naming held topics", HELD, &[(&most, Type::INT8)]).await?;
+        let rows = self.query("listing held topics", HELD, &[(&most, Type::INT8)]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
@@ -147,7 +147,7 @@ impl Holds for PostgresHolds {
     async fn renew_leases(&mut self, topics: &[&str]) -> Result<(), Fault> {
         let lease = lease_ms();
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&topics, Type::TEXT_ARRAY), (&lease, Type::INT4)];
-        self.query("waiting for late probes", RENEW_LEASES, &params).await.map(drop)
+        self.query("renewing leases on held topics", RENEW_LEASES, &params).await.map(drop)
     }
 
     async fn make_due(&mut self) -> Result<(), Fault> {

@@ -34,8 +34,8 @@ const COUNT_ONCE: &str = "SELECT count(*) FROM {once_key} WHERE expires_at <= no
 
 const UNFINISHED: &str = "SELECT requests, oldest FROM {idempotency_unfinished}(make_interval(secs => $1))";
 
-const ADVICE: &str = "Rows of the outbox are still deleted. Apply the output of `outbox-relay migrate \
-     --print-roles` again after each `migrate --with`";
+const ADVICE: &str = "Outbox rows are still deleted. If a privilege is missing, apply the output of `outbox-relay \
+migrate --print-roles` again";
 
 /// The table of a module, and the statements that reap it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +228,8 @@ impl Reapers {
             outbox,
             modules,
             at_modules: false,
-            outage: Outage::new("module reaper", "reaper_failed").described("failing", "working again"),
+            outage: Outage::new("reaper of the modules", "reaper_failed")
+                .described("failing", "working again"),
         }
     }
 }

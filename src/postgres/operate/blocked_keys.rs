@@ -183,7 +183,7 @@ impl PostgresBlockedKeys {
         selection: &Selection,
         batch: Batch,
     ) -> Result<Option<BatchResult>, Fault> {
-        self.act("lifting blocks", RETRY, selection, batch).await
+        self.act("unblocking keys", RETRY, selection, batch).await
     }
 
     /// Moves the rejected events of a batch of blocks to the dead letters, and lifts the blocks.

@@ -45,10 +45,10 @@ pub(super) async fn settle<C: Claim, P: Publisher>(
 fn report<E: Event, P>(relay: &Relay<P>, settlement: &Settlement<'_, E>) {
     for rejected in &settlement.rejected {
         relay.stats.dead_letters.inc();
-        relay.health.rejected(rejected, "moved to the dead letters");
+        relay.health.rejected(rejected, "moved to the dead letters (see `outbox-relay dead-letters list`)");
     }
     for rejected in &settlement.blocked {
-        relay.health.rejected(rejected, "key blocked");
+        relay.health.rejected(rejected, "key blocked (see `outbox-relay blocked-keys list`)");
     }
     for held in &settlement.held {
         relay.holds.recorded(held, &relay.stats);

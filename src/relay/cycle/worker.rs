@@ -160,10 +160,10 @@ impl<P: Publisher> Worker<'_, P> {
         // A settlement of these lanes has failed, perhaps because of a lock. The next one skips locked rows.
         let skip_locked = relay.rows.acknowledged.borrow().has_any_of(lanes);
         relay.stats.workers_busy.inc();
-        relay.stats.lanes_in_hand.inc_by(lanes.len() as i64);
+        relay.stats.claimed_lanes.inc_by(lanes.len() as i64);
         let cycle = cycle::run(relay, outbox, session, lanes, skip_locked);
         let done = relay.stats.progress.of(self.number, cycle).await;
-        relay.stats.lanes_in_hand.dec_by(lanes.len() as i64);
+        relay.stats.claimed_lanes.dec_by(lanes.len() as i64);
         relay.stats.workers_busy.dec();
         relay.stats.unsettled.set(relay.rows.acknowledged.borrow().len() as i64);
         done

@@ -55,7 +55,7 @@ impl Health {
     /// fails for any party.
     pub(crate) fn postgres_failed(&self, party: usize, begun: Instant, fault: &Fault) {
         if self.postgres.has_ended_since(begun) {
-            tracing::debug!("postgres had failed before it was available again: {fault}");
+            tracing::debug!("late postgres failure from an outage that has ended: {fault}");
             return;
         }
         self.stats.postgres.fails(fault);

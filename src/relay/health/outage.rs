@@ -80,7 +80,7 @@ impl Outage {
             outage.reported = true;
             tracing::warn!(
                 code = self.code,
-                "{} {}, retrying; no events are lost: {error}. {advice}",
+                "{} {}, retrying: {error}. No events are lost. {advice}",
                 self.what,
                 self.states.0
             );

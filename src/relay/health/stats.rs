@@ -49,7 +49,7 @@ pub struct Stats {
     /// Lanes that could not be claimed because another relay had locked them.
     pub lanes_elsewhere: Counter,
     /// Lanes that workers have claimed or are claiming.
-    pub lanes_in_hand: Gauge,
+    pub claimed_lanes: Gauge,
     /// Workers that were started.
     pub workers: Gauge,
     /// Workers in a cycle.
@@ -124,7 +124,7 @@ impl Stats {
             claims: Counter::default(),
             claims_empty: Counter::default(),
             lanes_elsewhere: Counter::default(),
-            lanes_in_hand: Gauge::default(),
+            claimed_lanes: Gauge::default(),
             workers: Gauge::default(),
             workers_busy: Gauge::default(),
             scans: Counter::default(),

@@ -161,8 +161,8 @@ async fn ask_leader<P: Publisher>(relay: &Relay<P>, (topic, partition): &(String
     match (leader, answer) {
         (Some(leader), Err(failure)) if failure.kind != FailureKind::Topic => {
             Answer::Unreachable(BROKER_UNREACHABLE.failure(format!(
-                "this relay cannot reach broker {leader}, the leader of partition {partition} of topic {topic}, but \
-                 other relays can: {}",
+                "this relay cannot reach broker {leader}, the leader of partition {partition} of topic {topic}: {}. \
+                 Other relays can reach it",
                 failure.error
             )))
         }

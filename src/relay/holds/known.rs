@@ -60,7 +60,7 @@ impl KnownHolds {
             code = "topic_held",
             topic,
             reason = why.reason,
-            "topic held, other topics continue: {}. {}",
+            "topic held: {}. Other topics continue. {}",
             why.error,
             reason::fix(reason::remedy(why.reason))
         );

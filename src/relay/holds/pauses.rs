@@ -61,19 +61,20 @@ impl ReportedPauses {
     /// Reports which pauses have begun and ended, given the current ones.
     pub(crate) fn update(&mut self, hold_version: i64, pauses: &[Pause]) {
         self.hold_version = Some(hold_version);
-        for (pause, of) in self.ended(pauses) {
-            tracing::info!(code = "resumed", pause, of, "resumed {of}");
+        for (pause, scope) in self.ended(pauses) {
+            tracing::info!(code = "resumed", pause, scope, "resumed {scope}");
         }
         for begun in self.begun(pauses) {
-            let (pause, of) = (begun.id, begun.scope.name());
+            let (pause, scope) = (begun.id, begun.scope.name());
             let reason = begun.reason.as_deref().unwrap_or("no reason given");
             let others = if begun.scope == PauseScope::Everything { "" } else { ", other events continue" };
             tracing::warn!(
                 code = "paused",
                 pause,
-                of,
+                scope,
                 reason,
-                "paused {of} ({reason}){others}. To resume, run `outbox-relay resume`. To list all pauses, run \
+                "paused {scope} ({reason}){others}. To resume, run `outbox-relay resume` with the same scope. To list \
+                 all pauses, run \
                  `outbox-relay status`"
             );
         }

@@ -315,5 +315,5 @@ fn named(topics: &[String]) -> Vec<&str> {
 }
 
 fn no_answer(within: Duration) -> Failure {
-    NO_ANSWER.failure(format!("the leader did not acknowledge a single event within {within:?}"))
+    NO_ANSWER.failure(format!("the leader did not acknowledge the probe within {within:?}"))
 }

@@ -5,7 +5,6 @@ use crate::relay::Relay;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Failure, Fault, FaultKind};
 use crate::relay::health::outage::Outage;
-use crate::relay::health::outage::POSTGRES_ADVICE;
 use crate::relay::holds::isolation;
 use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
@@ -26,6 +25,8 @@ const CLUSTER_PROBES_MOST: usize = 6;
 const QUIET: Duration = Duration::from_secs(15);
 const QUIET_CHECK_EVERY: Duration = Duration::from_secs(1);
 const HOLDS_EVERY: Duration = Duration::from_millis(500);
+const ADVICE: &str = "Events of topics that are not held are still published. If this persists, run `outbox-relay \
+     check-config --connect`";
 
 /// The holds. They are rows in the database, so all relays agree on them.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
@@ -232,7 +233,7 @@ fn note(outage: &Outage, done: Result<(), Fault>) {
         Err(fault) if fault.kind == FaultKind::Unavailable => {
             tracing::debug!("probing held topics failed: {fault}");
         }
-        Err(fault) => outage.failed(0, &fault, POSTGRES_ADVICE),
+        Err(fault) => outage.failed(0, &fault, ADVICE),
     }
 }
 

@@ -171,6 +171,6 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
     let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };
     let (state, why, _) = judged(&topic, None, false);
-    let expected = "operators have paused events (1), others continue; see below";
+    let expected = "1 pause active, other events continue; see below";
     assert_eq!((state, why.as_str()), (OutboxState::Behind, expected));
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-const DOING: &str = "looking at the events that wait";
+const DOING: &str = "checking waiting events";
 /// The number of unsent rows to check per lane, and the number of latest rows.
 const ROWS_PER_LANE: i64 = 100;
 const LATEST_ROWS: i64 = 1_000;
@@ -82,7 +82,7 @@ pub(super) async fn examine(
         let topic = template.topic(row.get(0));
         findings.extend(unsendable(context, row, record_bytes_max));
         if let Err(error) = check_topic(&topic) {
-            let problem = format!("{error}, for the topic {topic:?}");
+            let problem = format!("the topic name {topic:?} is invalid: {error}");
             findings.push(about(
                 context,
                 &EVENT_TOPIC_NAME,

@@ -11,7 +11,7 @@ mod tls;
 mod vacuum;
 
 use crate::config::Config;
-use crate::doctor::codes::{NOT_LOOKED_AT, POOLER, POOLER_PREPARED_STATEMENTS};
+use crate::doctor::codes::{CHECK_SKIPPED, POOLER, POOLER_PREPARED_STATEMENTS};
 use crate::doctor::{Finding, TopicInUse};
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::pooler;
@@ -106,7 +106,7 @@ fn add(found: &mut Vec<Finding>, what: &str, checked: Result<Vec<Finding>, Fault
     match checked {
         Ok(findings) => found.extend(findings),
         Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
-        Err(fault) => found.push(NOT_LOOKED_AT.found(
+        Err(fault) => found.push(CHECK_SKIPPED.found(
             what,
             fault.to_string(),
             "fix the cause of the error, then run `outbox-relay doctor` again",

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-const DOING: &str = "explaining the claim";
+const DOING: &str = "running EXPLAIN on the claim";
 /// The most lanes of a claim.
 const LANES: usize = 16;
 
@@ -122,7 +122,7 @@ fn wrong_read(plan: &Value) -> Option<WrongRead> {
         }
         nodes.extend(node["Plans"].as_array().into_iter().flatten());
     }
-    if reads { None } else { no_index("nothing that its plan shows") }
+    if reads { None } else { no_index("an unknown kind of scan") }
 }
 
 fn article(kind: &str) -> String {

@@ -70,7 +70,7 @@ pub(super) async fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Faul
         // All other findings would follow from this one.
         let grants = relay_grants(context.table, "outbox_relay").replace('\n', " ");
         let remedy = format!(
-            "CREATE ROLE outbox_relay LOGIN; {}; then connect as it",
+            "CREATE ROLE outbox_relay LOGIN; {}; then connect as this role",
             grants.trim_end_matches([' ', ';'])
         );
         return Ok(vec![ROLE_SUPERUSER.found(place, "the role is a superuser", remedy)]);

@@ -72,10 +72,10 @@ fn judge(indexes: &[Index], table: &TableName) -> Option<SchemaFault> {
         return fault(problem, format!("REINDEX INDEX CONCURRENTLY {};", qualified(&index.name)));
     }
     if let Some(index) = indexes.iter().find(|index| index.name == table.pending_index_name()) {
-        let problem = format!("the index {} has another definition: {}", index.name, index.definition);
+        let problem = format!("the index {} has a different definition: {}", index.name, index.definition);
         return fault(problem, format!("DROP INDEX CONCURRENTLY {}; {create}", qualified(&index.name)));
     }
-    fault("the index of the unsent events is missing".to_owned(), create)
+    fault("the pending index is missing".to_owned(), create)
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ async fn migration_faults(
                 "upgrade this binary to the version that migrated it",
             ),
             State::ChecksumDiffers { .. } => (
-                "was applied with a different text than the one of this outbox-relay",
+                "was applied with a text that differs from this outbox-relay's",
                 "compare with `outbox-relay migrate --print --config FILE`, and use the version that applied it",
             ),
         };

@@ -184,8 +184,8 @@ impl MissingPrivileges {
         for privilege in &self.privileges {
             let of_columns = match privilege.columns {
                 [] => String::new(),
-                [column] => format!(" of column {column}"),
-                columns => format!(" of a column of {}", columns.join(", ")),
+                [column] => format!("  on column {column}"),
+                columns => format!("  on at least one of the columns {}", columns.join(", ")),
             };
             let problem = format!("role {role} lacks {}{of_columns}", privilege.kind);
             let place = table.render(privilege.on);

@@ -37,7 +37,7 @@ pub(super) async fn lane_faults(
         faults.push(SchemaFault::new(
             SchemaFaultKind::Lanes,
             &place,
-            format!("{surplus} rows are duplicates or not lanes from 0 to {}", LANES - 1),
+            format!("{surplus} rows are not lanes from 0 to {}", LANES - 1),
             format!("DELETE FROM {place} WHERE lane NOT BETWEEN 0 AND {};", LANES - 1),
         ));
     }
@@ -55,7 +55,8 @@ pub(super) async fn hold_version_faults(
         return Ok(Vec::new());
     }
     let place = table.hold_version();
-    let remedy = format!("stop all relays, DELETE FROM {place}; INSERT INTO {place} DEFAULT VALUES;");
+    let remedy =
+        format!("stop all relays, then run: DELETE FROM {place}; INSERT INTO {place} DEFAULT VALUES;");
     let problem = format!("the table must have one row, not {}", if count == 0 { "none" } else { "several" });
     Ok(vec![SchemaFault::new(SchemaFaultKind::Holds, &place, problem, remedy)])
 }
@@ -78,8 +79,8 @@ pub(super) async fn trigger_faults(
     }
     let place = table.render(counted);
     let remedy = format!(
-        "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or create it again as `outbox-relay migrate --print \
-         --config FILE` shows it"
+        "ALTER TABLE {place} ENABLE TRIGGER hold_changed; or recreate it as shown by `outbox-relay migrate --print \
+         --config FILE`"
     );
     let problem =
         "the trigger hold_changed is missing or disabled, so the end of a hold or block could reorder events";
