@@ -265,7 +265,10 @@ async fn list_shows_missing_events_and_never_their_content() {
     assert_eq!(*one, expected);
     let text = setup.relay(&["blocked-keys", "list", "--limit", "2"]);
     assert_eq!(text.succeeds().lines().count(), 2, "{text}");
-    assert!(text.stdout.lines().next().unwrap().ends_with("gone (marked or deleted manually)"), "{text}");
+    assert!(
+        text.stdout.lines().next().unwrap().ends_with("gone (marked as sent or deleted manually)"),
+        "{text}"
+    );
     assert!(text.stderr.contains("the newest 2"), "{text}");
     assert!(!text.stdout.contains("secret"), "{text}");
 

@@ -95,7 +95,7 @@ async fn missing_older_or_newer_schema_is_reported_with_the_command() {
         "DELETE FROM app.outbox_migration WHERE number = 9; UPDATE app.outbox_migration SET checksum = 'x'",
     )
     .await;
-    one(&client, "with a different text", "migrate --print").await;
+    one(&client, "with a text that differs", "migrate --print").await;
     run(&client, "TRUNCATE app.outbox_migration").await;
     one(&client, "no migration is recorded", "another name").await;
     database.drop(&[]).await;
@@ -120,7 +120,7 @@ async fn damaged_index_is_found() {
         "app.outbox (id, (hashtext(aggregate_id) & 63)) WHERE sent_at IS NULL",
     ] {
         let damage = format!("DROP INDEX app.outbox_pending; CREATE INDEX outbox_pending ON {definition}");
-        found(&damage, "another definition").await;
+        found(&damage, "a different definition").await;
     }
     found(
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'app.outbox_pending'::regclass",
@@ -140,12 +140,8 @@ async fn damaged_rows_of_the_schema_are_found() {
         .await;
     found("TRUNCATE app.outbox_lane", SchemaFaultKind::Lanes, "64 of the 64 lanes").await;
     run(&client, "ALTER TABLE app.outbox_lane DROP CONSTRAINT outbox_lane_lane_check").await;
-    found(
-        "INSERT INTO app.outbox_lane VALUES (64)",
-        SchemaFaultKind::Lanes,
-        "1 rows are duplicates or not lanes",
-    )
-    .await;
+    found("INSERT INTO app.outbox_lane VALUES (64)", SchemaFaultKind::Lanes, "not lanes from 0 to 63: 1")
+        .await;
     found("DELETE FROM app.outbox_hold_version", SchemaFaultKind::Holds, "not none").await;
     for counted in ["hold", "blocked_key", "pause"] {
         let damage = format!("ALTER TABLE app.outbox_{counted} DISABLE TRIGGER hold_changed");

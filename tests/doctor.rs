@@ -144,7 +144,7 @@ async fn healthy_outbox_has_no_findings_except_its_single_broker() {
         &format!("warning  replication-factor  topic {topic}\n"),
         "         its replication factor is 1\n",
         "         means: there is one copy of each record",
-        "         fix:   kafka-reassign-partitions.sh",
+        "         fix:   run kafka-reassign-partitions.sh",
         "app.outbox: 0 errors, 1 warning, 0 notes\n",
     ] {
         assert!(text.succeeds().contains(part), "{part}: {text}");

@@ -96,7 +96,7 @@ async fn printed_sql_of_a_module_creates_the_same_schema_as_migrate() {
 async fn migrate_creates_the_requested_modules() {
     let setup = Setup::empty("module_command").await;
     let dry = setup.relay(&["migrate", "--with", "inbox,once", "--dry-run"]);
-    assert!(dry.succeeds().contains("0001 inbox (module inbox)     would be applied"), "{dry}");
+    assert!(dry.succeeds().contains("0001 inbox (module inbox)     applied and rolled back"), "{dry}");
     assert!(!exists(&setup.client, "app.processed_message").await);
     let applied = setup.relay(&["migrate", "--with", "inbox,once"]);
     for line in
@@ -198,7 +198,7 @@ async fn running_relay_reaps_the_modules_and_reports_unfinished() {
     let mut relay = relay.set("admin", "listen", "127.0.0.1:0").start().await;
 
     // Without the privileges, the outbox is reaped nevertheless, and the missing privilege is logged once.
-    relay.wait_for_log("module reaper failing").await;
+    relay.wait_for_log("reaper of the modules failing").await;
     relay.wait_for_log("permission denied for table processed_message").await;
     assert_eq!(outbox.count(LEFT).await, 782);
     let grant = "GRANT SELECT, DELETE ON app.once_key, app.idempotency_key TO";
@@ -206,9 +206,9 @@ async fn running_relay_reaps_the_modules_and_reports_unfinished() {
     wait_until("the two modules are reaped", STALLED, async || outbox.count(LEFT).await == 282).await;
     run(&outbox.client, &format!("GRANT SELECT, DELETE ON app.processed_message TO {role}")).await;
     wait_until("all modules are reaped", STALLED, async || outbox.count(LEFT).await == 32).await;
-    relay.wait_for_log("module reaper working again").await;
+    relay.wait_for_log("reaper of the modules working again").await;
     relay.wait_for_log("unfinished idempotency requests are older").await;
-    assert_eq!(relay.log().matches("module reaper failing").count(), 1, "{}", relay.log());
+    assert_eq!(relay.log().matches("reaper of the modules failing").count(), 1, "{}", relay.log());
 
     let unfinished = async |relay: &RelayProcess, number: i64| {
         let line = format!("\noutbox_relay_idempotency_unfinished_requests {number}\n");

@@ -179,7 +179,7 @@ async fn latency_covers_the_latest_sent_rows_and_the_reaper_lag_is_shown() {
     assert_eq!(status(&short)["reaper"]["behind"], true);
     let text = short.command(&["status"]);
     assert!(
-        text.succeeds().contains("reaper        deletes rows 10s after they were sent; behind: the oldest"),
+        text.succeeds().contains("reaper        deletes rows 10s after they are sent; behind: the oldest"),
         "{text}"
     );
 

@@ -13,7 +13,7 @@ async fn migrate_prints_tries_and_applies_and_is_then_up_to_date() {
     assert!(
         setup.relay(&["migrate", "--status"]).succeeds().contains("0001 outbox                   pending")
     );
-    assert!(setup.relay(&["migrate", "--dry-run"]).succeeds().contains("would be applied, rolled back"));
+    assert!(setup.relay(&["migrate", "--dry-run"]).succeeds().contains("applied and rolled back (dry run)"));
     assert!(setup.relay(&["migrate", "--status"]).succeeds().contains("pending"));
     assert!(setup.relay(&["migrate"]).succeeds().contains("0001 outbox                   applied"));
     assert!(setup.relay(&["migrate", "--status"]).succeeds().contains("applied 20"));

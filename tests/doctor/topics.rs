@@ -39,13 +39,13 @@ async fn topics_that_cannot_survive_the_loss_of_a_broker_are_found() {
     let (cluster, topic) = (world.outbox.cluster.clone(), world.outbox.topic("order"));
 
     cluster.alter(&topic, &[("min.insync.replicas", "1")]).await;
-    let remedy = world.doctor().has("min-insync-too-low", "is 1, and it has 3 replicas");
+    let remedy = world.doctor().has("min-insync-too-low", "is 1, and the topic has 3 replicas");
     alter(&cluster, &topic, &remedy).await;
     assert_eq!(world.doctor().codes(), [""; 0]);
 
     cluster.alter(&topic, &[("min.insync.replicas", "3")]).await;
     let found = world.doctor();
-    let remedy = found.has("min-insync-too-high", "is 3, and it has 3 replicas");
+    let remedy = found.has("min-insync-too-high", "is 3, and the topic has 3 replicas");
     assert_eq!((found.codes(), found.exit), (vec!["min-insync-too-high"], 1));
     // The finding warns of this.
     kafka.brokers[2].kill();

@@ -37,7 +37,7 @@ pub(super) async fn lane_faults(
         faults.push(SchemaFault::new(
             SchemaFaultKind::Lanes,
             &place,
-            format!("{surplus} rows are not lanes from 0 to {}", LANES - 1),
+            format!("rows that are not lanes from 0 to {}: {surplus}", LANES - 1),
             format!("DELETE FROM {place} WHERE lane NOT BETWEEN 0 AND {};", LANES - 1),
         ));
     }
