@@ -93,7 +93,7 @@ mod tests {
         let Err(Failed::Unavailable(error)) = in_batches(100, 7, batch).await else { panic!() };
         assert_eq!(
             format!("{error:#}"),
-            "7 events already processed and recorded in the history: requeueing: gone"
+            "failed after 7 events, recorded in the history; run the command again for the rest: requeueing: gone"
         );
     }
 }

@@ -55,6 +55,8 @@ pub struct KafkaCluster {
     statistics: Option<Arc<Statistics>>,
     /// The producer of the last probe, for the next session.
     spare: RefCell<Option<KafkaProducer>>,
+    /// Changes with every [`KafkaCluster::reconfigure`].
+    generation: Cell<u64>,
     /// The topic that was looked up last.
     topic: Rc<RefCell<Option<String>>>,
 }
@@ -76,6 +78,7 @@ impl KafkaCluster {
             critical_logs: Arc::default(),
             statistics: None,
             spare: RefCell::new(None),
+            generation: Cell::new(0),
             topic: Rc::default(),
         };
         let config = client_config(kafka)?;
@@ -99,6 +102,7 @@ impl KafkaCluster {
         self.batch_rows.set(relay.batch_size);
         self.batch_bytes.set(relay.batch_bytes.as_usize());
         self.spare.replace(None);
+        self.generation.set(self.generation.get() + 1);
         match client_config(kafka) {
             Ok(config) => self.limits.reconfigure(config),
             // The secret file existed a moment ago. A session that cannot read it reports the failure.
@@ -290,8 +294,14 @@ impl Publisher for KafkaCluster {
     }
 
     async fn probe(&self) -> Result<(), Failure> {
+        let generation = self.generation.get();
         let producer = self.identified().await?;
-        self.spare.replace(Some(producer));
+        // After a reload, it may have the old settings.
+        if generation == self.generation.get() {
+            self.spare.replace(Some(producer));
+        } else {
+            producer.abandon();
+        }
         Ok(())
     }
 

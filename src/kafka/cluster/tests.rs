@@ -94,4 +94,7 @@ async fn the_next_session_uses_the_producer_of_a_probe_unless_the_settings_chang
     .relay;
     cluster.reconfigure(&settings, &relay);
     assert!(cluster.spare.borrow().is_none());
+    let (probed, ()) = tokio::join!(cluster.probe(), async { cluster.reconfigure(&settings, &relay) });
+    probed.unwrap();
+    assert!(cluster.spare.borrow().is_none(), "it was opened with the old settings");
 }

@@ -202,21 +202,18 @@ pub(super) fn reported<E: Event, P: Publisher>(
     session: &Session<P::Producer>,
     batch: &Batch<E>,
 ) {
-    if batch.sent().next().is_some() {
-        relay.health.kafka_acknowledged();
-    }
+    // Rows that were acknowledged in an earlier cycle are not part of it: they do not show that Kafka works now.
     let mut acknowledged = false;
     for (topic, Tally { rows, bytes }) in session.tally(batch) {
         relay.stats.count_topic(topic, rows, bytes);
+        relay.rows.refusals.accepted(topic, 0);
         acknowledged = true;
+    }
+    if acknowledged {
+        relay.health.kafka_acknowledged();
     }
     let first_sent = session.publishing().filter(|_| acknowledged).map(|lasted| Instant::now() - lasted);
     if first_sent.is_some_and(|at| relay.gate.acknowledged(at)) {
         relay.health.kafka_works();
-    }
-    if !relay.rows.refusals.is_empty() {
-        for topic in session.acknowledged(batch) {
-            relay.rows.refusals.accepted(topic, 0);
-        }
     }
 }

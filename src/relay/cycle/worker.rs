@@ -7,10 +7,10 @@ use crate::relay::cycle::narrow::Before;
 use crate::relay::cycle::session::Session;
 use crate::relay::cycle::{self, Cycle};
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
+use crate::relay::health::outage::QUIET;
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::board::MoreWork;
-use crate::relay::lanes::scout::SCOUT;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::coverage::Coverage;
@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep};
 
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_MOST: Duration = Duration::from_secs(2);
+/// How long a lane is set aside while a probe has one of its rows in flight.
+const PROBED_ASIDE: Duration = Duration::from_millis(250);
 /// After this many failed attempts, a failure of the session alone counts as an outage.
 const SESSIONS_IN_A_ROW: u32 = 3;
 
@@ -85,7 +87,7 @@ impl<P: Publisher> Worker<'_, P> {
     /// next session.
     async fn use_session<O: Outbox>(&mut self, outbox: &mut O, mut session: Session<P::Producer>) -> bool {
         let waits = loop {
-            let Some(lanes) = self.relay.board.take().await else { break false };
+            let Some(lanes) = self.take().await else { break false };
             let waits = self.work_on(outbox, &mut session, lanes).await;
             if session.failure().is_some() {
                 break waits;
@@ -99,6 +101,23 @@ impl<P: Publisher> Worker<'_, P> {
         };
         session.abandon();
         waits
+    }
+
+    /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle are over for it:
+    /// others may have all lanes for as long as there is work.
+    async fn take(&self) -> Option<Vec<Lane>> {
+        let health = &self.relay.health;
+        let idle = async {
+            sleep(QUIET).await;
+            health.postgres_worked(self.number);
+            health.locks.worked(self.number);
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            lanes = self.relay.board.take() => lanes,
+            never = idle => never,
+        }
     }
 
     /// Waits until the gate is open. Returns false if the session has to be renewed or the relay stops.
@@ -178,11 +197,6 @@ impl<P: Publisher> Worker<'_, P> {
         } else {
             relay.health.locks.worked(number);
         }
-        if cycle.flowing {
-            // A flow takes all free lanes, so idle workers cannot show that they work again.
-            relay.health.postgres.needed_only_by(&[SCOUT, number]);
-            relay.health.locks.needed_only_by(&[SCOUT, number]);
-        }
         count(&relay.stats, cycle, took);
         give_back(relay, lanes, cycle);
         if !cycle.locked_out {
@@ -206,12 +220,23 @@ impl<P: Publisher> Worker<'_, P> {
         }
         relay.board.give_back(lanes, &[]);
         match fault.kind {
+            FaultKind::Contended if self.set_aside_probed(lanes) => return false,
             FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
             FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                 relay.health.postgres_failed(self.number, begun, fault);
             }
         }
         true
+    }
+
+    /// Sets those of these lanes aside of which a probe has a row in flight, so that the others can be claimed. If the hold of
+    /// such a row was deleted, a claim that reads it fails. Returns false if there are none.
+    fn set_aside_probed(&self, lanes: &[Lane]) -> bool {
+        let probed = self.relay.rows.probed(lanes);
+        for lane in &probed {
+            self.relay.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
+        }
+        !probed.is_empty()
     }
 }
 
@@ -275,7 +300,8 @@ fn more_work(coverage: &Coverage) -> MoreWork {
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.
 fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
-    let sent = cycle.sent.saturating_sub(cycle.flowed);
+    // Neither rows of earlier cycles nor those of a flow show that Kafka was available at the end. A flow includes the former.
+    let sent = cycle.sent.saturating_sub(cycle.flowed.max(cycle.recovered));
     if let Some(failure) = &cycle.failure {
         failed(relay, failure, sent, attempts);
     }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An idle party without a failure for this long no longer counts as failed. Longer than any backoff.
-const QUIET: Duration = Duration::from_secs(5);
+/// If no party has failed for this long, idle parties no longer keep the outage open. Longer than any backoff.
+pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
 pub(crate) const POSTGRES_ADVICE: &str =
     "Publishing resumes by itself. If this persists, run `outbox-relay check-config --connect`";
@@ -92,7 +92,7 @@ impl Outage {
         self.forget(|failed, _| failed == party);
     }
 
-    /// Ends the outage for the other parties. They are idle and may not try again for hours.
+    /// Ends the outage for the other parties if nothing has failed for [`QUIET`]. They are idle and may not try again for hours.
     pub(crate) fn needed_only_by(&self, parties: &[usize]) {
         self.forget(|failed, quiet| !parties.contains(&failed) && quiet > QUIET);
     }

@@ -9,7 +9,7 @@ use crate::relay::holds::prober::Due;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::LANES;
 use crate::relay::lanes::marks::LOWEST;
-use crate::relay::outbox::{Claim, Outbox, ReadRequest, Rows, Settled, Settlement};
+use crate::relay::outbox::{Claim, Outbox, ReadEnd, ReadRequest, Rows, Settled, Settlement};
 use crate::relay::partition;
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::REJECTS_EVERYTHING;
@@ -137,7 +137,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), Fault> {
         let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
-        let mut rows = read(relay, &mut claim, Rows::FirstOfKeys(witnesses.collect())).await?;
+        let (mut rows, _) = read(relay, &mut claim, Rows::FirstOfKeys(witnesses.collect())).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else {
@@ -159,10 +159,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let is_ours = |probe: &mut Probe<E>| probe.index >= first && probe.is_acknowledged();
         let acknowledged: Vec<Probe<E>> = self.probes.extract_if(.., is_ours).collect();
         let sent: Vec<&E> = acknowledged.iter().map(|probe| &probe.row).chain(&recovered).collect();
-        settle(relay, claim, &sent).await?;
+        let settled = settle(relay, claim, &sent).await?;
         for Probe { due, row, .. } in acknowledged {
             relay.rows.refusals.accepted(&due.topic, row.size());
-            found.works.push(due.topic);
+            found.acknowledged(due.topic, is_recorded(&settled, &row));
         }
         Ok(())
     }
@@ -271,26 +271,30 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
         waiting = others;
         let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
-        let rows = read(relay, &mut claim, Rows::These(witnesses)).await?;
+        let (rows, end) = read(relay, &mut claim, Rows::These(witnesses)).await?;
         let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
         let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
-        settle(relay, claim, &known).await?;
+        let settled = settle(relay, claim, &known).await?;
         turns.done(&owned);
         for (topic, row) in ours {
-            let settled = known.iter().any(|known| known.id() == row.id());
-            if settled { found.works.push(topic) } else { found.unknown.push(topic) }
+            let was_read = known.iter().any(|known| known.id() == row.id());
+            if !was_read && end == ReadEnd::Complete {
+                // Another relay has settled it. Otherwise an operator's `sent_at = NULL` would be ignored.
+                relay.rows.acknowledged.borrow_mut().settled(std::iter::once(&row));
+            }
+            found.acknowledged(topic, was_read && is_recorded(&settled, &row));
         }
     }
     found.unknown.extend(waiting.into_iter().map(|(topic, _)| topic));
     Ok(())
 }
 
-/// At most one row of each topic, by its topic.
+/// At most one row of each topic, by its topic, and whether these are all.
 async fn read<Q, C: Claim>(
     relay: &Relay<Q>,
     claim: &mut C,
     rows: Rows,
-) -> Result<HashMap<String, C::Event>, Fault> {
+) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
     let count = rows.named().len();
     // Without marks: it begins at the smallest id, and raises none.
     let read =
@@ -298,15 +302,24 @@ async fn read<Q, C: Claim>(
     claim.read(&read).await?;
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.
-    claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
+    let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
     let topic = |row: &C::Event| relay.template.topic(&String::from_utf8_lossy(row.aggregate_type()));
-    Ok(rows.into_iter().map(|row| (topic(&row), row)).collect())
+    Ok((rows.into_iter().map(|row| (topic(&row), row)).collect(), slice.end))
+}
+
+/// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.
+fn is_recorded<E: Event>(settled: &Settled, row: &E) -> bool {
+    match settled {
+        Settled::All => true,
+        Settled::Only(recorded) => recorded.contains(&row.id()),
+        Settled::Fewer => false,
+    }
 }
 
 /// Settles rows that Kafka has acknowledged, or ends the claim if there are none.
-async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> Result<(), Fault> {
+async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> Result<Settled, Fault> {
     if sent.is_empty() {
-        return claim.release().await;
+        return claim.release().await.map(|()| Settled::All);
     }
     let settlement = Settlement {
         sent: sent.to_vec(),
@@ -317,14 +330,16 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
     };
     let settled = claim.settle(&settlement).await;
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
-    if matches!(settled, Ok(Settled::All)) {
-        acknowledged.settled(sent.iter().copied());
-    } else {
-        acknowledged.keep(sent.iter().copied(), -1);
-    }
+    let (recorded, others): (Vec<&C::Event>, Vec<&C::Event>) =
+        sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
+    acknowledged.settled(recorded.into_iter());
+    acknowledged.keep(others.into_iter(), -1);
     drop(acknowledged);
     if settled.is_ok() {
         relay.stats.published.inc_by(sent.len() as u64);
     }
-    settled.map(|_| ())
+    settled
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Records that Kafka has acknowledged a row of this topic. The hold ends only once the row is recorded as sent.
+    pub(crate) fn acknowledged(&mut self, topic: String, is_recorded: bool) {
+        if is_recorded { self.works.push(topic) } else { self.unknown.push(topic) }
+    }
+
     pub(crate) fn knows(&self, topic: &String) -> bool {
         self.works.contains(topic)
             || self.unknown.contains(topic)

@@ -195,13 +195,17 @@ impl Marks {
         &mut self.fence
     }
 
-    /// Compares the first unsent row of each of these lanes, as found by a sweep, with the marks. A row below the mark of its
+    /// Compares the first unsent row of each of these lanes, as found by a sweep, with `lows`, their marks when the sweep was
+    /// sent, unless they are lower now. Marks that were raised meanwhile may be above rows that are sent by now. A row below the mark of its
     /// lane was reset to unsent, so the lane is read from the smallest id again. Several such lanes, or the same one twice in
     /// a row, mean that ids went backwards: the sequence was restarted, or one id was very large. H is then far above the ids
     /// that are drawn now, and the marks would rise above them again, so everything is forgotten.
-    pub(crate) fn swept(&mut self, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
-        let below = |lane: &Lane| first_unsent.iter().any(|(its, id)| its == lane && *id <= self.low(*lane));
-        let below: Vec<Lane> = lanes.iter().copied().filter(below).collect();
+    pub(crate) fn swept(&mut self, lanes: &[Lane], lows: &[i64], first_unsent: &[(Lane, i64)]) -> Swept {
+        let below = |(lane, low): &(Lane, i64)| {
+            first_unsent.iter().any(|(its, id)| its == lane && id <= low && *id <= self.low(*lane))
+        };
+        let with_lows = lanes.iter().copied().zip(lows.iter().copied());
+        let below: Vec<Lane> = with_lows.filter(below).map(|(lane, _)| lane).collect();
         if below.len() > 1 || below.iter().any(|lane| self.was_reset[lane.index()]) {
             self.forget_ids();
             return Swept::Forgotten;
@@ -322,6 +326,26 @@ mod tests {
         assert_eq!(marks.low(lane()), LOWEST, "a read from before the end raises nothing");
     }
 
+    /// A sweep during which no mark changes.
+    fn sweep(marks: &mut Marks, lanes: &[Lane], first_unsent: &[(Lane, i64)]) -> Swept {
+        let lows = marks.snapshot(lanes).lows;
+        marks.swept(lanes, &lows, first_unsent)
+    }
+
+    #[test]
+    fn marks_that_were_raised_during_a_sweep_are_not_compared_with_its_rows() {
+        let mut marks = fenced(50);
+        let other = Lane::new(6).unwrap();
+        let lanes = [lane(), other];
+        let snapshot = marks.snapshot(&lanes);
+        // The sweep reads two unsent rows. They are settled before its answer arrives.
+        let found = [(lane(), 3), (other, 4)];
+        let coverage = [read_to_the_end(), Coverage { lane: other, ..read_to_the_end() }];
+        marks.raise(&snapshot, BASIS, &coverage);
+        assert_eq!(marks.swept(&lanes, &snapshot.lows, &found), Swept::Clean);
+        assert_eq!(marks.low(lane()), 50);
+    }
+
     #[test]
     fn another_server_invalidates_everything() {
         let mut marks = fenced(50);
@@ -338,7 +362,7 @@ mod tests {
         let mut marks = fenced(50);
         let snapshot = marks.snapshot(&[lane()]);
         marks.raise(&snapshot, BASIS, &[Coverage { first_open: Some(4), ..read_to_the_end() }]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
+        assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 2)]), Swept::Reset, "one row was reset");
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(marks.low(lane()), LOWEST);
     }
@@ -373,23 +397,23 @@ mod tests {
             marks
         };
         let mut marks = raised();
-        assert_eq!(marks.swept(&[lane(), other], &[(lane(), 3), (other, 50)]), Swept::Forgotten);
+        assert_eq!(sweep(&mut marks, &[lane(), other], &[(lane(), 3), (other, 50)]), Swept::Forgotten);
         assert_eq!((marks.low(lane()), marks.snapshot(&[]).fenced), (LOWEST, LOWEST));
 
         let mut marks = raised();
         let found = [(lane(), 3), (other, 51)];
-        assert_eq!(marks.swept(&[lane(), other], &found), Swept::Reset, "one is above its mark");
+        assert_eq!(sweep(&mut marks, &[lane(), other], &found), Swept::Reset, "one is above its mark");
         let snapshot = marks.snapshot(&[lane()]);
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 4)]), Swept::Forgotten);
+        assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 4)]), Swept::Forgotten);
 
         let mut marks = raised();
-        assert_eq!(marks.swept(&[lane()], &[(lane(), 3)]), Swept::Reset);
-        assert_eq!(marks.swept(&[lane()], &[]), Swept::Clean);
+        assert_eq!(sweep(&mut marks, &[lane()], &[(lane(), 3)]), Swept::Reset);
+        assert_eq!(sweep(&mut marks, &[lane()], &[]), Swept::Clean);
         let snapshot = marks.snapshot(&[lane()]);
         marks.raise(&snapshot, BASIS, &[read_to_the_end()]);
         assert_eq!(
-            marks.swept(&[lane()], &[(lane(), 4)]),
+            sweep(&mut marks, &[lane()], &[(lane(), 4)]),
             Swept::Reset,
             "there was a clean sweep in between"
         );

@@ -157,6 +157,9 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             }
             if self.relay.health.postgres.lasts().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
+                let message =
+                    format!("PostgreSQL was unavailable for more than the publish_timeout of {patience:?}");
+                return Err(Fault { kind: FaultKind::Unavailable, doing: "publishing the backlog", message });
             }
             if self.round().await? == Work::NoneAnywhere {
                 self.relay.board.stop();
@@ -275,8 +278,9 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let lanes: Vec<Lane> = Lane::all().skip(self.swept).take(self.sweeping.get()).collect();
         let begun = Instant::now();
         self.sweep_at = begun + SWEEP_EVERY;
-        let basis = self.relay.marks.borrow().snapshot(&[]).basis;
-        let scan = self.lookout.scan(&lanes, &vec![LOWEST; lanes.len()], basis).await;
+        // The marks before the scan, because those of its rows may be raised before its answer arrives.
+        let marks = self.relay.marks.borrow().snapshot(&lanes);
+        let scan = self.lookout.scan(&lanes, &vec![LOWEST; lanes.len()], marks.basis).await;
         self.sweep_at = later(begun, SWEEP_EVERY);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
@@ -285,11 +289,12 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.swept = (self.swept + lanes.len()) % LANES;
         let scan = scan?;
         self.sweeping.worked(lanes.len(), begun.elapsed());
+        let lows = marks.lows;
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(scan.server);
         // Events that waited until a moment ago may be below the marks, too. The next claim would discard the marks.
         let is_outdated = !marks.are_for(scan.basis);
-        match marks.swept(&lanes, &scan.first_unsent) {
+        match marks.swept(&lanes, &lows, &scan.first_unsent) {
             Swept::Clean => {}
             Swept::Reset => tracing::debug!("unsent event found below the low-water mark of a lane"),
             Swept::Forgotten if is_outdated => {

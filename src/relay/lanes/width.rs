@@ -2,22 +2,26 @@
 
 use std::cell::Cell;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Statements that take less than this may cover twice as many lanes. It is less than half of the statement timeout, so
 /// that the next one does not time out again.
 const QUICK: Duration = Duration::from_secs(10);
 /// How many quick statements in a row this takes, because one lane may be slower than the others.
 const QUICK_ONES: u32 = 4;
+/// After this time without a timeout, a quick statement over fewer lanes is enough. At low rates, few lanes have work.
+const QUICK_FOR: Duration = Duration::from_secs(300);
 
 pub(crate) struct Width {
     most: usize,
     now: Cell<usize>,
     quick_ones: Cell<u32>,
+    changed_at: Cell<Instant>,
 }
 
 impl Width {
     pub(crate) fn new(most: usize) -> Width {
-        Width { most, now: Cell::new(most), quick_ones: Cell::new(0) }
+        Width { most, now: Cell::new(most), quick_ones: Cell::new(0), changed_at: Cell::new(Instant::now()) }
     }
 
     pub(crate) fn get(&self) -> usize {
@@ -28,17 +32,22 @@ impl Width {
     pub(crate) fn timed_out(&self, lanes: usize) -> bool {
         self.now.set(self.now.get().min((lanes / 2).max(1)));
         self.quick_ones.set(0);
+        self.changed_at.set(Instant::now());
         lanes > 1
     }
 
     /// Records how long a statement over this many lanes took.
     pub(crate) fn worked(&self, lanes: usize, took: Duration) {
-        if lanes < self.now.get() || self.now.get() == self.most {
+        if self.now.get() == self.most {
             return;
         }
-        self.quick_ones.set(if took < QUICK { self.quick_ones.get() + 1 } else { 0 });
-        if self.quick_ones.get() == QUICK_ONES {
+        if lanes >= self.now.get() {
+            self.quick_ones.set(if took < QUICK { self.quick_ones.get() + 1 } else { 0 });
+        }
+        let quick_for_long = took < QUICK && self.changed_at.get().elapsed() >= QUICK_FOR;
+        if self.quick_ones.get() == QUICK_ONES || quick_for_long {
             self.quick_ones.set(0);
+            self.changed_at.set(Instant::now());
             self.now.set((self.now.get() * 2).min(self.most));
         }
     }
@@ -47,6 +56,7 @@ impl Width {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::advance;
 
     const FAST: Duration = Duration::from_millis(1);
 
@@ -94,5 +104,20 @@ mod tests {
             width.worked(2, FAST);
         }
         assert_eq!(width.get(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_low_rates_quick_statements_double_the_lanes_after_some_time() {
+        let width = Width::new(16);
+        width.timed_out(8);
+        advance(QUICK_FOR).await;
+        width.worked(1, QUICK);
+        assert_eq!(width.get(), 4, "it was slow");
+        width.worked(1, FAST);
+        width.worked(1, FAST);
+        assert_eq!(width.get(), 8, "once");
+        advance(QUICK_FOR).await;
+        width.worked(1, FAST);
+        assert_eq!(width.get(), 16);
     }
 }

@@ -44,11 +44,12 @@ pub(crate) mod fate;
 pub mod refusals;
 
 use crate::relay::event::Event;
+use crate::relay::lane::Lane;
 use acknowledged::{Acknowledged, HoldsSeen};
 use batch::Batch;
 use refusals::Refusals;
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use uuid::Uuid;
 
 pub(crate) use fate::Fate;
@@ -62,8 +63,8 @@ pub struct Rows {
     pub acknowledged: RefCell<Acknowledged>,
     /// Recent refusals.
     pub refusals: Refusals,
-    /// Rows of probes in flight without their lane locks, by id and event_id.
-    probing: RefCell<HashSet<(i64, Uuid)>>,
+    /// Rows of probes in flight without their lane locks, by id and event_id, with their lanes.
+    probing: RefCell<HashMap<(i64, Uuid), Lane>>,
     /// The version of the last empty set of holds.
     nothing_held_at: Cell<Option<i64>>,
     /// The usual size of a row, which decides how many to read at once.
@@ -96,7 +97,7 @@ impl Rows {
 
     /// Records that a probe has this row in flight without its lane lock.
     pub(crate) fn begin_probing<E: Event>(&self, row: &E) {
-        self.probing.borrow_mut().insert((row.id(), row.event_id()));
+        self.probing.borrow_mut().insert((row.id(), row.event_id()), row.lane());
     }
 
     /// Records that no probe has this row in flight any more.
@@ -108,7 +109,13 @@ impl Rows {
     /// must not publish it a second time.
     pub(crate) fn probes_any_of<E: Event>(&self, rows: &[E]) -> bool {
         let probing = self.probing.borrow();
-        !probing.is_empty() && rows.iter().any(|row| probing.contains(&(row.id(), row.event_id())))
+        !probing.is_empty() && rows.iter().any(|row| probing.contains_key(&(row.id(), row.event_id())))
+    }
+
+    /// Those of these lanes of which a probe has a row in flight.
+    pub(crate) fn probed(&self, lanes: &[Lane]) -> Vec<Lane> {
+        let probing = self.probing.borrow();
+        lanes.iter().copied().filter(|lane| probing.values().any(|probed| probed == lane)).collect()
     }
 
     /// Records the version of the set of holds if it is empty, otherwise `None`.

@@ -5,15 +5,22 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use uuid::Uuid;
 
+/// How many refused rows of a topic are remembered. If there are more, they are forgotten, but still counted.
 const ROWS_MAX: usize = 1_000;
 
 /// Shared by the workers and the prober of one relay. Usually empty.
 #[derive(Default)]
 pub struct Refusals {
-    /// The rows of each topic that were refused alone since the last accepted row. A row that is judged again because its
-    /// rejection could not be recorded counts once.
-    rows: RefCell<HashMap<String, HashSet<Uuid>>>,
+    topics: RefCell<HashMap<String, RefusedRows>>,
     pub(crate) sizes: RefusedSizes,
+}
+
+/// The rows of a topic that were refused alone since the last accepted row.
+#[derive(Default)]
+struct RefusedRows {
+    count: usize,
+    /// The latest of them. A row that is judged again because its rejection could not be recorded counts once.
+    latest: HashSet<Uuid>,
 }
 
 impl Refusals {
@@ -28,22 +35,19 @@ impl Refusals {
         if let Some(size) = too_large {
             self.sizes.refused(topic, size);
         }
-        let mut topics = self.rows.borrow_mut();
+        let mut topics = self.topics.borrow_mut();
         let rows = topics.entry(topic.to_owned()).or_default();
-        if rows.len() < ROWS_MAX {
-            rows.insert(row);
+        if rows.latest.len() == ROWS_MAX && !rows.latest.contains(&row) {
+            rows.latest.clear();
         }
-        rows.len()
+        rows.count += usize::from(rows.latest.insert(row));
+        rows.count
     }
 
-    /// Records that rows were accepted. `size` is that of the largest.
+    /// Records that rows were accepted. `size` is that of the largest, or 0 if it is unknown.
     pub(crate) fn accepted(&self, topic: &str, size: usize) {
-        self.rows.borrow_mut().remove(topic);
+        self.topics.borrow_mut().remove(topic);
         self.sizes.accepted(topic, size);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.borrow().is_empty() && self.sizes.is_empty()
     }
 }
 
@@ -72,10 +76,6 @@ impl RefusedSizes {
         let sizes = self.0.borrow();
         !sizes.is_empty() && sizes.get(topic).is_some_and(|smallest| size >= *smallest)
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -103,15 +103,27 @@ mod tests {
         assert_eq!(refusals.refused("a", row(1), None), 1);
     }
 
+    /// The limit can be a million.
+    #[test]
+    fn more_rows_are_counted_than_remembered() {
+        let refusals = Refusals::new();
+        for number in 1..=5_000 {
+            let row = row(number as u128);
+            assert_eq!(refusals.refused("a", row, None), number);
+            assert_eq!(refusals.refused("a", row, None), number, "judged again");
+        }
+        assert!(refusals.topics.borrow()["a"].latest.len() <= ROWS_MAX);
+    }
+
     #[test]
     fn a_refused_size_is_kept_when_a_smaller_row_is_accepted() {
         let refusals = Refusals::new();
         refusals.refused("a", row(1), Some(500));
         refusals.accepted("a", 499);
-        assert!(refusals.sizes.covers("a", 500) && !refusals.is_empty());
+        assert!(refusals.sizes.covers("a", 500));
         assert_eq!(refusals.refused("a", row(2), Some(900)), 1);
         refusals.accepted("a", 500);
-        assert!(refusals.is_empty());
+        assert!(refusals.topics.borrow().is_empty() && refusals.sizes.0.borrow().is_empty());
     }
 
     #[test]
@@ -126,6 +138,6 @@ mod tests {
             ((false, false), (true, false), (true, false))
         );
         sizes.accepted("a", 700);
-        assert!(!sizes.covers("a", 900) && sizes.is_empty());
+        assert!(!sizes.covers("a", 900) && sizes.0.borrow().is_empty());
     }
 }

@@ -120,7 +120,7 @@ fn late_events_are_behind_while_some_are_sent_and_otherwise_not_relaying() {
     let late = waiting(40_000, 90 * SECOND);
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 5_000.0)), false);
     assert_eq!(state, OutboxState::Behind);
-    assert!(why.contains("1m 30s old, of about 40,000 rows; at this rate it clears in about 10s"), "{why}");
+    assert!(why.contains("1m 30s old (about 40,000 rows unsent); at this rate it clears in about 10s"), "{why}");
     assert_eq!(command.unwrap(), "outbox-relay status --watch --config relay.toml");
     assert!(judged(&late, Some(&rates(5_000.0, 1_000.0)), false).1.ends_with("; the backlog is growing"));
 
@@ -166,7 +166,7 @@ fn a_pause_is_shown_with_its_role_and_the_command_that_ends_it() {
     let late = OutboxStatus { first: FirstUnsent::default(), ..waiting(1_234, 600 * SECOND) };
     let all = OutboxStatus { paused: vec![pause(Scope::Everything)], ..late.clone() };
     let (state, why, command) = judged(&all, None, false);
-    let expected = "everything is paused, by alice: a migration, and 1,234 rows wait";
+    let expected = "everything is paused by alice (a migration), and 1,234 rows wait";
     assert_eq!((state, why.as_str()), (OutboxState::NotRelaying, expected));
     assert_eq!(command.unwrap(), "outbox-relay resume --config relay.toml");
     let topic = OutboxStatus { paused: vec![pause(Scope::Topic("events.order".to_owned()))], ..late };

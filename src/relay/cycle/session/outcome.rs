@@ -95,16 +95,6 @@ impl<P: Producer> Session<P> {
             .collect()
     }
 
-    /// The topics of the current batch with acknowledged rows.
-    pub(crate) fn acknowledged<'a, E: Event>(&'a self, batch: &'a Batch<E>) -> impl Iterator<Item = &'a str> {
-        let mut seen = vec![false; self.topics.len()];
-        self.destinations.iter().enumerate().filter_map(move |(index, destination)| {
-            let topic = (*destination)?.topic as usize;
-            let first = batch.fate(index) == Fate::Acknowledged && !std::mem::replace(&mut seen[topic], true);
-            first.then(|| self.topics[topic].name.as_str())
-        })
-    }
-
     /// The acknowledged rows of the current batch by topic.
     pub(crate) fn tally<E: Event>(&self, batch: &Batch<E>) -> impl Iterator<Item = (&str, Tally)> {
         let mut tallies = vec![Tally::default(); self.topics.len()];

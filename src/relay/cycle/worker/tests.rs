@@ -4,6 +4,7 @@ use super::*;
 use crate::relay::event::Event;
 use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
+use crate::relay::lanes::scout::SCOUT;
 use crate::relay::outbox::{
     Claim, Found, Head, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
 };
@@ -205,21 +206,62 @@ async fn a_worker_that_lost_its_claim_feeds_the_watchdog_while_it_waits_for_kafk
     assert_eq!(world.claims.get(), 1, "it waited for the reports of one batch all the time");
 }
 
-/// A flow takes all free lanes, so a worker that failed before may stay idle for as long as only a few rows arrive.
+/// Other workers may have all lanes for as long as there is work.
 #[tokio::test(start_paused = true)]
-async fn a_flow_ends_the_outage_of_idle_workers() {
+async fn an_outage_ends_for_a_worker_that_stays_idle() {
     let world = Rc::new(World::default());
     let relay = relay(&world);
-    let fault = Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() };
-    let random = fastrand::Rng::with_seed(1);
-    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, random);
-    let mut worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
-    relay.health.postgres_failed(2, Instant::now(), &fault);
-    sleep(Duration::from_secs(60)).await;
-    worker.settled(&[], &Cycle::default(), Duration::ZERO);
-    assert!(relay.health.postgres.lasts().is_some(), "worker 2 may still be trying");
-    worker.settled(&[], &Cycle { flowing: true, ..Cycle::default() }, Duration::ZERO);
+    world.opens.set(Some(Ok(())));
+    let lanes = relay.board.take().await.unwrap();
+    relay.health.postgres_failed(1, Instant::now(), &fault(FaultKind::Unavailable));
+    work_for(QUIET / 2, &relay, &world).await;
+    assert!(relay.health.postgres.lasts().is_some(), "the worker may still get work");
+    work_for(QUIET * 2, &relay, &world).await;
     assert_eq!(relay.health.postgres.lasts(), None);
+    assert_eq!((world.claims.get(), lanes.len()), (0, 1), "another worker had the only lane with work");
+}
+
+/// Another session may keep a row locked that was acknowledged earlier. Each cycle then settles it again, while Kafka
+/// acknowledges nothing.
+#[tokio::test(start_paused = true)]
+async fn rows_of_earlier_cycles_do_not_show_that_kafka_works() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    let failure = || Some(Failure::unknown("overdue"));
+    after_cycle(&relay, &Cycle { sent: 2, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
+    assert!(relay.gate.is_open(), "one row was acknowledged now");
+    after_cycle(&relay, &Cycle { sent: 1, recovered: 1, failure: failure(), ..Cycle::default() }, 0);
+    assert!(!relay.gate.is_open());
+}
+
+/// The hold of the row was deleted during its probe.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
+    let world = Rc::new(World::default());
+    let relay = relay(&world);
+    let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
+    let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
+    let probed = Row(1).lane();
+    let other = Lane::all().find(|lane| *lane != probed).unwrap();
+    relay.board.add([probed, other]);
+    let mut lanes = relay.board.take().await.unwrap();
+    lanes.extend(relay.board.take_rest());
+    let before = relay.narrowing.before(&lanes);
+    relay.rows.begin_probing(&Row(1));
+    let waits = worker.not_settled(&lanes, &before, Instant::now(), &fault(FaultKind::Contended));
+    assert!(!waits && relay.health.locks.lasts().is_none(), "no other session has locked a row");
+    relay.board.add(relay.board.lanes_to_scan());
+    let mut next = relay.board.take().await.unwrap();
+    next.extend(relay.board.take_rest());
+    assert!(next.contains(&other) && !next.contains(&probed), "{next:?}");
+    relay.board.give_back(&next, &[]);
+    sleep(PROBED_ASIDE).await;
+    relay.board.add([probed]);
+    assert_eq!(relay.board.take().await.unwrap(), [probed]);
+}
+
+fn fault(kind: FaultKind) -> Fault {
+    Fault { kind, doing: "testing", message: "gone".to_owned() }
 }
 
 /// A worker may wait for Kafka during a short outage of Postgres, and notice only afterwards that its claim is lost.
@@ -227,7 +269,7 @@ async fn a_flow_ends_the_outage_of_idle_workers() {
 async fn a_claim_that_an_outage_ended_does_not_begin_another_outage() {
     let world = Rc::new(World::default());
     let relay = relay(&world);
-    let fault = Fault { kind: FaultKind::Unavailable, doing: "testing", message: "gone".to_owned() };
+    let fault = fault(FaultKind::Unavailable);
     let backoff = Backoff::new(RETRY_FIRST, RETRY_MOST, fastrand::Rng::with_seed(1));
     let worker = Worker { relay: &relay, number: 1, renewals: 0, backoff };
     let before = relay.narrowing.before(&[]);

@@ -1,0 +1,101 @@
+//! Rows of probes whose acks arrive late, with a scripted outbox.
+
+use super::*;
+use crate::relay::event::fixture::Row;
+use crate::relay::health::stats::Stats;
+use crate::relay::lane::Lane;
+use crate::relay::lanes::marks::Marks;
+use crate::relay::outbox::{Found as Read, Head, ReadEnd, Search, ServerId, Slice};
+use crate::relay::publisher::fixture;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The ids of the unsent rows, and of those that a settlement records.
+struct Table {
+    unsent: Vec<i64>,
+    free: HashSet<i64>,
+}
+
+struct TableClaim {
+    lanes: Vec<Lane>,
+    unsent: Vec<i64>,
+    free: HashSet<i64>,
+}
+
+impl Outbox for Table {
+    type Event = Row;
+    type Claim<'a> = TableClaim;
+
+    async fn claim(&mut self, lanes: &[Lane], _: Option<&ReadRequest>) -> Result<TableClaim, Fault> {
+        Ok(TableClaim { lanes: lanes.to_vec(), unsent: self.unsent.clone(), free: self.free.clone() })
+    }
+}
+
+impl Claim for TableClaim {
+    type Event = Row;
+
+    fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+    fn server(&self) -> ServerId {
+        ServerId { connection: 1, started_us: 1, backend: 1 }
+    }
+    async fn read(&mut self, _: &ReadRequest) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn next_slice(&mut self, _: usize, _: usize, rows: &mut Vec<Row>) -> Result<Slice, Fault> {
+        rows.extend(self.unsent.iter().map(|id| Row(*id)));
+        Ok(Slice { hold_version: 7, basis: 1, end: ReadEnd::Complete })
+    }
+    async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
+        unreachable!("probes read whole rows")
+    }
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<Read, Fault> {
+        unreachable!("probes are no flows")
+    }
+    async fn keep_alive(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn settle(self, settlement: &Settlement<'_, Row>) -> Result<Settled, Fault> {
+        let sent = settlement.sent.iter().map(|row| row.id());
+        let recorded: HashSet<i64> = sent.filter(|id| self.free.contains(id)).collect();
+        Ok(if recorded.len() == settlement.sent.len() { Settled::All } else { Settled::Only(recorded) })
+    }
+    async fn release(self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Settles row 1, which was acknowledged late. Returns whether its topic works, and whether the row is still known.
+async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
+    relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), -1);
+    let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
+    let mut found = Found::default();
+    let acknowledged = vec![("events.order".to_owned(), Row(1))];
+    settle_late(&relay, &mut table, acknowledged, &mut found).await.unwrap();
+    assert_eq!(found.works.len() + found.unknown.len(), 1, "{:?} {:?}", found.works, found.unknown);
+    let is_known = relay.rows.acknowledged.borrow().contains(&Row(1));
+    (!found.works.is_empty(), is_known)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_works_once_its_late_row_is_recorded() {
+    assert_eq!(late(&[1], &[1]).await, (true, false));
+}
+
+/// Otherwise another relay would publish the row again after the hold.
+#[tokio::test(start_paused = true)]
+async fn a_topic_stays_held_while_another_session_has_locked_its_late_row() {
+    assert_eq!(late(&[1], &[]).await, (false, true));
+}
+
+/// If the relay still knew the row, it would ignore an operator's `sent_at = NULL`.
+#[tokio::test(start_paused = true)]
+async fn a_late_row_that_another_relay_has_settled_is_forgotten() {
+    assert_eq!(late(&[], &[]).await, (false, false));
+}
