@@ -47,8 +47,8 @@ impl PolledProducer {
         });
         let thread = thread.map_err(|error| {
             KafkaError::ClientCreation(format!(
-                "cannot start the polling thread of the Kafka producer: {error}. \
-            Check the thread limit of the host"
+                "cannot start the polling thread of the Kafka producer: {error}. Check the \
+                 thread limit of the host"
             ))
         })?;
         Ok(PolledProducer { inner: Some(Inner { producer, stop, thread }) })

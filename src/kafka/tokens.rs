@@ -25,7 +25,8 @@ const RENEWAL_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Tokens {
     settings: OAuth,
     cached: Mutex<Option<Cached>>,
-    /// Locked during a request to the endpoint. Others that need a token wait for its answer.
+    /// Locked during a request that blocks because no token is valid. A background renewal does not lock it. Others that
+    /// need a token wait for its answer.
     requesting: Mutex<()>,
     is_renewing: AtomicBool,
     /// Used with `cached`: notified when a renewal has ended.

@@ -58,7 +58,7 @@ pub trait Claim {
     /// Searches for new rows in a snapshot of its own, and appends those of the claimed lanes to `rows`, by id.
     async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<Found, Fault>;
 
-    /// Keeps the transaction alive and releases the read's snapshot.
+    /// Keeps the transaction alive.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
 
     /// Records the outcome and commits. After an error it is unknown whether anything was recorded.
@@ -122,7 +122,7 @@ impl Rows {
 /// What a flow reads: every row with a greater id than `above`, and those with the ids of `gaps`.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// The highest id that any read has seen.
+    /// The highest id that this flow, or a read before its first one, has read.
     pub above: i64,
     /// Ids below it that no read has seen, in order.
     pub gaps: Vec<i64>,

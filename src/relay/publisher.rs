@@ -38,7 +38,7 @@ pub trait Producer {
     /// The current leader of each partition of the topic, or `None` for a partition without a leader.
     async fn leaders(&self, topic: &str) -> Result<Vec<Option<i32>>, Failure>;
 
-    /// Sends a request without a write to the leader of this partition. Succeeds only if this leader answers.
+    /// Sends a read-only request to the leader of this partition. Succeeds only if this leader answers.
     async fn reach_leader(&self, topic: &str, partition: u32) -> Result<(), Failure>;
 
     /// Sends a row without waiting. Its [`DeliveryReport`] contains `index`.

@@ -1,4 +1,4 @@
-//! Narrowing: finds a row that Postgres cannot read and decides about it without its contents. Other rows are published.
+//! Narrowing: finds a row that Postgres cannot read, and rejects it without reading its contents. Other rows are published.
 //!
 //! ```text
 //!   lanes together ──fails──▶ each lane alone ──fails──▶ half of the rows, and so on ──fails──▶ the first row
@@ -34,8 +34,7 @@ const ASIDE: Duration = Duration::from_secs(5);
 const READABLE_ASIDE: Duration = Duration::from_secs(1);
 
 const ADVICE: &str = "The events of this lane wait; all other lanes are published. Check the server log for damaged \
-data, and restore or delete \
-     the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
+     data, and restore or delete the row as described in docs/runbook.md under OutboxRelayKeysBlocked";
 
 /// How far a lane is narrowed down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

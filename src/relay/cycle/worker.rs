@@ -315,7 +315,7 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
     cycle.unjudged.is_some() || (cycle.failure.is_some() && sent == 0)
 }
 
-/// Counts a failure to open a session or to keep it. Closes the gate if the cluster failed. An unknown failure also closes
+/// Counts a failed session, or a failure to open one. Closes the gate if the cluster failed. An unknown failure also closes
 /// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
 fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);

@@ -51,8 +51,8 @@ impl Health {
         }
     }
 
-    /// Records that Postgres failed for this party, in something that began at this time. The relay is not ready while it
-    /// fails for any party.
+    /// Records that Postgres failed for this party. `begun` is the start of the failed operation. The relay is not ready
+    /// while it fails for any party.
     pub(crate) fn postgres_failed(&self, party: usize, begun: Instant, fault: &Fault) {
         if self.postgres.has_ended_since(begun) {
             tracing::debug!("late postgres failure from an outage that has ended: {fault}");

@@ -35,7 +35,7 @@ pub struct Stats {
     pub batch_seconds: Histogram,
     /// Seconds from the first row sent to the last report of a batch.
     pub publish_seconds: Histogram,
-    /// Seconds from the insert of the oldest row of a settlement to its confirmed COMMIT, by the database's clock.
+    /// Seconds from the insert of the oldest row of a batch until Kafka acknowledged it, by the database's clock.
     pub latency_seconds: Histogram,
     /// Records that Kafka has acknowledged, by topic.
     pub topic_records: PerLabel<Counter>,

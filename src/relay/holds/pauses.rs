@@ -74,8 +74,7 @@ impl ReportedPauses {
                 scope,
                 reason,
                 "paused {scope} ({reason}){others}. To resume, run `outbox-relay resume` with the same scope. To list \
-                 all pauses, run \
-                 `outbox-relay status`"
+                 all pauses, run `outbox-relay status`"
             );
         }
     }

@@ -23,7 +23,7 @@ pub struct Board {
     up: Notify,
     /// Wakes the scout when a worker is idle.
     free: Notify,
-    /// Wakes the prober when a worker returns lanes.
+    /// Wakes the prober and the scout when lanes are returned.
     returned: Notify,
 }
 

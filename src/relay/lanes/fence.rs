@@ -1,7 +1,7 @@
 //! The fence: an id up to which no transaction can commit new rows.
 //!
-//! A writer takes RowExclusiveLock on the outbox before it draws an id, and keeps it until its transaction ends. Once every
-//! transaction that held the lock *after* H was noted has ended, no new row with an id <= H can appear.
+//! A writer takes RowExclusiveLock on the outbox before it draws an id, and keeps it until its transaction ends. Note H, then
+//! list the holders of the lock. Once every transaction of that list has ended, no new row with an id <= H can appear.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! The low-water marks. Below its mark a lane has no unsent row, so the claim does not walk index entries of sent rows that
-//! vacuum cannot remove yet.
+//! The low-water marks. No row of a lane up to its mark is unsent, except rows that are held, blocked or paused. The claim
+//! therefore does not walk index entries of sent rows that vacuum cannot remove yet.
 //!
 //! A mark is raised in four steps. None may be left out or reordered (ARCHITECTURE.md, "Low-water mark"):
 //!

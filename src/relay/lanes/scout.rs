@@ -1,7 +1,7 @@
 //! The scout: finds lanes with work, moves the fence, and sweeps.
 //!
-//! It polls adaptively: every millisecond while this relay settles rows, and up to every `poll_interval` while it does not,
-//! even if other relays do.
+//! It polls every millisecond while this relay settles rows. Otherwise the interval doubles up to `poll_interval`, even if
+//! other relays settle rows.
 
 use crate::fail_point;
 use crate::relay::Relay;
@@ -292,7 +292,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let lows = marks.lows;
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(scan.server);
-        // Events that waited until a moment ago may be below the marks, too. The next claim would discard the marks.
+        // Rows whose hold has just ended may also be below the marks. The next claim discards the marks anyway.
         let is_outdated = !marks.are_for(scan.basis);
         match marks.swept(&lanes, &lows, &scan.first_unsent) {
             Swept::Clean => {}
@@ -378,7 +378,7 @@ enum Measured {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// No lane was scanned: a worker has each of them.
+    /// No lane was scanned: each is on the board, with a worker, or set aside.
     Unknown,
     Possible,
     NoneAnywhere,

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 /// Statements that take less than this may cover twice as many lanes. It is less than half of the statement timeout, so
 /// that the next one does not time out again.
 const QUICK: Duration = Duration::from_secs(10);
-/// How many quick statements in a row this takes, because one lane may be slower than the others.
+/// How many quick statements in a row it takes until the next one covers twice as many lanes. One lane may be slower than
+/// the others.
 const QUICK_ONES: u32 = 4;
 /// After this time without a timeout, a quick statement over fewer lanes is enough. At low rates, few lanes have work.
 const QUICK_FOR: Duration = Duration::from_secs(300);

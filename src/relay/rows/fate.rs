@@ -18,7 +18,7 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// Whether the row is claimed again unless its fate changes.
+    /// Whether the row was not sent, or its outcome is unknown.
     pub(crate) fn is_undecided(self) -> bool {
         matches!(self, Fate::Open | Fate::InFlight)
     }

@@ -120,7 +120,10 @@ fn late_events_are_behind_while_some_are_sent_and_otherwise_not_relaying() {
     let late = waiting(40_000, 90 * SECOND);
     let (state, why, command) = judged(&late, Some(&rates(1_000.0, 5_000.0)), false);
     assert_eq!(state, OutboxState::Behind);
-    assert!(why.contains("1m 30s old (about 40,000 rows unsent); at this rate it clears in about 10s"), "{why}");
+    assert!(
+        why.contains("1m 30s old (about 40,000 rows unsent); at this rate it clears in about 10s"),
+        "{why}"
+    );
     assert_eq!(command.unwrap(), "outbox-relay status --watch --config relay.toml");
     assert!(judged(&late, Some(&rates(5_000.0, 1_000.0)), false).1.ends_with("; the backlog is growing"));
 

@@ -83,7 +83,7 @@ impl<P: Producer> Session<P> {
             || batch.has_refused()
     }
 
-    /// The topics and partitions with rows that have no report yet.
+    /// The topics and partitions with rows that are in flight or were not sent.
     pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();
         let destinations = self.destinations.iter().enumerate().filter(|(index, _)| waits(index));
