@@ -7,9 +7,9 @@ use crate::postgres::connection::connect::{Database, connect_within};
 use crate::postgres::connection::fault::ANSWER_TIMEOUT;
 use crate::postgres::cycle::claim::PostgresOutbox;
 use crate::postgres::cycle::holds::PostgresHolds;
-use crate::postgres::cycle::lookout::PostgresLookout;
 use crate::postgres::cycle::reap::PostgresReaper;
 use crate::postgres::cycle::reap_modules::{ModulesReaper, Reapers};
+use crate::postgres::cycle::scout::PostgresScoutQueries;
 use crate::postgres::cycle::statements::Statements;
 use crate::postgres::schema::check::{self, CheckError, Facts, SchemaFaultKind};
 use crate::relay::Relay;
@@ -264,8 +264,8 @@ impl<'a> Start<'a> {
     /// Starts the scout. Returns the place where a draining scout leaves the fault that ended it.
     fn scout(&self, tasks: &mut Tasks, until: Until) -> Rc<RefCell<Option<Fault>>> {
         let table = self.config.outbox.table.quoted();
-        let lookout = PostgresLookout::new(self.database.clone(), Rc::clone(&self.statements), table);
-        let scout = Scout::new(Rc::clone(&self.relay), lookout, fastrand::Rng::new());
+        let queries = PostgresScoutQueries::new(self.database.clone(), Rc::clone(&self.statements), table);
+        let scout = Scout::new(Rc::clone(&self.relay), queries, fastrand::Rng::new());
         let drained = Rc::new(RefCell::new(None));
         let fault = Rc::clone(&drained);
         tasks.spawn_local(named("the scout", async move {

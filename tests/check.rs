@@ -41,7 +41,7 @@ async fn found_and_fixed(
     assert!(found[0].problem.contains(problem), "{damage}: {found:#?}");
     // The text after the last semicolon is not SQL.
     for statement in found[0].remedy.split_inclusive(';').filter(|part| part.ends_with(';')) {
-        run(client, statement.trim_start_matches("stop all relays, ")).await;
+        run(client, statement.trim_start_matches("stop all relays, then run: ")).await;
     }
     let left = faults(client, table).await;
     assert!(left.is_empty(), "after {}: {left:#?}", found[0].remedy);

@@ -16,7 +16,7 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{
-    Claim, Found, Outbox as _, ReadEnd, ReadRequest, Rows, Search, Settled, Settlement,
+    Claim, Outbox as _, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, Settled, Settlement,
 };
 
 use crate::support::database::run;
@@ -50,7 +50,7 @@ fn everything(lanes: &[Lane]) -> ReadRequest {
         basis: -1,
         rows_max: 10_000,
         shares: vec![10_000; lanes.len()],
-        rows: Rows::Pending,
+        rows: RowSelection::Pending,
     }
 }
 
@@ -138,7 +138,7 @@ async fn read_on(
     (above, gaps): (i64, &[i64]),
     (hold_version, basis): (i64, i64),
     rows_max: usize,
-) -> (Vec<i64>, Found) {
+) -> (Vec<i64>, SearchResult) {
     let search = Search { above, gaps: gaps.to_vec(), hold_version, basis, rows_max, bytes_max: usize::MAX };
     let mut rows = Vec::new();
     let found = claim.read_on(&search, &mut rows).await.unwrap();

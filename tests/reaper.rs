@@ -8,14 +8,14 @@ use outbox_relay::config::{self, Config};
 use outbox_relay::kafka::properties::check;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::connection::session::reaper_settings;
-use outbox_relay::postgres::cycle::lookout::PostgresLookout;
 use outbox_relay::postgres::cycle::reap::{PostgresReaper, reap_sql};
+use outbox_relay::postgres::cycle::scout::PostgresScoutQueries;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::postgres::schema::check::PayloadType;
 use outbox_relay::relay::failure::FaultKind;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::scout::Lookout;
+use outbox_relay::relay::lanes::scout::ScoutQueries;
 use outbox_relay::relay::reaper::{Pace, Reap};
 use tokio_postgres::SimpleQueryMessage;
 
@@ -161,12 +161,12 @@ async fn transaction_timeout_of_the_database_does_not_end_the_relays_statements(
     let statements =
         Statements::new(table, PayloadType::Json, config.outbox.on_sent, &config.outbox.topic, 1_000_000);
     let database = Database::new(&config.postgres, 1, Arc::new(Stats::new())).unwrap();
-    let mut lookout = PostgresLookout::new(database, Rc::new(statements), table.quoted());
+    let mut queries = PostgresScoutQueries::new(database, Rc::new(statements), table.quoted());
     let lanes: Vec<Lane> = Lane::all().collect();
-    lookout.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap();
+    queries.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap();
     // Longer than the timeout, and longer than the relay waits for a lock.
     run(&outbox.client, "BEGIN; LOCK TABLE app.outbox IN ACCESS EXCLUSIVE MODE").await;
-    let fault = lookout.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
+    let fault = queries.scan(&lanes, &[i64::MIN; 64], -1).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Contended, "{fault}");
     run(&outbox.client, "COMMIT").await;
     outbox.drop().await;

@@ -28,7 +28,7 @@ impl World {
             last_read: Some(ROWS as i64),
             first_open: None,
             cut: true,
-            hungry: false,
+            used_share: false,
         };
         World { acknowledged, batch, coverage: Lane::all().map(coverage).collect() }
     }

@@ -38,9 +38,6 @@ impl Producer for Accepting {
         self.in_flight.push(index);
         Ok(())
     }
-    fn in_flight(&self) -> usize {
-        self.in_flight.len()
-    }
     fn has_failed(&self) -> bool {
         false
     }

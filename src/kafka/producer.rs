@@ -129,10 +129,6 @@ impl Producer for KafkaProducer {
         Err(Refusal::Session(self.cause().unwrap_or_else(refused)))
     }
 
-    fn in_flight(&self) -> usize {
-        self.reports.in_flight()
-    }
-
     fn has_failed(&self) -> bool {
         self.reports.has_failed()
     }
@@ -184,14 +180,18 @@ fn too_large(bytes: i64, max: usize) -> Rejection {
 }
 
 /// A topic that exists.
-struct Found {
+struct TopicMetadata {
     /// One per partition.
     leaders: Vec<Option<i32>>,
     /// Any broker of the cluster.
     broker: Option<i32>,
 }
 
-async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> Result<Found, Failure> {
+async fn metadata(
+    producer: &PolledProducer,
+    topic: &str,
+    within: Duration,
+) -> Result<TopicMetadata, Failure> {
     let (client, name) = (producer.share(), topic.to_owned());
     let fetched =
         tokio::task::spawn_blocking(move || client.client().fetch_metadata(Some(&name), within)).await;
@@ -199,7 +199,7 @@ async fn metadata(producer: &PolledProducer, topic: &str, within: Duration) -> R
     match fetched {
         Ok(Ok(metadata)) => {
             let broker = metadata.brokers().first().map(MetadataBroker::id);
-            leaders(&metadata, topic).map(|leaders| Found { leaders, broker })
+            leaders(&metadata, topic).map(|leaders| TopicMetadata { leaders, broker })
         }
         Ok(Err(error)) => Err(failure(&what, &error)),
         Err(error) => Err(Failure::unknown(format!("{what}: {error}"))),

@@ -35,7 +35,7 @@ use holds::known::KnownHolds;
 use lanes::board::Board;
 use lanes::marks::Marks;
 use pg_outbox::topic::TopicTemplate;
-use rows::Rows;
+use rows::RowMemory;
 use settings::{Limits, Settings};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -56,7 +56,7 @@ pub struct Relay<P> {
     /// Lanes with rows that cannot be read.
     narrowing: Narrowing,
     /// Knowledge of rows that outlives a batch.
-    pub rows: Rows,
+    pub rows: RowMemory,
     holds: KnownHolds,
     /// Closed while Kafka is unavailable.
     pub gate: Gate,
@@ -81,7 +81,7 @@ impl<P> Relay<P> {
             board: Board::new(),
             marks,
             narrowing: Narrowing::new(),
-            rows: Rows::new(),
+            rows: RowMemory::new(),
             holds: KnownHolds::default(),
             gate: Gate::new(),
             health: Health::new(Arc::clone(&stats)),

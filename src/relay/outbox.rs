@@ -56,7 +56,7 @@ pub trait Claim {
     async fn head(&mut self, read: &ReadRequest) -> Result<Head<Self::Event>, Fault>;
 
     /// Searches for new rows in a snapshot of its own, and appends those of the claimed lanes to `rows`, by id.
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<Found, Fault>;
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<Self::Event>) -> Result<SearchResult, Fault>;
 
     /// Keeps the transaction alive.
     async fn keep_alive(&mut self) -> Result<(), Fault>;
@@ -93,12 +93,12 @@ pub struct ReadRequest {
     /// One per lane of the claim: the most rows to read from it.
     pub shares: Vec<usize>,
     /// Which rows.
-    pub rows: Rows,
+    pub rows: RowSelection,
 }
 
 /// Which rows to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum RowSelection {
     /// Every unsent row of the claimed lanes that is not held, paused or blocked.
     Pending,
     /// The first unsent row of the key of each of these rows, even if its topic is held: what topics are probed with. `lows` and
@@ -109,12 +109,12 @@ pub enum Rows {
     These(Vec<(Lane, i64)>),
 }
 
-impl Rows {
+impl RowSelection {
     /// The rows that are named, with their lanes.
     pub fn named(&self) -> &[(Lane, i64)] {
         match self {
-            Rows::Pending => &[],
-            Rows::FirstOfKeys(rows) | Rows::These(rows) => rows,
+            RowSelection::Pending => &[],
+            RowSelection::FirstOfKeys(rows) | RowSelection::These(rows) => rows,
         }
     }
 }
@@ -138,7 +138,7 @@ pub struct Search {
 
 /// What a search found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The set of holds in the read's snapshot.
     pub hold_version: i64,
     /// The basis in the read's snapshot.

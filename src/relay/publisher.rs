@@ -44,9 +44,6 @@ pub trait Producer {
     /// Sends a row without waiting. Its [`DeliveryReport`] contains `index`.
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal>;
 
-    /// The number of rows sent but not reported. Once it is 0, the next drain returns the last report.
-    fn in_flight(&self) -> usize;
-
     /// Whether a failure was reported. Nothing more may be sent then.
     fn has_failed(&self) -> bool;
 

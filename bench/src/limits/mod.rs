@@ -15,13 +15,13 @@ use outbox_relay::config::{Config, OnSent};
 use outbox_relay::kafka::cluster::KafkaCluster;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::postgres::cycle::claim::PostgresOutbox;
-use outbox_relay::postgres::cycle::lookout::PostgresLookout;
+use outbox_relay::postgres::cycle::scout::PostgresScoutQueries;
 use outbox_relay::postgres::cycle::statements::Statements;
 use outbox_relay::relay::Relay;
 use outbox_relay::relay::cycle::worker;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::relay::lanes::marks::Marks;
-use outbox_relay::relay::lanes::scout::{Lookout, Scout};
+use outbox_relay::relay::lanes::scout::{Scout, ScoutQueries};
 use outbox_relay::relay::outbox::Outbox;
 use outbox_relay::relay::publisher::Publisher;
 use outbox_relay::supervisor;
@@ -88,12 +88,12 @@ pub async fn claim_and_settle(
     };
     let outboxes = (0..config.relay.workers).map(worker).collect();
     let table = config.outbox.table.quoted();
-    let lookout = PostgresLookout::new(database.clone(), Rc::clone(&statements), table);
+    let queries = PostgresScoutQueries::new(database.clone(), Rc::clone(&statements), table);
     let server = place.parties().postgres.clone().ok();
     // Without the first batches, if enough batches are left.
     let round = round(&config, shape);
     let first = if shape.rows >= 4 * round { round } else { 0 };
-    run(relay, outboxes, lookout, server, first..shape.rows).await
+    run(relay, outboxes, queries, server, first..shape.rows).await
 }
 
 /// Publishes rows that are generated in memory.
@@ -112,7 +112,7 @@ pub async fn produce(place: &Place, route: &Route, shape: &Shape) -> Result<Limi
     let supply = Supply::new(&Shape { rows, ..*shape });
     let outboxes = (0..config.relay.workers).map(|_| supply.outbox()).collect();
     let server = place.parties().kafka.clone().ok();
-    run(relay, outboxes, supply.lookout(), server, round..rows).await
+    run(relay, outboxes, supply.queries(), server, round..rows).await
 }
 
 /// The rows of one batch per worker.
@@ -135,7 +135,7 @@ fn relay<P>(publisher: P, config: &Config, stats: &Arc<Stats>) -> Relay<P> {
 async fn run<O: Outbox + 'static, P: Publisher + 'static>(
     relay: Rc<Relay<P>>,
     outboxes: Vec<O>,
-    lookout: impl Lookout + 'static,
+    queries: impl ScoutQueries + 'static,
     server: Option<Party>,
     rows: Range<u64>,
 ) -> Result<Limit, BenchError> {
@@ -147,7 +147,7 @@ async fn run<O: Outbox + 'static, P: Publisher + 'static>(
     for (number, outbox) in (1..).zip(outboxes) {
         tasks.spawn_local(worker::work(Rc::clone(&relay), number, outbox, fastrand::Rng::new()));
     }
-    let scout = Scout::new(Rc::clone(&relay), lookout, fastrand::Rng::new());
+    let scout = Scout::new(Rc::clone(&relay), queries, fastrand::Rng::new());
     // A set, so that it ends with this future.
     let mut scouting = JoinSet::new();
     scouting.spawn_local(scout.drain());

@@ -49,10 +49,6 @@ impl Producer for Acknowledging {
         Ok(())
     }
 
-    fn in_flight(&self) -> usize {
-        0
-    }
-
     fn has_failed(&self) -> bool {
         false
     }

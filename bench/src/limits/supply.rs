@@ -4,9 +4,9 @@ use crate::postgres::load::Shape;
 use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
+use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::{
-    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
+    Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ pub(super) struct MadeClaim {
     rows_left: usize,
 }
 
-pub(super) struct MadeLookout(Supply);
+pub(super) struct MadeScoutQueries(Supply);
 
 impl Supply {
     /// Rows of this shape.
@@ -67,8 +67,8 @@ impl Supply {
         MadeOutbox(self.clone())
     }
 
-    pub(super) fn lookout(&self) -> MadeLookout {
-        MadeLookout(self.clone())
+    pub(super) fn queries(&self) -> MadeScoutQueries {
+        MadeScoutQueries(self.clone())
     }
 
     fn take(&self, lane: Lane) -> Option<MadeRow> {
@@ -186,8 +186,13 @@ impl Claim for MadeClaim {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
 
-    async fn read_on(&mut self, search: &Search, _: &mut Vec<MadeRow>) -> Result<Found, Fault> {
-        Ok(Found { hold_version: search.hold_version, basis: search.basis, ids: Vec::new(), cut: true })
+    async fn read_on(&mut self, search: &Search, _: &mut Vec<MadeRow>) -> Result<SearchResult, Fault> {
+        Ok(SearchResult {
+            hold_version: search.hold_version,
+            basis: search.basis,
+            ids: Vec::new(),
+            cut: true,
+        })
     }
 
     async fn keep_alive(&mut self) -> Result<(), Fault> {
@@ -203,7 +208,7 @@ impl Claim for MadeClaim {
     }
 }
 
-impl Lookout for MadeLookout {
+impl ScoutQueries for MadeScoutQueries {
     async fn scan(&mut self, lanes: &[Lane], _: &[i64], _: i64) -> Result<Scan, Fault> {
         let stock = &self.0.0;
         let first_unsent = if stock.left.get() == 0 {

@@ -16,7 +16,8 @@ use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::outbox::{
-    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Rows, Search, ServerId, Settled, Settlement, Slice,
+    Claim, Head, Outbox, ReadEnd, ReadRequest, RowSelection, Search, SearchResult, ServerId, Settled,
+    Settlement, Slice,
 };
 use deadpool_postgres::{Object, Transaction};
 use futures_util::{TryStreamExt, join};
@@ -297,7 +298,7 @@ impl Claim for PostgresClaim<'_> {
 
     async fn read(&mut self, read: &ReadRequest) -> Result<(), Fault> {
         self.rows_max = read.rows_max;
-        self.in_order = read.rows == Rows::Pending;
+        self.in_order = read.rows == RowSelection::Pending;
         if let Some(Reading::Whole(rows)) = self.reading.take() {
             // Its rows are not needed, but if it failed, only its answer contains the reason.
             let drained = answer("reading events", rows.try_for_each(|_| std::future::ready(Ok(())))).await;
@@ -331,10 +332,10 @@ impl Claim for PostgresClaim<'_> {
         head.map_err(|fault| self.discard.after(fault))
     }
 
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<Found, Fault> {
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<OutboxRow>) -> Result<SearchResult, Fault> {
         if !self.prepares {
             // Parsing and planning the statement for every read would cost more than claims do.
-            return Ok(Found {
+            return Ok(SearchResult {
                 hold_version: search.hold_version,
                 basis: search.basis,
                 ids: Vec::new(),

@@ -8,7 +8,7 @@ use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Head, ReadRequest, Rows};
+use crate::relay::outbox::{Head, ReadRequest, RowSelection};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -57,8 +57,11 @@ impl HeadReader<'_, '_> {
         id: i64,
     ) -> Result<Option<String>, Fault> {
         let witnesses = lanes.iter().map(|lane| (*lane, id)).collect();
-        let this =
-            ReadRequest { rows: Rows::These(witnesses), lows: vec![i64::MIN; lanes.len()], ..read.clone() };
+        let this = ReadRequest {
+            rows: RowSelection::These(witnesses),
+            lows: vec![i64::MIN; lanes.len()],
+            ..read.clone()
+        };
         let values = Values::new(statements, lanes, &this);
         self.run("SAVEPOINT whole").await?;
         let whole = self.rows(&statements.read_row, &values.typed()).await;

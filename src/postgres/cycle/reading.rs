@@ -9,7 +9,7 @@ use crate::postgres::cycle::open::ClaimTransaction;
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{ReadRequest, Rows};
+use crate::relay::outbox::{ReadRequest, RowSelection};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Portal, RowStream, Statement};
 
@@ -36,8 +36,10 @@ impl<'a> Values<'a> {
     pub(crate) fn new(statements: &Statements, lanes: &[Lane], read: &'a ReadRequest) -> Values<'a> {
         let named = read.rows.named();
         let lanes: Vec<i16> = match read.rows {
-            Rows::Pending => lanes.iter().map(|lane| lane.number()).collect(),
-            Rows::FirstOfKeys(_) | Rows::These(_) => named.iter().map(|(lane, _)| lane.number()).collect(),
+            RowSelection::Pending => lanes.iter().map(|lane| lane.number()).collect(),
+            RowSelection::FirstOfKeys(_) | RowSelection::These(_) => {
+                named.iter().map(|(lane, _)| lane.number()).collect()
+            }
         };
         Values {
             read,
@@ -63,7 +65,7 @@ impl<'a> Values<'a> {
             (&self.record_bytes_max, Type::INT4),
             (&self.shares, Type::INT8_ARRAY),
         ];
-        if self.read.rows != Rows::Pending {
+        if self.read.rows != RowSelection::Pending {
             values.push((&self.witnesses, Type::INT8_ARRAY));
         }
         values
@@ -77,9 +79,9 @@ impl<'a> Values<'a> {
 /// The statement for this read.
 pub(crate) fn sql<'a>(statements: &'a Statements, read: &ReadRequest) -> &'a str {
     match read.rows {
-        Rows::Pending => &statements.read,
-        Rows::FirstOfKeys(_) => &statements.read_first,
-        Rows::These(_) => &statements.read_row,
+        RowSelection::Pending => &statements.read,
+        RowSelection::FirstOfKeys(_) => &statements.read_first,
+        RowSelection::These(_) => &statements.read_row,
     }
 }
 

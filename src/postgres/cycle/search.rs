@@ -7,7 +7,7 @@ use crate::postgres::cycle::statements::Statements;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::outbox::{Found, Search};
+use crate::relay::outbox::{Search, SearchResult};
 use futures_util::TryStreamExt;
 use std::pin::pin;
 use tokio_postgres::Error;
@@ -22,7 +22,7 @@ pub(crate) async fn read(
     lanes: &[Lane],
     search: &Search,
     rows: &mut Vec<OutboxRow>,
-) -> Result<Found, Fault> {
+) -> Result<SearchResult, Fault> {
     let statement = answer(DOING, transaction.prepare_cached(&statements.read_new)).await?;
     let lanes: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
     let rows_max = search.rows_max as i64;
@@ -46,8 +46,8 @@ async fn found(
     stream: tokio_postgres::RowStream,
     search: &Search,
     rows: &mut Vec<OutboxRow>,
-) -> Result<Found, Error> {
-    let mut found = Found::default();
+) -> Result<SearchResult, Error> {
+    let mut found = SearchResult::default();
     let (mut bytes, mut returned) = (0, 0);
     let mut stream = pin!(stream);
     while let Some(row) = stream.try_next().await? {

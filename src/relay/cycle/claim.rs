@@ -7,7 +7,7 @@ use crate::relay::lane::Lane;
 use crate::relay::lanes::board::CLAIM_LANES_MAX;
 use crate::relay::lanes::marks::MarksSnapshot;
 use crate::relay::lanes::seen::SeenIds;
-use crate::relay::outbox::{Claim, Outbox, ReadRequest, Rows};
+use crate::relay::outbox::{Claim, Outbox, ReadRequest, RowSelection};
 use crate::relay::rows::batch::Batch;
 use std::future::Future;
 use std::pin::pin;
@@ -110,7 +110,7 @@ impl PlannedRead {
             basis: marks.basis,
             rows_max,
             shares: shares(relay, lanes, rows_max),
-            rows: Rows::Pending,
+            rows: RowSelection::Pending,
         };
         PlannedRead { marks, read, search, lanes: lanes.to_vec(), begun: Instant::now(), sent: false }
     }

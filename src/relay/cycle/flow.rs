@@ -15,7 +15,7 @@ use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lanes::seen::SeenIds;
-use crate::relay::outbox::{Claim, Found, Search};
+use crate::relay::outbox::{Claim, Search, SearchResult};
 use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
 use std::time::Duration;
@@ -135,7 +135,13 @@ async fn step<C: Claim, P: Publisher>(
 
 /// Passes what a read found to the marks. Returns whether the flow may continue: the epoch, the holds and the basis
 /// have not changed.
-fn note<E: Event, P>(relay: &Relay<P>, epoch: u64, found: &Found, request: &Search, rows: &[E]) -> bool {
+fn note<E: Event, P>(
+    relay: &Relay<P>,
+    epoch: u64,
+    found: &SearchResult,
+    request: &Search,
+    rows: &[E],
+) -> bool {
     let mut marks = relay.marks.borrow_mut();
     marks.note_basis(epoch, found.basis);
     marks.note_ids(epoch, rows.iter().map(Event::id));

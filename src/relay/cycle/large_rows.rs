@@ -6,12 +6,12 @@ use crate::relay::rows::refusals::RefusedSizes;
 
 /// The partitions of the current batch in which a large row has to be judged. Later rows of them wait for the next batch.
 #[derive(Default)]
-pub(crate) struct KeptBack {
+pub(crate) struct LargeRows {
     sizes: RefusedSizes,
     partitions: Vec<Destination>,
 }
 
-impl KeptBack {
+impl LargeRows {
     pub(crate) fn begin(&mut self, sizes: &RefusedSizes) {
         self.sizes = sizes.clone();
         self.partitions.clear();

@@ -213,18 +213,12 @@ impl Narrowing {
     }
 }
 
-impl Default for Narrowing {
-    fn default() -> Self {
-        Narrowing::new()
-    }
-}
-
 fn give_back_first(board: &Board, lanes: &[Lane]) {
     if lanes.is_empty() {
         return;
     }
     let more_work: Vec<MoreWork> =
-        lanes.iter().map(|&lane| MoreWork { lane, front: true, hungry: false }).collect();
+        lanes.iter().map(|&lane| MoreWork { lane, front: true, used_share: false }).collect();
     board.give_back(lanes, &more_work);
 }
 
@@ -288,7 +282,7 @@ mod tests {
                 let last_read = Some(first as i64);
                 narrowing.settled(
                     &board,
-                    &[Coverage { lane, last_read, first_open: None, cut: true, hungry: false }],
+                    &[Coverage { lane, last_read, first_open: None, cut: true, used_share: false }],
                 );
             }
         }

@@ -16,7 +16,7 @@
 //!   lost although it is reported as delivered.
 
 use crate::fail_point;
-use crate::relay::cycle::large_rows::KeptBack;
+use crate::relay::cycle::large_rows::LargeRows;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::partition;
@@ -45,7 +45,7 @@ pub struct Session<P> {
     destinations: Vec<Option<Destination>>,
     /// Rows that wait for the first row of their partition.
     deferred: Vec<u32>,
-    kept_back: KeptBack,
+    large_rows: LargeRows,
     /// Rows that were sent and whose report was not processed yet.
     unreported: usize,
     reports: Vec<DeliveryReport>,
@@ -95,7 +95,7 @@ impl<P: Producer> Session<P> {
             routes: HashMap::new(),
             destinations: Vec::new(),
             deferred: Vec::new(),
-            kept_back: KeptBack::default(),
+            large_rows: LargeRows::default(),
             unreported: 0,
             reports: Vec::new(),
             now: Instant::now(),
@@ -114,7 +114,7 @@ impl<P: Producer> Session<P> {
         assert!(self.unreported == 0 && self.deferred.is_empty(), "a batch began before the last one ended");
         self.destinations.clear();
         self.publishing_since = None;
-        self.kept_back.begin(&refusals.sizes);
+        self.large_rows.begin(&refusals.sizes);
         self.forget_topics();
     }
 
@@ -274,7 +274,7 @@ impl<P: Producer> Session<P> {
 
     fn send_row<E: Event>(&mut self, batch: &mut Batch<E>, index: usize) {
         let (Some(destination), None) = (self.destinations[index], &self.failure) else { return };
-        if batch.is_blocked(index) || self.kept_back.blocks(destination) {
+        if batch.is_blocked(index) || self.large_rows.blocks(destination) {
             return;
         }
         let topic = &mut self.topics[destination.topic as usize];
@@ -286,7 +286,7 @@ impl<P: Producer> Session<P> {
             Priming::Primed(_) | Priming::Fresh => *priming = Priming::Fresh,
         }
         // This comes after the check for `Sent`, because deferred rows precede this one.
-        if self.kept_back.keeps(destination, &topic.name, batch.rows()[index].size()) {
+        if self.large_rows.keeps(destination, &topic.name, batch.rows()[index].size()) {
             return batch.suspect(index);
         }
         self.publishing_since.get_or_insert(self.now);

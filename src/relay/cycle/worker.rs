@@ -295,7 +295,7 @@ fn give_back<P>(relay: &Relay<P>, lanes: &[Lane], cycle: &Cycle) {
 }
 
 fn more_work(coverage: &Coverage) -> MoreWork {
-    MoreWork { lane: coverage.lane, front: coverage.last_read.is_none(), hungry: coverage.hungry }
+    MoreWork { lane: coverage.lane, front: coverage.last_read.is_none(), used_share: coverage.used_share }
 }
 
 /// Handles the failures of a cycle. Returns whether to wait before the next one.

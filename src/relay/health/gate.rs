@@ -100,9 +100,3 @@ impl Gate {
         }
     }
 }
-
-impl Default for Gate {
-    fn default() -> Self {
-        Gate::new()
-    }
-}

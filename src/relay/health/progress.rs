@@ -75,12 +75,6 @@ impl Party {
     }
 }
 
-impl Default for Progress {
-    fn default() -> Self {
-        Progress::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

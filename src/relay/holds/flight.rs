@@ -3,13 +3,13 @@
 use crate::relay::Relay;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Fault};
-use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::Candidate;
 use crate::relay::holds::prober::Due;
+use crate::relay::holds::results::ProbeResults;
 use crate::relay::holds::turns::Turns;
 use crate::relay::lane::LANES;
 use crate::relay::lanes::marks::LOWEST;
-use crate::relay::outbox::{Claim, Outbox, ReadEnd, ReadRequest, Rows, Settled, Settlement};
+use crate::relay::outbox::{Claim, Outbox, ReadEnd, ReadRequest, RowSelection, Settled, Settlement};
 use crate::relay::partition;
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::reason::REJECTS_EVERYTHING;
@@ -104,7 +104,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         relay: &Relay<Q>,
         outbox: &mut O,
         candidates: Vec<Candidate>,
-        found: &mut Found,
+        found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), Fault> {
         let mut waiting = candidates;
@@ -133,11 +133,11 @@ impl<P: Producer, E: Event> Flight<P, E> {
         relay: &Relay<Q>,
         mut claim: C,
         candidates: Vec<Candidate>,
-        found: &mut Found,
+        found: &mut ProbeResults,
         lane_rests: &mut [Option<Instant>; LANES],
     ) -> Result<(), Fault> {
         let witnesses = candidates.iter().map(|candidate| (candidate.witness.lane, candidate.witness.id));
-        let (mut rows, _) = read(relay, &mut claim, Rows::FirstOfKeys(witnesses.collect())).await?;
+        let (mut rows, _) = read(relay, &mut claim, RowSelection::FirstOfKeys(witnesses.collect())).await?;
         let (first, mut recovered) = (self.sent, Vec::new());
         for Candidate { due, partitions, .. } in candidates {
             let Some(row) = rows.remove(&due.topic) else {
@@ -167,7 +167,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         Ok(())
     }
 
-    fn send(&mut self, due: Due, row: E, partitions: u32, found: &mut Found) {
+    fn send(&mut self, due: Due, row: E, partitions: u32, found: &mut ProbeResults) {
         let partition = partition::of(row.key(), partitions);
         let index = self.sent;
         match self.producer.send(index, &due.topic, partition, &row) {
@@ -179,7 +179,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
             Err(Refusal::Row(rejection)) => {
                 let failure =
                     Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error };
-                judge(due, failure, found);
+                classify(due, failure, found);
             }
         }
     }
@@ -217,12 +217,12 @@ impl<P: Producer, E: Event> Flight<P, E> {
     }
 
     /// Handles the failures that have been reported.
-    pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut Found) {
+    pub(crate) fn take_failed<Q>(&mut self, relay: &Relay<Q>, found: &mut ProbeResults) {
         self.absorb();
         for probe in self.probes.extract_if(.., |probe| matches!(probe.outcome, Some(Err(_)))) {
             relay.rows.end_probing(&probe.row);
             if let Some(Err(failure)) = probe.outcome {
-                judge(probe.due, failure, found);
+                classify(probe.due, failure, found);
             }
         }
     }
@@ -241,7 +241,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
 }
 
 /// A topic that refuses a single row answers, so it works. A later claim judges that row.
-fn judge(due: Due, failure: Failure, found: &mut Found) {
+fn classify(due: Due, failure: Failure, found: &mut ProbeResults) {
     if failure.kind == FailureKind::Row && due.reason != REJECTS_EVERYTHING.word {
         found.works.push(due.topic);
     } else {
@@ -255,7 +255,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
     relay: &Relay<Q>,
     outbox: &mut O,
     acknowledged: Vec<(String, O::Event)>,
-    found: &mut Found,
+    found: &mut ProbeResults,
 ) -> Result<(), Fault> {
     let mut waiting = acknowledged;
     let mut turns = Turns::new(relay, waiting.iter().map(|(_, row)| row.lane()));
@@ -271,7 +271,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
             waiting.into_iter().partition(|(_, row)| owned.contains(&row.lane()));
         waiting = others;
         let witnesses = ours.iter().map(|(_, row)| (row.lane(), row.id())).collect();
-        let (rows, end) = read(relay, &mut claim, Rows::These(witnesses)).await?;
+        let (rows, end) = read(relay, &mut claim, RowSelection::These(witnesses)).await?;
         let is_known = |row: &&O::Event| relay.rows.acknowledged.borrow().contains(*row);
         let known: Vec<&O::Event> = rows.values().filter(is_known).collect();
         let settled = settle(relay, claim, &known).await?;
@@ -293,7 +293,7 @@ pub(crate) async fn settle_late<Q, O: Outbox>(
 async fn read<Q, C: Claim>(
     relay: &Relay<Q>,
     claim: &mut C,
-    rows: Rows,
+    rows: RowSelection,
 ) -> Result<(HashMap<String, C::Event>, ReadEnd), Fault> {
     let count = rows.named().len();
     // Without marks: it begins at the smallest id, and raises none.

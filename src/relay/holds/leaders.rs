@@ -1,8 +1,8 @@
 //! Checks of held topics before any lane is locked and without a write: do they exist, and do their leaders answer?
 
 use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::holds::found::Found;
 use crate::relay::holds::prober::{Due, Witness};
+use crate::relay::holds::results::ProbeResults;
 use crate::relay::partition;
 use crate::relay::publisher::Producer;
 use crate::relay::reason::LEADER_MOVING;
@@ -34,7 +34,7 @@ impl Candidate {
 pub(crate) async fn leaders<P: Producer>(
     producer: &P,
     due: Vec<Due>,
-    found: &mut Found,
+    found: &mut ProbeResults,
 ) -> Vec<(Due, Vec<Option<i32>>)> {
     let mut known = Vec::with_capacity(due.len());
     let ask = |due: Due| async move {
@@ -70,7 +70,7 @@ pub(crate) async fn leaders<P: Producer>(
 pub(crate) async fn reachable<P: Producer>(
     producer: &P,
     candidates: Vec<Candidate>,
-    found: &mut Found,
+    found: &mut ProbeResults,
 ) -> Vec<Candidate> {
     let mut of_broker: BTreeMap<i32, Vec<Candidate>> = BTreeMap::new();
     for candidate in candidates {
@@ -137,9 +137,6 @@ mod tests {
         fn send<E: Event>(&mut self, _: u32, _: &str, _: u32, _: &E) -> Result<(), Refusal> {
             unreachable!("nothing is sent")
         }
-        fn in_flight(&self) -> usize {
-            0
-        }
         fn has_failed(&self) -> bool {
             false
         }
@@ -158,7 +155,7 @@ mod tests {
             let due = Due { topic: topic.to_owned(), reason: UNKNOWN_TOPIC.word.to_owned() };
             Candidate::new(due, Witness { lane: Lane::new(1).unwrap(), id: 1, key: None }, &[Some(1)])
         };
-        let mut found = Found::default();
+        let mut found = ProbeResults::default();
         let candidates = ["a", "b", "c"].map(candidate).into();
         let reached = reachable(&producer, candidates, &mut found).await;
         let mut reached: Vec<String> = reached.into_iter().map(|candidate| candidate.due.topic).collect();

@@ -1,7 +1,6 @@
 //! Holds: topics whose rows wait, the probes that end holds, and pauses.
 
 pub(crate) mod flight;
-pub(crate) mod found;
 pub(crate) mod holding;
 pub(crate) mod isolation;
 pub(crate) mod known;
@@ -9,4 +8,5 @@ pub(crate) mod leaders;
 pub mod pauses;
 pub(crate) mod probe;
 pub mod prober;
+pub(crate) mod results;
 pub(crate) mod turns;

@@ -19,9 +19,9 @@
 use crate::relay::Relay;
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::holds::flight::{Flight, settle_late};
-use crate::relay::holds::found::Found;
 use crate::relay::holds::leaders::{Candidate, leaders, reachable};
 use crate::relay::holds::prober::{Due, Failed, Holds, log_released};
+use crate::relay::holds::results::ProbeResults;
 use crate::relay::lane::LANES;
 use crate::relay::outbox::Outbox;
 use crate::relay::publisher::{Producer, Publisher};
@@ -123,7 +123,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
                 return Ok(());
             }
             self.unfinished = due.iter().map(|due| due.topic.clone()).collect();
-            let mut found = Found::default();
+            let mut found = ProbeResults::default();
             let probed = self.probe(due, &mut found).await;
             self.conclude(found).await?;
             probed?;
@@ -131,7 +131,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     }
 
     /// Records the results of a round in the database.
-    async fn conclude(&mut self, found: Found) -> Result<(), Fault> {
+    async fn conclude(&mut self, found: ProbeResults) -> Result<(), Fault> {
         let relay = self.relay;
         if !found.works.is_empty() {
             self.holds.release(&named(&found.works)).await?;
@@ -171,7 +171,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         self.unfinished.retain(|topic| !topics.contains(topic));
     }
 
-    async fn probe(&mut self, mut due: Vec<Due>, found: &mut Found) -> Result<(), Fault> {
+    async fn probe(&mut self, mut due: Vec<Due>, found: &mut ProbeResults) -> Result<(), Fault> {
         // The lease may have expired while an ack was late.
         let in_flight: HashSet<&str> = self.late.iter().flat_map(Flight::topics).collect();
         due.retain(|due| !in_flight.contains(due.topic.as_str()));
@@ -220,7 +220,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         &mut self,
         topics: Vec<String>,
         flight: &Flight<P::Producer, O::Event>,
-        found: &mut Found,
+        found: &mut ProbeResults,
     ) {
         match <[String; 1]>::try_from(topics) {
             Ok([topic]) => found.works.push(topic),
@@ -254,7 +254,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
     async fn keep_late(
         &mut self,
         mut flight: Flight<P::Producer, O::Event>,
-        found: &mut Found,
+        found: &mut ProbeResults,
     ) -> Result<(), Fault> {
         let relay = self.relay;
         flight.take_failed(relay, found);
@@ -279,7 +279,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
         let mut flights = std::mem::take(&mut self.late);
         let within =
             if flights.len() < LATE_MAX { relay.settings.limits().publish_timeout } else { ANSWER_WITHIN };
-        let mut found = Found::default();
+        let mut found = ProbeResults::default();
         let (mut settled, mut renewed) = (Ok(()), Ok(()));
         while let Some(mut flight) = flights.pop() {
             let acknowledged = flight.take_acknowledged(relay);

@@ -18,7 +18,7 @@ const TRY_EVERY: Duration = Duration::from_millis(20);
 pub(crate) struct Turns<'a> {
     board: &'a Board,
     /// Lanes that a worker may still have.
-    in_hand: BTreeSet<Lane>,
+    taken: BTreeSet<Lane>,
     reserving: FuturesUnordered<LocalBoxFuture<'a, Lane>>,
     /// Lanes that no worker gets.
     reserved: Vec<Lane>,
@@ -28,10 +28,10 @@ pub(crate) struct Turns<'a> {
 impl<'a> Turns<'a> {
     pub(crate) fn new<Q>(relay: &'a Relay<Q>, lanes: impl Iterator<Item = Lane>) -> Turns<'a> {
         let board = &relay.board;
-        let in_hand: BTreeSet<Lane> = lanes.collect();
+        let taken: BTreeSet<Lane> = lanes.collect();
         let reserve = |lane: Lane| board.reserve(lane).map(move |()| lane).boxed_local();
-        let reserving = in_hand.iter().copied().map(reserve).collect();
-        Turns { board, in_hand, reserving, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
+        let reserving = taken.iter().copied().map(reserve).collect();
+        Turns { board, taken, reserving, reserved: Vec::new(), deadline: Instant::now() + PATIENCE }
     }
 
     /// Waits for lanes that no worker of this relay has. `None` if no lanes are left or it takes too long.
@@ -47,7 +47,7 @@ impl<'a> Turns<'a> {
     }
 
     fn take(&mut self, lane: Lane) {
-        self.in_hand.remove(&lane);
+        self.taken.remove(&lane);
         self.reserved.push(lane);
     }
 
@@ -64,7 +64,7 @@ impl<'a> Turns<'a> {
 
 impl Drop for Turns<'_> {
     fn drop(&mut self) {
-        self.in_hand.iter().for_each(|lane| self.board.cancel_reservation(*lane));
+        self.taken.iter().for_each(|lane| self.board.cancel_reservation(*lane));
         self.reserved.iter().for_each(|lane| self.board.end_reservation(*lane));
     }
 }

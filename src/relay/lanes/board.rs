@@ -38,7 +38,7 @@ struct BoardState {
 #[derive(Clone, Copy, Default)]
 struct LaneState {
     ready: bool,
-    in_hand: bool,
+    taken: bool,
     /// The prober waits for it, so no worker gets it next.
     reserved: bool,
     /// When to try it again, after another relay had locked it.
@@ -48,7 +48,7 @@ struct LaneState {
     /// It had more work when its last batch ended.
     more: bool,
     /// It used its whole share of the last batch, which was not full.
-    hungry: bool,
+    used_share: bool,
 }
 
 /// A lane that a worker returns and that has more work.
@@ -58,7 +58,7 @@ pub(crate) struct MoreWork {
     /// It was not read yet, so it goes before the other lanes instead of after them.
     pub front: bool,
     /// It may use the room that the others leave in a batch.
-    pub hungry: bool,
+    pub used_share: bool,
 }
 
 impl Board {
@@ -102,12 +102,12 @@ impl Board {
         let now = Instant::now();
         let is_free = |lane: &Lane| {
             let lane = &state.lanes[lane.index()];
-            !lane.in_hand && !lane.reserved && lane.not_before.is_none_or(|at| at <= now)
+            !lane.taken && !lane.reserved && lane.not_before.is_none_or(|at| at <= now)
         };
         let lanes: Vec<Lane> = Lane::all().filter(is_free).collect();
         for lane in &lanes {
             let entry = &mut state.lanes[lane.index()];
-            (entry.ready, entry.in_hand) = (false, true);
+            (entry.ready, entry.taken) = (false, true);
         }
         state.ready.retain(|lane| !lanes.contains(lane));
         lanes
@@ -137,7 +137,7 @@ impl Board {
         }
         for work in more_work.iter().filter(|work| !work.front) {
             state.put(work.lane, false);
-            state.lanes[work.lane.index()].hungry = work.hungry;
+            state.lanes[work.lane.index()].used_share = work.used_share;
         }
         for work in more_work {
             let entry = &mut state.lanes[work.lane.index()];
@@ -153,7 +153,7 @@ impl Board {
     pub(crate) fn shares(&self, lanes: &[Lane], batch_rows: usize) -> Vec<usize> {
         let state = self.state.borrow();
         let equal = batch_rows.div_ceil(lanes.len().max(1));
-        let share = |lane: &Lane| if state.lanes[lane.index()].hungry { batch_rows } else { equal };
+        let share = |lane: &Lane| if state.lanes[lane.index()].used_share { batch_rows } else { equal };
         lanes.iter().map(share).collect()
     }
 
@@ -201,8 +201,8 @@ impl Board {
                 let mut state = self.state.borrow_mut();
                 let entry = &mut state.lanes[lane.index()];
                 entry.reserved = true;
-                if !entry.in_hand {
-                    *entry = LaneState { in_hand: true, reserved: true, ..LaneState::default() };
+                if !entry.taken {
+                    *entry = LaneState { taken: true, reserved: true, ..LaneState::default() };
                     state.ready.retain(|ready| *ready != lane);
                     return;
                 }
@@ -228,21 +228,21 @@ impl Board {
         let now = Instant::now();
         let is_unknown = |lane: &Lane| {
             let lane = &state.lanes[lane.index()];
-            !lane.ready && !lane.in_hand && lane.not_before.is_none_or(|at| at <= now)
+            !lane.ready && !lane.taken && lane.not_before.is_none_or(|at| at <= now)
         };
         Lane::all().filter(is_unknown).collect()
     }
 
     /// Whether workers have all lanes.
-    pub(crate) fn all_in_hand(&self) -> bool {
-        self.state.borrow().lanes.iter().all(|lane| lane.in_hand)
+    pub(crate) fn all_taken(&self) -> bool {
+        self.state.borrow().lanes.iter().all(|lane| lane.taken)
     }
 
     /// Waits until a worker returns lanes, unless some lane is free.
     pub(crate) async fn some_lane_free(&self) {
         loop {
             let changed = self.returned.notified();
-            if !self.all_in_hand() || self.is_stopped() {
+            if !self.all_taken() || self.is_stopped() {
                 return;
             }
             changed.await;
@@ -294,7 +294,7 @@ impl Board {
 impl BoardState {
     fn put(&mut self, lane: Lane, front: bool) {
         let entry = &mut self.lanes[lane.index()];
-        if entry.ready || entry.in_hand || entry.reserved {
+        if entry.ready || entry.taken || entry.reserved {
             return;
         }
         entry.ready = true;
@@ -310,19 +310,13 @@ impl BoardState {
         let workers = self.waiting_workers + 1;
         let share = self.ready.len().div_ceil(workers).min(CLAIM_LANES_MAX);
         let mut lanes: Vec<Lane> = self.ready.drain(..share).collect();
-        lanes.sort_by_key(|lane| self.lanes[lane.index()].hungry);
+        lanes.sort_by_key(|lane| self.lanes[lane.index()].used_share);
         for lane in &lanes {
             let entry = &mut self.lanes[lane.index()];
             entry.ready = false;
-            entry.in_hand = true;
+            entry.taken = true;
         }
         lanes
-    }
-}
-
-impl Default for Board {
-    fn default() -> Self {
-        Board::new()
     }
 }
 
@@ -337,13 +331,13 @@ mod tests {
         board.add([hot, cold]);
         assert_eq!(board.take().await, Some(vec![hot, cold]));
         assert_eq!(board.shares(&[hot, cold], 11), [6, 6], "equal shares fill the batch");
-        let more = |lane, hungry| MoreWork { lane, front: false, hungry };
+        let more = |lane, used_share| MoreWork { lane, front: false, used_share };
         board.give_back(&[hot, cold], &[more(hot, true), more(cold, false)]);
         assert_eq!(board.take().await, Some(vec![cold, hot]), "the others come first");
         assert_eq!(board.shares(&[cold, hot], 11), [6, 11]);
         board.give_back(&[hot, cold], &[more(hot, false)]);
         assert_eq!(board.shares(&[hot], 11), [11]);
-        assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it is no longer hungry");
+        assert_eq!(board.shares(&[cold, hot], 11), [6, 6], "it used less than its share since");
     }
 
     #[tokio::test]
@@ -375,7 +369,7 @@ mod tests {
             !board.lanes_to_scan().contains(&lane) && board.state.borrow().ready.is_empty(),
             "it still has it"
         );
-        board.give_back(&[lane], &[MoreWork { lane, front: true, hungry: false }]);
+        board.give_back(&[lane], &[MoreWork { lane, front: true, used_share: false }]);
         assert_eq!(board.take().await, Some(vec![lane]), "it is no longer reserved");
     }
 }

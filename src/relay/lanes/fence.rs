@@ -55,12 +55,6 @@ impl Fence {
     }
 }
 
-impl Default for Fence {
-    fn default() -> Self {
-        Fence::new()
-    }
-}
-
 fn is_prepared(holder: &str) -> bool {
     holder.starts_with("-1/")
 }

@@ -61,12 +61,6 @@ impl ScanOrder {
     }
 }
 
-impl Default for ScanOrder {
-    fn default() -> Self {
-        ScanOrder::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

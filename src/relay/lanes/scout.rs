@@ -38,7 +38,7 @@ const MEASURING_ADVICE: &str = "Events are still published, but backlog metrics 
 
 /// The scout's access to the outbox.
 #[allow(async_fn_in_trait, reason = "the relay runs on one thread: no future has to be Send")]
-pub trait Lookout {
+pub trait ScoutQueries {
     /// The first unsent row above the low of each of these lanes, if there is one.
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault>;
     /// The transactions that hold RowExclusiveLock on the outbox.
@@ -72,7 +72,7 @@ pub struct Scan {
 /// The scout of one relay.
 pub struct Scout<P, L> {
     relay: Rc<Relay<P>>,
-    lookout: L,
+    queries: L,
     backoff: Backoff,
     interval: Duration,
     fence_at: Instant,
@@ -86,13 +86,13 @@ pub struct Scout<P, L> {
     measuring: Outage,
 }
 
-impl<P: Publisher, L: Lookout> Scout<P, L> {
+impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     /// A scout that has not started.
-    pub fn new(relay: Rc<Relay<P>>, lookout: L, random: fastrand::Rng) -> Scout<P, L> {
+    pub fn new(relay: Rc<Relay<P>>, queries: L, random: fastrand::Rng) -> Scout<P, L> {
         let now = Instant::now();
         Scout {
             relay,
-            lookout,
+            queries,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(2), random),
             interval: POLL_FIRST,
             fence_at: now,
@@ -177,7 +177,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             self.backlog_at = begun + MEASURE_EVERY;
             let lanes: Vec<Lane> = Lane::all().collect();
             let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
-            let backlog = self.lookout.backlog(&lows).await;
+            let backlog = self.queries.backlog(&lows).await;
             self.backlog_at = later(begun, MEASURE_EVERY);
             if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
                 self.relay.stats.backlog.set(rows);
@@ -186,7 +186,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         let begun = Instant::now();
         if begun >= self.oldest_at {
             self.oldest_at = begun + MEASURE_EVERY;
-            let oldest = self.lookout.oldest().await;
+            let oldest = self.queries.oldest().await;
             // Like a sweep, this walks index entries that vacuum has not removed.
             self.oldest_at = later(begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
@@ -249,7 +249,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         }
         let snapshot = self.relay.marks.borrow().snapshot(&lanes);
         let begun = Instant::now();
-        let scan = match self.lookout.scan(&lanes, &snapshot.lows, snapshot.basis).await {
+        let scan = match self.queries.scan(&lanes, &snapshot.lows, snapshot.basis).await {
             Err(fault) if fault.kind == FaultKind::TimedOut && self.scan_order.timed_out(&lanes) => {
                 tracing::debug!("scanning fewer lanes next time: {fault}");
                 return Ok(Work::Possible);
@@ -280,7 +280,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
         self.sweep_at = begun + SWEEP_EVERY;
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
         let marks = self.relay.marks.borrow().snapshot(&lanes);
-        let scan = self.lookout.scan(&lanes, &vec![LOWEST; lanes.len()], marks.basis).await;
+        let scan = self.queries.scan(&lanes, &vec![LOWEST; lanes.len()], marks.basis).await;
         self.sweep_at = later(begun, SWEEP_EVERY);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
@@ -321,7 +321,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
             }
             (epoch, high, fence.is_pending())
         };
-        let (server, writers) = self.lookout.writers().await?;
+        let (server, writers) = self.queries.writers().await?;
         let mut marks = self.relay.marks.borrow_mut();
         marks.note_server(server);
         if marks.epoch() == epoch {
@@ -335,8 +335,8 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
     }
 
     async fn wait(&mut self) {
-        let all_in_hand = self.relay.board.all_in_hand();
-        self.interval = if self.relay.board.take_progress() || all_in_hand {
+        let all_taken = self.relay.board.all_taken();
+        self.interval = if self.relay.board.take_progress() || all_taken {
             POLL_FIRST
         } else {
             (self.interval * 2).min(self.relay.settings.limits().poll_interval)
@@ -350,7 +350,7 @@ impl<P: Publisher, L: Lookout> Scout<P, L> {
                 self.relay.board.some_lane_free().await;
                 sleep_until(begun + self.interval).await;
             } => {}
-            () = sleep(FENCE_EVERY), if all_in_hand || !self.relay.board.has_free_worker() => {}
+            () = sleep(FENCE_EVERY), if all_taken || !self.relay.board.has_free_worker() => {}
             () = self.relay.board.stopped() => {}
             () = self.beat() => {}
         }

@@ -25,9 +25,6 @@ impl Producer for Silent {
     async fn reach_leader(&self, _: &str, _: u32) -> Result<(), Failure> {
         Ok(())
     }
-    fn in_flight(&self) -> usize {
-        self.0
-    }
     fn has_failed(&self) -> bool {
         false
     }

@@ -131,8 +131,13 @@ mod tests {
     fn after_claim(read: &[Row], seen: HoldsSeen) -> Acknowledged {
         let mut acknowledged = Acknowledged::new();
         acknowledged.keep([Row(1), Row(2)].iter(), 3);
-        let whole =
-            Coverage { lane: Row(1).lane(), last_read: Some(9), first_open: None, cut: false, hungry: false };
+        let whole = Coverage {
+            lane: Row(1).lane(),
+            last_read: Some(9),
+            first_open: None,
+            cut: false,
+            used_share: false,
+        };
         acknowledged.forget(&[whole], read, seen);
         acknowledged
     }

@@ -251,7 +251,7 @@ impl<E: Event> Batch<E> {
             last_read: last_read[lane.index()],
             first_open: first_open[lane.index()],
             cut: position >= finished || at_share(position, lane),
-            hungry: self.end == ReadEnd::Complete && at_share(position, lane),
+            used_share: self.end == ReadEnd::Complete && at_share(position, lane),
         };
         lanes.iter().enumerate().map(coverage).collect()
     }
@@ -279,14 +279,14 @@ mod tests {
     #[test]
     fn a_lane_that_returned_its_whole_share_may_have_more() {
         let coverage = coverage_of([Row(1), Row(2)], 2);
-        assert!(coverage.cut && coverage.hungry, "{coverage:?}");
+        assert!(coverage.cut && coverage.used_share, "{coverage:?}");
         assert_eq!(coverage.covers_to(), Some(2), "later rows are unknown");
     }
 
     #[test]
     fn a_lane_that_returned_less_than_its_share_has_no_more() {
         let coverage = coverage_of([Row(1), Row(2)], 3);
-        assert!(!coverage.cut && !coverage.hungry, "{coverage:?}");
+        assert!(!coverage.cut && !coverage.used_share, "{coverage:?}");
         assert_eq!(coverage.covers_to(), Some(i64::MAX));
     }
 

@@ -14,7 +14,7 @@ pub struct Coverage {
     /// There may be more rows after `last_read`.
     pub cut: bool,
     /// The lane used its whole share while the batch still had room.
-    pub hungry: bool,
+    pub used_share: bool,
 }
 
 impl Coverage {

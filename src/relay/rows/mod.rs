@@ -27,7 +27,7 @@
 //! | `Blocked` | a blocked key, unless an earlier row of the key stays unsent | it stays unsent until an operator decides |
 //! | `Open`, `InFlight`, `Suspect` | nothing, or a hold of its topic | it stays unsent, and is claimed again |
 //!
-//! [`Rows`] has the knowledge that outlives a batch. It is in memory only:
+//! [`RowMemory`] has the knowledge that outlives a batch. It is in memory only:
 //!
 //! | What | Begins | Effect | Ends |
 //! |---|---|---|---|
@@ -58,7 +58,7 @@ pub(crate) use fate::Fate;
 const FIRST_ROW_BYTES: usize = 16 * 1024;
 
 /// A relay's knowledge of rows that outlives a batch.
-pub struct Rows {
+pub struct RowMemory {
     /// Rows that are acknowledged but not settled.
     pub acknowledged: RefCell<Acknowledged>,
     /// Recent refusals.
@@ -71,9 +71,9 @@ pub struct Rows {
     row_bytes: Cell<usize>,
 }
 
-impl Rows {
-    pub(crate) fn new() -> Rows {
-        Rows {
+impl RowMemory {
+    pub(crate) fn new() -> RowMemory {
+        RowMemory {
             acknowledged: RefCell::new(Acknowledged::new()),
             refusals: Refusals::new(),
             probing: RefCell::default(),

@@ -210,10 +210,6 @@ impl Producer for SimProducer {
         Ok(())
     }
 
-    fn in_flight(&self) -> usize {
-        self.shared.state.borrow().in_flight
-    }
-
     fn has_failed(&self) -> bool {
         self.shared.state.borrow().failed
     }

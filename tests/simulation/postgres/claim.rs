@@ -12,7 +12,7 @@ use outbox_relay::relay::event::Event;
 use outbox_relay::relay::failure::{Fault, FaultKind};
 use outbox_relay::relay::lane::Lane;
 use outbox_relay::relay::outbox::{
-    Claim, Found, Head, Outbox, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
+    Claim, Head, Outbox, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };
 use reads::Snapshot;
 use settlement::{record, settle_late};
@@ -173,12 +173,15 @@ impl Claim for SimClaim<'_> {
         Ok(Head { hold_version, basis, row, refusal })
     }
 
-    async fn read_on(&mut self, search: &Search, rows: &mut Vec<SimEvent>) -> Result<Found, Fault> {
+    async fn read_on(&mut self, search: &Search, rows: &mut Vec<SimEvent>) -> Result<SearchResult, Fault> {
         self.statement().await?;
         let server = Rc::clone(&self.connection.server);
         server.reads(self.transaction);
-        let mut found =
-            Found { hold_version: server.hold_version(), basis: server.basis(), ..Found::default() };
+        let mut found = SearchResult {
+            hold_version: server.hold_version(),
+            basis: server.basis(),
+            ..SearchResult::default()
+        };
         let is_same = found.hold_version == search.hold_version && found.basis == search.basis;
         if server.world.breaks(Sabotage::FlowUnderAnyVersion) {
             (found.hold_version, found.basis) = (search.hold_version, search.basis);

@@ -2,9 +2,9 @@
 
 pub mod claim;
 pub mod connection;
-pub mod lookout;
 mod queries;
 pub mod reaper;
+pub mod scout;
 pub mod server;
 pub mod tables;
 pub mod wrong_marks;

@@ -6,7 +6,7 @@ use crate::relay::event::fixture::Row;
 use crate::relay::lanes::marks::Marks;
 use crate::relay::lanes::scout::SCOUT;
 use crate::relay::outbox::{
-    Claim, Found, Head, ReadEnd, ReadRequest, Search, ServerId, Settled, Settlement, Slice,
+    Claim, Head, ReadEnd, ReadRequest, Search, SearchResult, ServerId, Settled, Settlement, Slice,
 };
 use crate::relay::publisher::Judged;
 use crate::relay::publisher::fixture::{self, Silent};
@@ -87,7 +87,7 @@ impl Claim for OneClaim {
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
         Ok(Head { hold_version: 0, basis: 0, row: None, refusal: None })
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<Found, Fault> {
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
         unreachable!("flows are off")
     }
     async fn keep_alive(&mut self) -> Result<(), Fault> {

@@ -5,7 +5,7 @@ use crate::relay::event::fixture::Row;
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::outbox::{Found as Read, Head, ReadEnd, Search, ServerId, Slice};
+use crate::relay::outbox::{Head, ReadEnd, Search, SearchResult, ServerId, Slice};
 use crate::relay::publisher::fixture;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -52,7 +52,7 @@ impl Claim for TableClaim {
     async fn head(&mut self, _: &ReadRequest) -> Result<Head<Row>, Fault> {
         unreachable!("probes read whole rows")
     }
-    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<Read, Fault> {
+    async fn read_on(&mut self, _: &Search, _: &mut Vec<Row>) -> Result<SearchResult, Fault> {
         unreachable!("probes are no flows")
     }
     async fn keep_alive(&mut self) -> Result<(), Fault> {
@@ -75,7 +75,7 @@ async fn late(unsent: &[i64], free: &[i64]) -> (bool, bool) {
     let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
     relay.rows.acknowledged.borrow_mut().keep(std::iter::once(&Row(1)), -1);
     let mut table = Table { unsent: unsent.to_vec(), free: free.iter().copied().collect() };
-    let mut found = Found::default();
+    let mut found = ProbeResults::default();
     let acknowledged = vec![("events.order".to_owned(), Row(1))];
     settle_late(&relay, &mut table, acknowledged, &mut found).await.unwrap();
     assert_eq!(found.works.len() + found.unknown.len(), 1, "{:?} {:?}", found.works, found.unknown);

@@ -46,7 +46,7 @@ impl Server {
     }
 }
 
-impl Lookout for Server {
+impl ScoutQueries for Server {
     async fn scan(&mut self, _: &[Lane], _: &[i64], basis: i64) -> Result<Scan, Fault> {
         self.answer(Scan { server: SERVER, basis, first_unsent: Vec::new() })
     }
@@ -74,7 +74,7 @@ async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
     let relay = Rc::new(relay);
     relay.gate.open();
     relay.board.add(Lane::all());
-    while !relay.board.all_in_hand() {
+    while !relay.board.all_taken() {
         relay.board.take().await.unwrap();
     }
     let server = Server::default();

@@ -5,7 +5,7 @@ use crate::event::SimEvent;
 use crate::plan::Sabotage;
 use outbox_relay::relay::event::Event;
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::outbox::{Found, ReadRequest, Rows, Search};
+use outbox_relay::relay::outbox::{ReadRequest, RowSelection, Search, SearchResult};
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -31,16 +31,18 @@ impl SimClaim<'_> {
             low.max(wrong_marks.low(lanes[place]))
         };
         let mut rows: Vec<SimEvent> = match &read.rows {
-            Rows::Pending => server.pending(self.transaction, lanes, low),
-            Rows::FirstOfKeys(of) => of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect(),
-            Rows::These(rows) => rows.iter().flat_map(|(_, id)| server.unsent(*id)).collect(),
+            RowSelection::Pending => server.pending(self.transaction, lanes, low),
+            RowSelection::FirstOfKeys(of) => {
+                of.iter().flat_map(|(_, id)| server.first_of_key_of(*id)).collect()
+            }
+            RowSelection::These(rows) => rows.iter().flat_map(|(_, id)| server.unsent(*id)).collect(),
         };
         let mut left = read.shares.clone();
-        if let Some(early) = self.early.take().filter(|_| read.rows == Rows::Pending) {
+        if let Some(early) = self.early.take().filter(|_| read.rows == RowSelection::Pending) {
             rows = early.into_iter().filter(|row| lanes.contains(&row.lane())).collect();
         }
         rows.retain(|row| {
-            if read.rows != Rows::Pending {
+            if read.rows != RowSelection::Pending {
                 return true;
             }
             let place = lanes.iter().position(|lane| *lane == row.lane()).unwrap_or_default();
@@ -65,7 +67,7 @@ impl SimClaim<'_> {
     }
 
     /// The new rows that the flow may publish. All ids go to `found`.
-    pub(super) fn new_rows(&self, search: &Search, found: &mut Found) -> Vec<SimEvent> {
+    pub(super) fn new_rows(&self, search: &Search, found: &mut SearchResult) -> Vec<SimEvent> {
         let server = &self.connection.server;
         let breaks = |sabotage| server.world.breaks(sabotage);
         let is_gap = |id: &i64| {

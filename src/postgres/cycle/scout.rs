@@ -6,7 +6,7 @@ use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::cycle::statements::Statements;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
-use crate::relay::lanes::scout::{Lookout, Oldest, Scan};
+use crate::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
 use crate::relay::outbox::ServerId;
 use deadpool_postgres::Object;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 /// The scout's access to the outbox. It connects on first use.
-pub struct PostgresLookout {
+pub struct PostgresScoutQueries {
     transaction: ShortTransaction,
     statements: Rc<Statements>,
     /// The quoted name of the table, whose locks identify the writers.
@@ -23,13 +23,13 @@ pub struct PostgresLookout {
     connection: Option<Object>,
 }
 
-impl PostgresLookout {
+impl PostgresScoutQueries {
     /// For this outbox.
-    pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresLookout {
+    pub fn new(database: Database, statements: Rc<Statements>, table: String) -> PostgresScoutQueries {
         // READ WRITE, although it only reads, so that a standby rejects it. On a demoted server, the scout would see neither
         // new rows nor writers.
         let transaction = ShortTransaction::writing(database);
-        PostgresLookout { transaction, statements, table, connection: None }
+        PostgresScoutQueries { transaction, statements, table, connection: None }
     }
 
     /// Runs a query. Also returns the serial number of the connection.
@@ -50,7 +50,7 @@ impl PostgresLookout {
     }
 }
 
-impl Lookout for PostgresLookout {
+impl ScoutQueries for PostgresScoutQueries {
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
         const DOING: &str = "scanning for events";
         let statements = Rc::clone(&self.statements);

@@ -4,7 +4,7 @@ use crate::relay::failure::Failure;
 
 /// The results of probes by topic.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct ProbeResults {
     /// Topics that accept records.
     pub(crate) works: Vec<String>,
     /// Topics that do not.
@@ -13,7 +13,7 @@ pub(crate) struct Found {
     pub(crate) unknown: Vec<String>,
 }
 
-impl Found {
+impl ProbeResults {
     /// Records that Kafka has acknowledged a row of this topic. The hold ends only once the row is recorded as sent.
     pub(crate) fn acknowledged(&mut self, topic: String, is_recorded: bool) {
         if is_recorded { self.works.push(topic) } else { self.unknown.push(topic) }

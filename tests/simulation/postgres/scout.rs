@@ -9,12 +9,12 @@ use outbox_relay::relay::failure::Fault;
 use outbox_relay::relay::holds::pauses::{Counts, Pause};
 use outbox_relay::relay::holds::prober::{Due, Failed, Holds, LEASE, Waiting, Witness};
 use outbox_relay::relay::lane::Lane;
-use outbox_relay::relay::lanes::scout::{Lookout, Oldest, Scan};
+use outbox_relay::relay::lanes::scout::{Oldest, Scan, ScoutQueries};
 use outbox_relay::relay::outbox::ServerId;
 use outbox_relay::relay::reason::REJECTS_EVERYTHING;
 use std::time::Duration;
 
-impl Lookout for SimConnection {
+impl ScoutQueries for SimConnection {
     async fn scan(&mut self, lanes: &[Lane], lows: &[i64], basis: i64) -> Result<Scan, Fault> {
         self.send_statement(false).await?;
         self.in_time(lanes.len()).await?;
