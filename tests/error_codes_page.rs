@@ -49,6 +49,7 @@ fn sqlstates() -> String {
             FaultKind::Unavailable => "unavailable",
             FaultKind::Contended => "contended",
             FaultKind::Refused => "refused",
+            FaultKind::Probed => unreachable!("not a SQLSTATE"),
             FaultKind::Data => "data",
             FaultKind::TimedOut => "timed out",
         };

@@ -53,8 +53,6 @@ fn failed_check(error: StartError) -> Failed {
 pub(crate) fn fault(fault: Fault) -> Failed {
     match fault.kind {
         FaultKind::Unavailable => Failed::Unavailable(fault.into()),
-        FaultKind::Contended | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
-            Failed::Failure(fault.into())
-        }
+        _ => Failed::Failure(fault.into()),
     }
 }

@@ -85,6 +85,8 @@ pub enum FaultKind {
     Unavailable,
     /// Another session holds a lock: claim again, and skip the locked rows when settling.
     Contended,
+    /// A probe of this relay has a row of the claim in flight: claim the other lanes.
+    Probed,
     /// The server refuses the statement (permissions, schema, disk): retry with backoff until the cause is fixed.
     Refused,
     /// The server cannot process stored data: narrow a read down to the unreadable row. Otherwise as refused.

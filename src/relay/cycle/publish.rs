@@ -135,7 +135,7 @@ fn note_slice<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
 
 fn probed_just_now() -> Fault {
     let message = "a probe of its topic has an event of this claim in flight".to_owned();
-    Fault { kind: FaultKind::Contended, doing: "reading events", message }
+    Fault { kind: FaultKind::Probed, doing: "reading events", message }
 }
 
 /// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a

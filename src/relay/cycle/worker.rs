@@ -7,7 +7,7 @@ use crate::relay::cycle::narrow::Before;
 use crate::relay::cycle::session::Session;
 use crate::relay::cycle::{self, Cycle};
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
-use crate::relay::health::outage::QUIET;
+use crate::relay::health::outage::{LOCKS_ADVICE, NOT_RECORDED, QUIET};
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::board::MoreWork;
@@ -103,12 +103,15 @@ impl<P: Publisher> Worker<'_, P> {
         waits
     }
 
-    /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle are over for it:
-    /// others may have all lanes for as long as there is work.
+    /// Waits for lanes with work, or returns `None` once the relay stops. Outages of a worker that stays idle end once another
+    /// one has settled something meanwhile. It may have all lanes for as long as there is work.
     async fn take(&self) -> Option<Vec<Lane>> {
         let health = &self.relay.health;
+        let begun = Instant::now();
         let idle = async {
-            sleep(QUIET).await;
+            while !health.has_settled_since(begun) {
+                sleep(QUIET).await;
+            }
             health.postgres_worked(self.number);
             health.locks.worked(self.number);
             std::future::pending().await
@@ -192,8 +195,9 @@ impl<P: Publisher> Worker<'_, P> {
     fn settled(&mut self, lanes: &[Lane], cycle: &Cycle, took: Duration) -> bool {
         let (relay, number) = (self.relay, self.number);
         relay.health.postgres_worked(number);
+        relay.health.settled();
         if cycle.locked_out {
-            relay.health.locks.failed(number, &"sent rows cannot be marked as sent", LOCKS_ADVICE);
+            relay.health.locks.failed(number, &NOT_RECORDED, LOCKS_ADVICE);
         } else {
             relay.health.locks.worked(number);
         }
@@ -220,7 +224,10 @@ impl<P: Publisher> Worker<'_, P> {
         }
         relay.board.give_back(lanes, &[]);
         match fault.kind {
-            FaultKind::Contended if self.set_aside_probed(lanes) => return false,
+            FaultKind::Probed => {
+                self.set_aside_probed(lanes);
+                return false;
+            }
             FaultKind::Contended => relay.health.locks.failed(self.number, fault, LOCKS_ADVICE),
             FaultKind::Unavailable | FaultKind::Refused | FaultKind::Data | FaultKind::TimedOut => {
                 relay.health.postgres_failed(self.number, begun, fault);
@@ -229,14 +236,14 @@ impl<P: Publisher> Worker<'_, P> {
         true
     }
 
-    /// Sets those of these lanes aside of which a probe has a row in flight, so that the others can be claimed. If the hold of
-    /// such a row was deleted, a claim that reads it fails. Returns false if there are none.
-    fn set_aside_probed(&self, lanes: &[Lane]) -> bool {
+    /// Sets those of these lanes aside of which a probe has a row in flight, so that the others can be claimed without them. If
+    /// the hold of such a row was deleted, each claim that reads it fails.
+    fn set_aside_probed(&self, lanes: &[Lane]) {
         let probed = self.relay.rows.probed(lanes);
         for lane in &probed {
             self.relay.board.set_aside(*lane, Instant::now() + PROBED_ASIDE);
         }
-        !probed.is_empty()
+        self.relay.board.add(lanes.iter().copied().filter(|lane| !probed.contains(lane)));
     }
 }
 
@@ -244,9 +251,6 @@ async fn open<P: Publisher>(relay: &Relay<P>) -> Result<P::Producer, Failure> {
     fail_point::reach("opening-session").await;
     relay.publisher.open().await
 }
-
-const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in pg_locks \
-     and end it (docs/runbook.md, OutboxRelayUnsettled). Publishing then resumes by itself, without duplicates";
 
 async fn wait_for_gate<P>(relay: &Relay<P>) {
     tokio::select! {

@@ -33,6 +33,8 @@ pub(crate) struct Health {
     pub(crate) rejections: Rejections,
     /// The database's clock in microseconds since 1970, and when it was read.
     clock: Cell<Option<(i64, Instant)>>,
+    /// When a worker last settled a batch.
+    settled_at: Cell<Option<Instant>>,
     /// The end of the last batch with acknowledged rows.
     acknowledged_at: Cell<Option<Instant>>,
 }
@@ -47,6 +49,7 @@ impl Health {
                 .described("locked", "no longer locked"),
             rejections: Rejections::default(),
             clock: Cell::new(None),
+            settled_at: Cell::new(None),
             acknowledged_at: Cell::new(None),
         }
     }
@@ -75,6 +78,16 @@ impl Health {
     pub(crate) fn kafka_works(&self) {
         self.stats.kafka.answers();
         self.kafka.worked(0);
+    }
+
+    /// Records that a worker has settled a batch.
+    pub(crate) fn settled(&self) {
+        self.settled_at.set(Some(Instant::now()));
+    }
+
+    /// Whether a worker has settled a batch since then.
+    pub(crate) fn has_settled_since(&self, begun: Instant) -> bool {
+        self.settled_at.get().is_some_and(|at| at > begun)
     }
 
     /// Records that a batch with acknowledged rows has ended.

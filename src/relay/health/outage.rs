@@ -12,6 +12,12 @@ pub(crate) const QUIET: Duration = Duration::from_secs(5);
 pub(crate) const POSTGRES_ADVICE: &str =
     "Publishing resumes by itself. If this persists, run `outbox-relay check-config --connect`";
 
+/// The prober's number in outages.
+pub(crate) const PROBER: usize = usize::MAX;
+pub(crate) const NOT_RECORDED: &str = "sent rows cannot be marked as sent";
+pub(crate) const LOCKS_ADVICE: &str = "Another session has locked the outbox or some of its rows. Find the session in \
+     pg_locks and end it (docs/runbook.md, OutboxRelayUnsettled). Publishing then resumes by itself, without duplicates";
+
 /// Whether one thing, such as Postgres, works for every party that needs it. A party is the scout or a worker.
 pub(crate) struct Outage {
     what: &'static str,
@@ -115,6 +121,12 @@ impl Outage {
 
     pub(crate) fn lasts(&self) -> Option<Duration> {
         self.current.borrow().as_ref().map(|outage| outage.episode.age())
+    }
+
+    /// The same, if something has failed within [`QUIET`].
+    pub(crate) fn still_fails(&self) -> Option<Duration> {
+        let current = self.current.borrow();
+        current.as_ref().filter(|outage| outage.episode.quiet() < QUIET).map(|outage| outage.episode.age())
     }
 }
 

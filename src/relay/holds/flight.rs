@@ -3,6 +3,7 @@
 use crate::relay::Relay;
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Fault};
+use crate::relay::health::outage::{LOCKS_ADVICE, NOT_RECORDED, PROBER};
 use crate::relay::holds::leaders::Candidate;
 use crate::relay::holds::prober::Due;
 use crate::relay::holds::results::ProbeResults;
@@ -332,11 +333,17 @@ async fn settle<Q, C: Claim>(relay: &Relay<Q>, claim: C, sent: &[&C::Event]) -> 
     let mut acknowledged = relay.rows.acknowledged.borrow_mut();
     let (recorded, others): (Vec<&C::Event>, Vec<&C::Event>) =
         sent.iter().partition(|row| settled.as_ref().is_ok_and(|settled| is_recorded(settled, **row)));
+    let count = recorded.len();
     acknowledged.settled(recorded.into_iter());
     acknowledged.keep(others.into_iter(), -1);
     drop(acknowledged);
     if settled.is_ok() {
-        relay.stats.published.inc_by(sent.len() as u64);
+        relay.stats.published.inc_by(count as u64);
+        if count == sent.len() {
+            relay.health.locks.worked(PROBER);
+        } else {
+            relay.health.locks.failed(PROBER, &NOT_RECORDED, LOCKS_ADVICE);
+        }
     }
     settled
 }

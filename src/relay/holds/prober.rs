@@ -4,7 +4,7 @@ use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::{Failure, Fault, FaultKind};
-use crate::relay::health::outage::Outage;
+use crate::relay::health::outage::{Outage, PROBER};
 use crate::relay::holds::isolation;
 use crate::relay::holds::pauses::{Counts, Pause, ReportedPauses};
 use crate::relay::holds::probe::Probes;
@@ -199,6 +199,9 @@ async fn refresh<P, H: Holds>(
     let asked = Instant::now();
     let waiting = holds.count().await?;
     relay.stats.held_topics.set(waiting.topics);
+    if waiting.topics == 0 {
+        relay.health.locks.worked(PROBER); // nothing is left to probe
+    }
     relay.stats.blocked_keys.set(waiting.keys);
     let Counts { everything, topics, keys } = waiting.paused;
     relay.stats.count_pauses(everything, topics, keys);

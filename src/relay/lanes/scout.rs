@@ -116,12 +116,14 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             let begun = Instant::now();
             let measured = self.measure().await;
             let done = match measured {
-                Ok(()) if !self.relay.gate.is_open() => {
-                    self.relay.health.postgres.needed_only_by(&[SCOUT]);
+                Ok(asked) if !self.relay.gate.is_open() => {
+                    if asked {
+                        self.relay.health.postgres.needed_only_by(&[SCOUT]);
+                    }
                     self.wait_for_gate().await;
                     continue;
                 }
-                Ok(()) => self.round().await,
+                Ok(_) => self.round().await,
                 Err(fault) => Err(fault),
             };
             match done {
@@ -155,7 +157,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 () = self.relay.board.stopped() => break,
                 () = sleep(patience) => self.relay.board.stop(),
             }
-            if self.relay.health.postgres.lasts().is_some_and(|time| time > patience) {
+            if self.relay.health.postgres.still_fails().is_some_and(|time| time > patience) {
                 self.relay.board.stop();
                 let message =
                     format!("PostgreSQL was unavailable for more than the publish_timeout of {patience:?}");
@@ -170,15 +172,16 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 
     /// Measures for metrics and health, even while Kafka is unavailable. A failed measurement, for example because of the
-    /// statement timeout, does not stop publishing.
-    async fn measure(&mut self) -> Result<(), Fault> {
+    /// statement timeout, does not stop publishing. Returns whether it asked Postgres.
+    async fn measure(&mut self) -> Result<bool, Fault> {
         let begun = Instant::now();
+        let asks = begun >= self.backlog_at || begun >= self.oldest_at;
         if begun >= self.backlog_at {
             self.backlog_at = begun + MEASURE_EVERY;
             let lanes: Vec<Lane> = Lane::all().collect();
             let lows = self.relay.marks.borrow().snapshot(&lanes).lows;
             let backlog = self.queries.backlog(&lows).await;
-            self.backlog_at = later(begun, MEASURE_EVERY);
+            self.backlog_at = after(&backlog, begun, MEASURE_EVERY);
             if let Some(rows) = self.measured(Measured::Backlog, backlog)? {
                 self.relay.stats.backlog.set(rows);
             }
@@ -188,7 +191,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
             self.oldest_at = begun + MEASURE_EVERY;
             let oldest = self.queries.oldest().await;
             // Like a sweep, this walks index entries that vacuum has not removed.
-            self.oldest_at = later(begun, MEASURE_EVERY);
+            self.oldest_at = after(&oldest, begun, MEASURE_EVERY);
             if let Some(Oldest { age, clock_us }) = self.measured(Measured::Oldest, oldest)? {
                 self.relay.stats.oldest_seconds.set(age.map_or(0.0, |age| age.as_secs_f64()));
                 self.relay.health.note_clock(clock_us);
@@ -197,7 +200,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 }
             }
         }
-        Ok(())
+        Ok(asks)
     }
 
     fn measured<T>(&self, what: Measured, answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
@@ -229,7 +232,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         let now = Instant::now();
         if now >= self.fence_at {
             self.fence_at = now + FENCE_EVERY;
-            self.step_fence().await?;
+            if self.step_fence().await? {
+                self.relay.health.postgres_worked(SCOUT);
+            }
             self.relay.stats.beat();
         }
         if now >= self.sweep_at {
@@ -263,7 +268,9 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         self.relay.board.add(scan.first_unsent.iter().map(|(lane, _)| *lane));
         // A claim finds out whether the settlement of these rows was recorded. Until then, an operator's replay of them
         // would be mistaken for rows that are already acknowledged.
-        self.relay.board.add(self.relay.rows.acknowledged.borrow().lanes());
+        let acknowledged = self.relay.rows.acknowledged.borrow();
+        self.relay.board.add(acknowledged.lanes().filter(|lane| lanes.contains(lane)));
+        drop(acknowledged);
         let same_server = snapshot.epoch() == self.relay.marks.borrow().epoch();
         if !(all_free && same_server && scan.first_unsent.is_empty()) {
             self.scan_order.forget_empty();
@@ -281,7 +288,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         // The marks before the scan, because those of its rows may be raised before its answer arrives.
         let marks = self.relay.marks.borrow().snapshot(&lanes);
         let scan = self.queries.scan(&lanes, &vec![LOWEST; lanes.len()], marks.basis).await;
-        self.sweep_at = later(begun, SWEEP_EVERY);
+        self.sweep_at = after(&scan, begun, SWEEP_EVERY);
         let timed_out = matches!(&scan, Err(fault) if fault.kind == FaultKind::TimedOut);
         if timed_out && self.sweeping.timed_out(lanes.len()) {
             return Ok(()); // the same lanes again, in smaller parts
@@ -310,14 +317,14 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
         Ok(())
     }
 
-    /// Begins a fence, or checks whether the current one has passed.
-    async fn step_fence(&mut self) -> Result<(), Fault> {
+    /// Begins a fence, or checks whether the current one has passed. Returns whether it asked Postgres.
+    async fn step_fence(&mut self) -> Result<bool, Fault> {
         let (epoch, high, pending) = {
             let mut marks = self.relay.marks.borrow_mut();
             let (epoch, high) = (marks.epoch(), marks.highest_read());
             let fence = marks.fence();
             if !fence.is_pending() && high <= fence.passed() {
-                return Ok(());
+                return Ok(false);
             }
             (epoch, high, fence.is_pending())
         };
@@ -331,7 +338,7 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
                 marks.fence().begin(high, writers);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn wait(&mut self) {
@@ -364,8 +371,12 @@ impl<P: Publisher, L: ScoutQueries> Scout<P, L> {
     }
 }
 
-/// When to repeat a measurement that began then: after `every` or later, so that it takes only its share of the time.
-fn later(begun: Instant, every: Duration) -> Instant {
+/// When to repeat a measurement that began then: after `every` or later, so that it takes only its share of the time. The time
+/// of a failed connection does not count.
+fn after<T>(measured: &Result<T, Fault>, begun: Instant, every: Duration) -> Instant {
+    if matches!(measured, Err(fault) if fault.kind == FaultKind::Unavailable) {
+        return Instant::now() + every;
+    }
     Instant::now() + (begun.elapsed() * SWEEP_SHARE).clamp(every, SWEEP_AFTER_AT_MOST)
 }
 

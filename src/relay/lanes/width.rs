@@ -1,5 +1,6 @@
 //! How many lanes a statement covers. After a timeout the next one covers fewer.
 
+use crate::relay::lane::LANES;
 use std::cell::Cell;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -10,7 +11,8 @@ const QUICK: Duration = Duration::from_secs(10);
 /// How many quick statements in a row it takes until the next one covers twice as many lanes. One lane may be slower than
 /// the others.
 const QUICK_ONES: u32 = 4;
-/// After this time without a timeout, a quick statement over fewer lanes is enough. At low rates, few lanes have work.
+/// After this time without a timeout, one statement over fewer lanes is enough, if it would be quick over all of them. At low
+/// rates, few lanes have work.
 const QUICK_FOR: Duration = Duration::from_secs(300);
 
 pub(crate) struct Width {
@@ -45,7 +47,8 @@ impl Width {
         if lanes >= self.now.get() {
             self.quick_ones.set(if took < QUICK { self.quick_ones.get() + 1 } else { 0 });
         }
-        let quick_for_long = took < QUICK && self.changed_at.get().elapsed() >= QUICK_FOR;
+        let over_all = took.saturating_mul(LANES.div_ceil(lanes.max(1)) as u32);
+        let quick_for_long = over_all < QUICK && self.changed_at.get().elapsed() >= QUICK_FOR;
         if self.quick_ones.get() == QUICK_ONES || quick_for_long {
             self.quick_ones.set(0);
             self.changed_at.set(Instant::now());
@@ -112,8 +115,8 @@ mod tests {
         let width = Width::new(16);
         width.timed_out(8);
         advance(QUICK_FOR).await;
-        width.worked(1, QUICK);
-        assert_eq!(width.get(), 4, "it was slow");
+        width.worked(1, QUICK / 32);
+        assert_eq!(width.get(), 4, "it would be slow over all lanes");
         width.worked(1, FAST);
         width.worked(1, FAST);
         assert_eq!(width.get(), 8, "once");

@@ -214,9 +214,18 @@ async fn an_outage_ends_for_a_worker_that_stays_idle() {
     world.opens.set(Some(Ok(())));
     let lanes = relay.board.take().await.unwrap();
     relay.health.postgres_failed(1, Instant::now(), &fault(FaultKind::Unavailable));
-    work_for(QUIET / 2, &relay, &world).await;
-    assert!(relay.health.postgres.lasts().is_some(), "the worker may still get work");
-    work_for(QUIET * 2, &relay, &world).await;
+    work_for(QUIET * 10, &relay, &world).await;
+    assert!(relay.health.postgres.lasts().is_some(), "no other worker shows that Postgres works");
+    let settling = async {
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            relay.health.settled();
+        }
+    };
+    tokio::select! {
+        () = work_for(QUIET * 2, &relay, &world) => {}
+        () = settling => {}
+    }
     assert_eq!(relay.health.postgres.lasts(), None);
     assert_eq!((world.claims.get(), lanes.len()), (0, 1), "another worker had the only lane with work");
 }
@@ -248,9 +257,8 @@ async fn a_row_that_a_probe_has_in_flight_delays_only_its_lane() {
     lanes.extend(relay.board.take_rest());
     let before = relay.narrowing.before(&lanes);
     relay.rows.begin_probing(&Row(1));
-    let waits = worker.not_settled(&lanes, &before, Instant::now(), &fault(FaultKind::Contended));
+    let waits = worker.not_settled(&lanes, &before, Instant::now(), &fault(FaultKind::Probed));
     assert!(!waits && relay.health.locks.lasts().is_none(), "no other session has locked a row");
-    relay.board.add(relay.board.lanes_to_scan());
     let mut next = relay.board.take().await.unwrap();
     next.extend(relay.board.take_rest());
     assert!(next.contains(&other) && !next.contains(&probed), "{next:?}");

@@ -62,23 +62,33 @@ impl ScoutQueries for Server {
     }
 }
 
-/// While a worker has every lane, the scout asks Postgres only for the fence and for measurements.
-#[tokio::test(start_paused = true)]
-async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
+/// A relay of which workers have every lane, so the scout asks Postgres only for the fence and for measurements.
+async fn busy() -> Rc<Relay<Cluster>> {
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     marks.borrow_mut().note_server(SERVER);
     let epoch = marks.borrow().epoch();
     marks.borrow_mut().note_ids(epoch, [7]);
     let relay = Relay::new(Cluster, template, fixture::limits(), marks, Arc::new(Stats::new()));
-    let relay = Rc::new(relay);
     relay.gate.open();
     relay.board.add(Lane::all());
     while !relay.board.all_taken() {
         relay.board.take().await.unwrap();
     }
-    let server = Server::default();
-    let scout = Scout::new(Rc::clone(&relay), server.clone(), fastrand::Rng::with_seed(1));
+    Rc::new(relay)
+}
+
+async fn scout_during(relay: &Rc<Relay<Cluster>>, server: &Server, watching: impl Future<Output = ()>) {
+    let scout = Scout::new(Rc::clone(relay), server.clone(), fastrand::Rng::with_seed(1));
+    tokio::select! {
+        () = scout.scout() => unreachable!("the scout ended"),
+        () = watching => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
+    let (relay, server) = (busy().await, Server::default());
     let watching = async {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(relay.health.postgres.lasts(), None);
@@ -94,8 +104,20 @@ async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
         sleep(Duration::from_secs(10)).await;
         assert_eq!(relay.health.postgres.lasts(), None);
     };
-    tokio::select! {
-        () = scout.scout() => unreachable!("the scout ended"),
-        () = watching => {}
-    }
+    scout_during(&relay, &server, watching).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
+    let (relay, server) = (busy().await, Server::default());
+    let watching = async {
+        sleep(MEASURE_EVERY / 5).await;
+        server.unavailable.set(true);
+        sleep(FENCE_EVERY * 2).await;
+        assert!(relay.health.postgres.lasts().is_some());
+        server.unavailable.set(false);
+        sleep(MEASURE_EVERY / 5).await;
+        assert_eq!(relay.health.postgres.lasts(), None, "before the next measurement");
+    };
+    scout_during(&relay, &server, watching).await;
 }
