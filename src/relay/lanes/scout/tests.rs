@@ -111,13 +111,13 @@ async fn an_outage_does_not_end_while_there_is_nothing_to_ask_postgres() {
 async fn an_outage_of_the_scout_ends_when_its_fence_works_again() {
     let (relay, server) = (busy().await, Server::default());
     let watching = async {
-        sleep(MEASURE_EVERY / 5).await;
+        sleep(SWEEP_EVERY / 2).await;
         server.unavailable.set(true);
         sleep(FENCE_EVERY * 2).await;
         assert!(relay.health.postgres.lasts().is_some());
         server.unavailable.set(false);
-        sleep(MEASURE_EVERY / 5).await;
-        assert_eq!(relay.health.postgres.lasts(), None, "before the next measurement");
+        sleep(SWEEP_EVERY / 4).await;
+        assert_eq!(relay.health.postgres.lasts(), None, "before the next sweep or measurement");
     };
     scout_during(&relay, &server, watching).await;
 }
