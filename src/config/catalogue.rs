@@ -2,8 +2,8 @@
 //!
 //! To add a setting, add it here and use the field. The types of the sections, their parsing, environment variables,
 //! `config.example.toml`, the manual and the comparison at a reload derive from it. Two lists do not: the table of effects in
-//! `docs/operating.md`, and the changed values in `tests/reload.rs`. If the effect is [`Effect::Now`], a running relay must
-//! apply the new value: see `apply` in `supervisor.rs`.
+//! `docs/operating.md`, and the changed values in `src/config/tests/reload.rs`. If the effect is [`Effect::Now`], a running
+//! relay must apply the new value: see `apply` in `supervisor.rs`. For `[relay]`, add it to `Limits` and to `limits` there.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -4,16 +4,21 @@ use super::Case;
 use crate::config::catalogue::{Kind, SETTINGS};
 use crate::config::example;
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml");
+/// The second one is a seed for fuzzing.
+const FILES: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/config.example.toml"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/configuration/example.toml"),
+];
 
 #[test]
 fn config_example_is_up_to_date() {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(FILE, example()).unwrap();
+    for file in FILES {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(file, example()).unwrap();
+        }
+        let written = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(written == example(), "{file} is out of date; run `make docs`");
     }
-    let written = std::fs::read_to_string(FILE).unwrap_or_default();
-    let refresh = "config.example.toml is out of date; run `make docs`";
-    assert!(written == example(), "{refresh}");
 }
 
 #[test]
