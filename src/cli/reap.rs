@@ -31,8 +31,8 @@ Examples:
   outbox-relay reap --config config.toml --dry-run
   OUTBOX_RELAY__REAPER__RETENTION=1h outbox-relay reap --config config.toml
 
-Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration, grants or \
-schema.")]
+Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or missing \
+privileges.")]
 pub(crate) struct Reap {
     #[command(flatten)]
     config: ConfigFile,

@@ -36,7 +36,8 @@ SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, wai
 them, and exits with 0, or with 1 if that takes longer than [relay] shutdown_timeout. A second signal stops it \
 immediately.
 
-SIGHUP reloads the configuration. Limits, intervals, secrets and the log level apply immediately. The log lists \
+SIGHUP reloads the configuration. Most limits and intervals, most secrets and the log level apply without a \
+restart. The log lists \
 settings that need a restart. If the new file is invalid, the relay keeps the current configuration and logs the \
 reason.
 
@@ -48,7 +49,7 @@ Examples:
   outbox-relay run --config config.toml --once
 
 Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable (only with --once), 78 invalid \
-configuration or schema.")]
+configuration or schema, or missing privileges.")]
 pub(crate) struct Run {
     #[command(flatten)]
     config: ConfigFile,

@@ -49,7 +49,8 @@ codes! {
     INDEX_UNUSED = Note, "index-unused",
         "no query has used this index since the statistics were reset, and it slows down every insert and update";
     SEQUENCE = Error, "sequence",
-        "IDs are not assigned in the order of the writers, so events of one key can be published out of order; the \
+        "ids are not assigned in the order in which rows are inserted, so events of one key can be published out of \
+         order; the \
          relay does not start";
     LANES = Error, "lanes",
         "events of a missing lane would never be sent; the relay does not start";

@@ -102,12 +102,13 @@ catalogue! {
             "1 while PostgreSQL is available to all parts of the relay",
             "0: nothing is published";
         OLDEST_UNSENT = Gauge "outbox_relay_oldest_unsent_seconds" [],
-            "Age of the oldest unsent row by the database clock, including held topics; measured every 5 s, less \
+            "Age of the oldest unsent row by the database clock, including rows of held topics; measured every 5 s, \
+             less \
              often if the measurement is slow",
-            "more than a few seconds, or an increase of one second per second: nothing is published";
+            "more than a few seconds, or an increase of one second per second: events are waiting";
         BACKLOG = Gauge "outbox_relay_backlog_rows" [],
             "Unsent rows, except those of held topics; exact up to 10000, above that estimated from the range of IDs",
-            "an increase for minutes: more is inserted than published";
+            "an increase that lasts for minutes: more is inserted than published";
         MEASURED = Gauge "outbox_relay_measurement_age_seconds" [],
             "Time since the last measurement of the backlog and the oldest unsent row",
             "more than a few minutes: PostgreSQL is unavailable or the measurement fails, so both metrics are outdated";
@@ -182,7 +183,7 @@ catalogue! {
             "Holds that this relay has placed on topics",
             "repeated increases: the topic is unstable";
         BLOCKED_KEYS = Gauge "outbox_relay_blocked_keys" [],
-            "Blocked keys: Kafka rejected their first event under on_rejected = block-key, and later events wait",
+            "Blocked keys: their first event cannot be published, and later events wait",
             "above 0: an operator must resolve them";
         PAUSED = Gauge "outbox_relay_paused" ["scope"],
             "Active pauses of everything, a topic or a key; status lists them",
@@ -195,29 +196,29 @@ catalogue! {
             "an increase";
         SESSIONS_FAILED = Counter "outbox_relay_sessions_failed_total" [],
             "Producers that were replaced after a failure",
-            "an increase for minutes: the failure persists";
+            "an increase that lasts for minutes: the failure persists";
         KAFKA_FAILURES = Counter "outbox_relay_kafka_failures_total" ["reason"],
             "Producers that were replaced after a failure, by reason (see docs/error-codes.md)",
-            "an increase for minutes";
+            "an increase that lasts for minutes";
         POSTGRES_FAULTS = Counter "outbox_relay_postgres_faults_total" [],
             "Claims that were ended by a PostgreSQL error; their rows are claimed again",
-            "an increase for minutes";
+            "an increase that lasts for minutes";
         POSTGRES_CONNECTIONS = Counter "outbox_relay_postgres_connections_total" [],
             "Connections opened to PostgreSQL, including reconnects",
             "a steady increase: connections are lost";
         REAPER_FAULTS = Counter "outbox_relay_reaper_faults_total" [],
             "Failed batches of the reaper",
-            "an increase for hours: the table grows";
+            "an increase that lasts for hours: the table grows";
         UNFINISHED = Gauge "outbox_relay_idempotency_unfinished_requests" [],
             "Unfinished requests with an idempotency key that are older than idempotency_retention, at the last run \
              of the reaper; counted up to 1000",
             "more than 0: the application does not complete them";
         REQUEST_ERRORS = Counter "outbox_relay_kafka_request_errors_total" [],
             "Requests that could not be sent to a broker, and responses that could not be read",
-            "an increase for minutes";
+            "an increase that lasts for minutes";
         REQUEST_RETRIES = Counter "outbox_relay_kafka_request_retries_total" [],
             "Requests that the Kafka client retried",
-            "an increase for minutes: leaders move, or brokers are overloaded";
+            "an increase that lasts for minutes: leaders move, or brokers are overloaded";
         REQUEST_TIMEOUTS = Counter "outbox_relay_kafka_request_timeouts_total" [],
             "Requests to brokers that timed out",
             "an increase";
@@ -242,7 +243,8 @@ catalogue! {
             "Timed responses from brokers",
             "";
         ROUND_TRIPS = Counter "outbox_relay_kafka_round_trip_seconds_total" [],
-            "Total time from requests to brokers to their responses. Divided by outbox_relay_kafka_responses_total, \
+            "Total time between requests to brokers and their responses. Divided by \
+             outbox_relay_kafka_responses_total, \
              it is the mean round trip, which includes replication for records",
             "";
         BROKER_SECONDS = Gauge "outbox_relay_kafka_broker_round_trip_seconds" ["broker"],
@@ -274,7 +276,7 @@ catalogue! {
             "an increase of nearly one second per second: the relay is at its limit";
         RESIDENT = Gauge "process_resident_memory_bytes" [],
             "Resident memory of the process",
-            "an increase for hours";
+            "an increase that lasts for hours";
         THREADS = Gauge "process_threads" [],
             "Threads of the process",
             "";
