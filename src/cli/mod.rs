@@ -22,6 +22,7 @@ mod systemd;
 pub mod version;
 
 use crate::config::{self, Config, Findings};
+use crate::kafka::library::keep_openssl;
 use crate::kafka::properties::check;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
@@ -113,6 +114,7 @@ fn arguments() -> Cli {
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     panic::abort_on_panic();
+    keep_openssl();
     let done = match arguments().command {
         Command::Run(run) => run.run(),
         Command::Migrate(migrate) => migrate.run(),

@@ -3,6 +3,14 @@
 use rdkafka::ClientConfig;
 use rdkafka::util::get_rdkafka_version;
 
+/// Keeps OpenSSL usable until the process has ended. Otherwise an exit handler frees its state while threads of a client that
+/// is being destroyed may still use it, and the process can crash instead of returning its exit code. Call it before anything
+/// uses OpenSSL: only the first initialization can leave out the handler (`OPENSSL_INIT_NO_ATEXIT` in OPENSSL_init_crypto(3)),
+/// and librdkafka leaves the initialization to OpenSSL.
+pub(crate) fn keep_openssl() {
+    openssl::init();
+}
+
 /// librdkafka's version, such as `2.12.1`.
 pub(crate) fn version() -> String {
     get_rdkafka_version().1
