@@ -48,6 +48,21 @@ impl Setup {
         self.outbox.count(&format!("{TERMINATE} '{}'", self.role)).await;
     }
 
+    /// Ends the connections of the role, which can open no more, and waits until the relay is not ready for this reason.
+    /// Returns the number of outages so far: a connection that was just being opened can end the first one.
+    async fn shut_out(&self, relay: &RelayProcess, says: &str) -> usize {
+        let connected = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", self.role);
+        self.terminate().await;
+        self.wait_until_not_ready(relay, says).await;
+        wait_until("the relay has no connection", STALLED, async || {
+            self.terminate().await;
+            self.outbox.count(&connected).await == 0
+        })
+        .await;
+        self.wait_until_not_ready(relay, says).await;
+        relay.log().matches(world::FAILS).count()
+    }
+
     /// Writes a few events, then waits until the relay reports that it is not ready for this reason and that rows wait.
     async fn wait_until_not_ready(&self, relay: &RelayProcess, says: &str) {
         writers::write(&self.outbox.client, &self.keys).await;
@@ -124,10 +139,9 @@ async fn rotated_password_is_read_again() {
     );
     let relay = relay.start().await;
     run(&setup.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'second'")).await;
-    setup.terminate().await;
-    setup.wait_until_not_ready(&relay, "password authentication failed").await;
+    let outages = setup.shut_out(&relay, "password authentication failed").await;
     write("second");
-    setup.assert_resumed(relay, "password rotated", Instant::now()).await;
+    setup.assert_resumed_after(outages, relay, "password rotated", Instant::now()).await;
 }
 
 #[tokio::test]
@@ -146,11 +160,10 @@ async fn reload_applies_a_new_password_in_the_configuration() {
     };
     let relay = with("first").start().await;
     run(&setup.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'second'")).await;
-    setup.terminate().await;
-    setup.wait_until_not_ready(&relay, "password authentication failed").await;
+    let outages = setup.shut_out(&relay, "password authentication failed").await;
     relay.reload(with("second"));
     let begun = Instant::now();
-    setup.assert_resumed(relay, "password reloaded", begun).await;
+    setup.assert_resumed_after(outages, relay, "password reloaded", begun).await;
 }
 
 #[tokio::test]
@@ -194,17 +207,13 @@ async fn read_only_default_matters_only_if_the_url_asks_for_a_writable_server() 
     let url = format!("{}?target_session_attrs=read-write", setup.url("first"));
     let asks = setup.relay().set("postgres", "url", url).start().await;
     run(&setup.outbox.client, &format!("ALTER ROLE {role} SET default_transaction_read_only = on")).await;
-    setup.terminate().await;
-    wait_until("the relay is not ready", STALLED, async || {
-        asks.not_ready().await.is_some_and(|why| why.contains("database does not allow writes"))
-    })
-    .await;
+    let outages = setup.shut_out(&asks, "database does not allow writes").await;
     let mut asks_not = setup.relay().start().await;
     writers::write(&setup.outbox.client, &setup.keys).await;
     setup.outbox.wait_until_drained(STALLED).await;
     assert!(asks_not.stop().await.success());
     run(&setup.outbox.client, &format!("ALTER ROLE {role} RESET default_transaction_read_only")).await;
-    setup.assert_resumed(asks, "read-only by default", Instant::now()).await;
+    setup.assert_resumed_after(outages, asks, "read-only by default", Instant::now()).await;
 }
 
 /// A primary that restarts as a standby is read-only. The relay only has to wait.

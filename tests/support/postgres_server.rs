@@ -128,15 +128,17 @@ impl PostgresServer {
             Shutdown::Fast => kill_process(pid, Signal::INT).unwrap(),
             Shutdown::Immediate => kill_process(pid, Signal::QUIT).unwrap(),
             Shutdown::Crash => {
-                // While it is stopped, it starts no more children, so that the list is complete.
+                // While it is stopped, it starts no more children and reaps none, so that the list is complete. The
+                // signal may take effect late.
                 kill_process(pid, Signal::STOP).unwrap();
+                wait_for_state(pid, "T");
                 let children = children(pid);
                 for child in &children {
                     _ = kill_process(*child, Signal::KILL); // the child may already have ended
                 }
                 // The next server can start only after all processes have released the shared memory of this one.
-                while children.iter().any(|child| is_alive(*child)) {
-                    std::thread::sleep(Duration::from_millis(1));
+                for child in children {
+                    wait_for_state(child, "ZX");
                 }
                 kill_process(pid, Signal::KILL).unwrap();
             }
@@ -312,10 +314,18 @@ fn children(parent: Pid) -> Vec<Pid> {
     listed.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().unwrap())).collect()
 }
 
-/// Neither dead nor a zombie.
-fn is_alive(process: Pid) -> bool {
-    let command = fs::read(format!("/proc/{}/cmdline", process.as_raw_nonzero()));
-    command.is_ok_and(|command| !command.is_empty())
+/// Waits until the process is in one of these states, or gone. The states are letters: see proc_pid_stat(5). Unlike an
+/// empty command line, a zombie has released its memory.
+fn wait_for_state(process: Pid, states: &str) {
+    let file = format!("/proc/{}/stat", process.as_raw_nonzero());
+    while fs::read_to_string(&file).is_ok_and(|stat| !has_state(&stat, states)) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The state follows the name of the program, which is in parentheses and can contain any character.
+fn has_state(stat: &str, states: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(|state| states.contains(state)))
 }
 
 /// Copies the data of a running server, except files of the running instance.

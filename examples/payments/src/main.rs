@@ -132,10 +132,10 @@ impl Role {
                 let pool = database::pool(&database.url, 1)?;
                 let balances = Balances { pool, consumer: name, mistakes: mistake };
                 let session_timeout = Duration::from_millis(session_timeout_ms);
-                consumer::run(&kafka.bootstrap, session_timeout, &balances, terminated()).await
+                consumer::run(&kafka.bootstrap, session_timeout, &balances, terminated()?).await
             }
             Role::Client { name, api, journal, payments } => {
-                Client::new(name, api, &journal)?.run(payments, terminated()).await
+                Client::new(name, api, &journal)?.run(payments, terminated()?).await
             }
             Role::All { database, kafka } => all(database, kafka).await,
         }
@@ -158,15 +158,13 @@ async fn all(database: Database, kafka: Kafka) -> anyhow::Result<()> {
     }
 }
 
-/// Returns at SIGTERM or SIGINT.
-async fn terminated() {
-    let (Ok(mut term), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+/// Listens from now on, not only from the first poll. The result waits for SIGTERM or SIGINT.
+fn terminated() -> anyhow::Result<impl Future<Output = ()>> {
+    let (mut term, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
