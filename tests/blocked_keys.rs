@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::commands::Setup;
+use crate::dead_letters::{ids, lines, state};
 use crate::support::outbox::Outbox;
 use crate::support::relay::{Relay, RelayProcess};
 use crate::support::rows::{self, Filling};
@@ -184,22 +185,6 @@ async fn filled(test: &str) -> Setup {
         ))
         .await;
     setup
-}
-
-fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn ids(text: &str) -> Vec<i64> {
-    lines(text).iter().map(|line| line["id"].as_i64().unwrap()).collect()
-}
-
-async fn state(setup: &Setup) -> String {
-    let sql = "SELECT concat((SELECT json_agg(d ORDER BY id) FROM app.outbox_dead_letter AS d),
-                             (SELECT json_agg(o ORDER BY id) FROM app.outbox AS o),
-                             (SELECT json_agg(b ORDER BY outbox_id) FROM app.outbox_blocked_key AS b),
-                             (SELECT json_agg(a ORDER BY id) FROM app.outbox_act AS a))";
-    setup.client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]

@@ -30,18 +30,30 @@ async fn filled(test: &str) -> Setup {
     setup
 }
 
-fn lines(text: &str) -> Vec<Value> {
+/// The values of the lines of JSON output.
+pub fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .collect()
 }
 
-fn ids(text: &str) -> Vec<i64> {
+pub fn ids(text: &str) -> Vec<i64> {
     lines(text).iter().map(|line| line["id"].as_i64().unwrap()).collect()
 }
 
+/// Adds this many dead letters of one key.
+async fn add_dead_letters(setup: &Setup, number: usize) {
+    setup
+        .sql(&format!(
+            "INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
+                                                 created_at, topic, reason, error)
+             SELECT n, gen_random_uuid(), 'order', 'k', 'x', now(), 't', 'r', 'e' FROM generate_series(1, {number}) AS n",
+        ))
+        .await;
+}
+
 /// Everything that the commands could change.
-async fn state(setup: &Setup) -> String {
+pub async fn state(setup: &Setup) -> String {
     let sql = "SELECT concat((SELECT json_agg(d ORDER BY id) FROM app.outbox_dead_letter AS d),
                              (SELECT json_agg(o ORDER BY id) FROM app.outbox AS o),
                              (SELECT json_agg(b ORDER BY outbox_id) FROM app.outbox_blocked_key AS b),
@@ -142,13 +154,7 @@ async fn list_has_one_line_per_dead_letter_newest_first_without_content() {
     assert_eq!((ids(all.succeeds()).len(), all.stderr.as_str()), (6, ""));
 
     // More than a page, and more than the default limit.
-    setup
-        .sql(
-            "INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
-                                                 created_at, topic, reason, error)
-             SELECT n, gen_random_uuid(), 'order', 'k', 'x', now(), 't', 'r', 'e' FROM generate_series(1, 350) AS n",
-        )
-        .await;
+    add_dead_letters(&setup, 350).await;
     assert_eq!(ids(setup.relay(&["dead-letters", "list", "--json"]).succeeds()).len(), 100);
     let long = setup.relay(&["dead-letters", "list", "--json", "--limit", "1000"]);
     assert_eq!(ids(long.succeeds()), (1..=356).rev().collect::<Vec<_>>());
@@ -361,13 +367,7 @@ async fn commands_change_nothing_without_a_filter_or_all() {
 #[tokio::test]
 async fn permanent_lock_ends_the_command_after_the_batches_before_it() {
     let setup = Setup::migrated("letters_locked").await;
-    setup
-        .sql(
-            "INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
-                                                 created_at, topic, reason, error)
-             SELECT n, gen_random_uuid(), 'order', 'k', 'x', now(), 't', 'r', 'e' FROM generate_series(1, 250) AS n",
-        )
-        .await;
+    add_dead_letters(&setup, 250).await;
     setup.sql("BEGIN; SELECT FROM app.outbox_dead_letter WHERE id = 150 FOR UPDATE").await;
     setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["failed after 100 events", "lock timeout"]);
     setup.sql("COMMIT").await;

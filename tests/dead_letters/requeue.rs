@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::process::Stdio;
 use uuid::Uuid;
 
-use super::filled;
+use super::{add_dead_letters, filled};
 use crate::commands::Setup;
 use crate::support::consumer;
 use crate::support::database::run;
@@ -119,13 +119,7 @@ async fn dead_letters_are_not_requeued_twice_unless_again_is_given() {
 #[tokio::test]
 async fn two_operators_at_once_requeue_each_dead_letter_once() {
     let setup = Setup::migrated("letters_two").await;
-    setup
-        .sql(
-            "INSERT INTO app.outbox_dead_letter (outbox_id, event_id, aggregate_type, aggregate_id, event_type,
-                                                 created_at, topic, reason, error)
-             SELECT n, gen_random_uuid(), 'order', 'k', 'x', now(), 't', 'r', 'e' FROM generate_series(1, 1050) AS n",
-        )
-        .await;
+    add_dead_letters(&setup, 1050).await;
     setup.sql("BEGIN; SELECT FROM app.outbox_dead_letter WHERE id = 50 FOR UPDATE").await;
     let start = || {
         let mut command = setup.command(&["dead-letters", "requeue", "--all", "--json"]);
