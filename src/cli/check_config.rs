@@ -44,7 +44,7 @@ impl CheckConfig {
             .map_err(|failure| unusable(&failure))?;
         cluster.check_settings().map_err(|failure| unusable(&failure))?;
         check_tls_files(&config)?;
-        print("configuration", "is valid");
+        print("configuration", &format!("{} is valid", self.source()));
         if !self.connect {
             return Ok(());
         }
@@ -57,6 +57,11 @@ impl CheckConfig {
                 "The relay cannot run until these errors are fixed."
             ))),
         }
+    }
+
+    /// Where the configuration comes from.
+    fn source(&self) -> String {
+        self.config.path().map_or_else(|| "in the environment".to_owned(), |path| path.display().to_string())
     }
 }
 

@@ -26,7 +26,7 @@ use crate::kafka::library::keep_openssl;
 use crate::kafka::properties::check;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -64,30 +64,50 @@ enum Command {
     Completions(completions::Completions),
 }
 
+/// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
+const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
+
 /// The configuration file.
 #[derive(Clone, Debug, Args)]
-pub struct ConfigFile {
-    /// Configuration file. Environment variables named OUTBOX_RELAY__SECTION__KEY override its settings. Without a
-    /// file, they must provide all required settings.
-    #[arg(short, long, value_name = "FILE")]
+pub(crate) struct ConfigFile {
+    /// Configuration file [default: /etc/outbox-relay/config.toml, if it exists]. Environment variables named
+    /// OUTBOX_RELAY__SECTION__KEY override its settings. Without a file, they must provide all required settings.
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "OUTBOX_RELAY_CONFIG",
+        hide_env_values = true
+    )]
     config: Option<PathBuf>,
 }
 
 impl ConfigFile {
-    /// The path, if one was given.
-    pub fn path(&self) -> Option<PathBuf> {
-        self.config.clone()
+    /// The path, if there is a file.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.config.clone().or_else(|| existing(Path::new(DEFAULT_FILE)))
     }
 
     /// Reads the configuration and prints its warnings.
-    pub fn load(&self) -> Result<Config, Failed> {
-        loaded(config::load(self.config.as_deref(), config::environment(), check))
+    pub(crate) fn load(&self) -> Result<Config, Failed> {
+        load(self.path().as_deref())
     }
 
     /// As [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
     pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
-        loaded(config::load_for_database(self.config.as_deref(), config::environment(), check))
+        loaded(config::load_for_database(self.path().as_deref(), config::environment(), check))
     }
+}
+
+/// A file that cannot be accessed exists: reading it fails with the reason.
+fn existing(file: &Path) -> Option<PathBuf> {
+    (!matches!(file.try_exists(), Ok(false))).then(|| file.to_owned())
+}
+
+/// Reads this configuration file, if any, and the environment. Prints the warnings.
+pub fn load(file: Option<&Path>) -> Result<Config, Failed> {
+    loaded(config::load(file, config::environment(), check))
 }
 
 fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
@@ -100,9 +120,9 @@ fn loaded(loaded: Result<Config, Findings>) -> Result<Config, Failed> {
     Ok(config)
 }
 
-/// The command line, from which man pages and completions are generated.
+/// The command line, from which man pages and completions are generated. `--config` is accepted before the subcommand too.
 pub fn command() -> clap::Command {
-    Cli::command()
+    ConfigFile::augment_args(Cli::command())
 }
 
 /// Parses the arguments. Ends the process for errors, help and version.
@@ -144,4 +164,20 @@ pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
     // Give threads that wait for librdkafka a moment to end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::existing;
+
+    #[test]
+    fn default_file_is_read_if_it_exists_or_cannot_be_accessed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        assert_eq!(existing(&file), None);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(existing(&file), Some(file.clone()));
+        // Below a file, nothing can be accessed.
+        assert_eq!(existing(&file.join("below")), Some(file.join("below")));
+    }
 }

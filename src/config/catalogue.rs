@@ -157,7 +157,7 @@ settings! {
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,
             "How long Kafka may take to acknowledge a batch. After that, the remaining events are released \
              and sent again. Keep\nit above 30s, which a cluster may need to recover by itself. Vacuum can \
-             be held back for this long.";
+             be held back for this long, plus flow_window.";
         takeover_timeout: Duration, Span(secs(1), secs(600)), Default("10s"), Restart,
             "How long a frozen or disconnected relay keeps its events before other relays take over.";
         shutdown_timeout: Duration, Span(secs(1), secs(HOUR)), Default("50s"), Now,

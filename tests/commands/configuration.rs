@@ -15,6 +15,28 @@ fn with_config(args: &[&str], text: &str) -> Ended {
     Ended::of(binary(args).arg("--config").arg(path))
 }
 
+/// The option wins over the environment variable, wherever it is.
+#[test]
+fn file_is_named_before_or_after_the_subcommand_or_by_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    std::fs::write(&path, GOOD).unwrap();
+    let file = path.to_str().unwrap();
+    let says = format!("configuration  {file} is valid");
+    for args in [["--config", file, "check-config"], ["check-config", "-c", file]] {
+        assert!(Ended::of(&mut binary(&args)).succeeds().contains(&says));
+        let ended = Ended::of(binary(&args).env("OUTBOX_RELAY_CONFIG", "/nowhere/relay.toml"));
+        assert!(ended.succeeds().contains(&says), "{ended}");
+    }
+    let named = Ended::of(binary(&["check-config"]).env("OUTBOX_RELAY_CONFIG", file));
+    assert!(named.succeeds().contains(&says), "{named}");
+    // The value of the variable is not in the help, because it depends on the host.
+    let help = Ended::of(binary(&["check-config", "--help"]).env("OUTBOX_RELAY_CONFIG", file));
+    assert!(!help.succeeds().contains(file) && help.stdout.contains("OUTBOX_RELAY_CONFIG"), "{help}");
+    let list = Ended::of(&mut binary(&["--config", "/nowhere/relay.toml", "dead-letters", "list"]));
+    list.fails(78, &["/nowhere/relay.toml"]);
+}
+
 #[test]
 fn missing_file_ends_every_command_with_78() {
     for args in COMMANDS {
@@ -71,7 +93,8 @@ fn certificate_file_without_a_certificate_is_reported() {
 #[test]
 fn valid_file_is_accepted_without_a_server() {
     let ended = with_config(&["check-config"], GOOD);
-    assert_eq!(ended.succeeds(), "configuration  is valid\n");
+    let file = ended.succeeds().strip_prefix("configuration  /");
+    assert!(file.is_some_and(|rest| rest.ends_with("/relay.toml is valid\n")), "{ended}");
     assert_eq!(ended.stderr, "");
 }
 

@@ -172,7 +172,8 @@ async fn check_config_reports_the_findings_of_doctor() {
     let setup = Setup::migrated("check_topics").await;
     let none = setup.relay(&["check-config", "--connect"]);
     for line in [
-        "configuration  is valid",
+        "configuration  ",
+        "relay.toml is valid",
         "postgres       answers, version",
         "schema         app.outbox",
         "topics         none checked",

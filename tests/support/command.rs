@@ -25,7 +25,7 @@ pub fn binary(args: &[&str]) -> Command {
 /// The same for another program.
 pub fn of_program(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY"] {
+    for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "OUTBOX_RELAY_CONFIG"] {
         command.env_remove(name);
     }
     command

@@ -15,7 +15,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use clap_complete::Shell;
 use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
-use outbox_relay::cli::{ConfigFile, block_on, completions, output, panic, version};
+use outbox_relay::cli::{self, block_on, completions, output, panic, version};
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -62,8 +62,10 @@ Examples:
 Exit codes: 0 success, 1 events lost or out of order, or the benchmark failed, 2 usage error, 69 PostgreSQL or Kafka \
 unreachable, 78 invalid configuration, missing privilege, or outbox-relay not found.")]
 struct Bench {
-    #[command(flatten)]
-    config: ConfigFile,
+    /// Configuration file. Environment variables named OUTBOX_RELAY__SECTION__KEY override its settings. Without a
+    /// file, they must provide all required settings.
+    #[arg(short, long, value_name = "FILE", env = "OUTBOX_RELAY_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
     /// Run only these parts, separated by commas (default: all).
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     only: Vec<Chosen>,
@@ -127,8 +129,8 @@ impl Bench {
             let script = completions::script(shell, &mut command(), NAME);
             return output::print(script.as_bytes()).map(|_| ());
         }
-        self.config.load()?;
-        let settings = Settings::new(program::find(self.relay.as_deref())?, self.config.path());
+        cli::load(self.config.as_deref())?;
+        let settings = Settings::new(program::find(self.relay.as_deref())?, self.config.clone());
         let report = block_on(bench(settings, &self.plan()))??;
         let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };
         output::print(text.as_bytes())?;

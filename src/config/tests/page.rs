@@ -11,7 +11,7 @@ const HEAD: &str = "\
 
 <!-- Written from src/config/catalogue.rs by `make docs` -->
 
-`outbox-relay` reads one TOML file, passed with `--config`. Only `[postgres] url` and `[kafka] bootstrap_servers` are required.
+`outbox-relay` reads one [TOML file](commands.md). Only `[postgres] url` and `[kafka] bootstrap_servers` are required.
 [config.example.toml](../config.example.toml) shows every setting with its default. An unknown key is an error. `outbox-relay check-config`
 reports every problem of a file with its line number. [Reload](operating.md#reload) lists the settings that you can change without a
 restart.
