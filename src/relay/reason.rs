@@ -43,7 +43,7 @@ macro_rules! reasons {
 
 reasons! {
     RECORD_TOO_LARGE = Row, "record-too-large",
-        "the record is larger than the topic, or `message.max.bytes` of `[kafka.properties]`, allows",
+        "the record is larger than the topic's limit, or than `message.max.bytes` in `[kafka.properties]`",
         "increase the topic's max.message.bytes and, for events above 1 MB, message.max.bytes in [kafka.properties]; \
          or send smaller events";
     INVALID_RECORD = Row, "invalid-record",

@@ -25,7 +25,7 @@ use tokio_postgres::config::{Host, LoadBalanceHosts};
 /// How long to wait for a free connection. The pool is large enough, so this never happens.
 const POOL_WAIT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The timeout for all hosts of the URL together, in multiples of `connect_timeout`. It includes TLS and authentication,
+/// The timeout for all hosts in the URL together, in multiples of `connect_timeout`. It includes TLS and authentication,
 /// which `connect_timeout` does not limit: a frozen server still accepts connections.
 const CONNECT_TIMEOUTS: u32 = 4;
 const CONNECTING: &str = "connecting to PostgreSQL";
@@ -228,7 +228,7 @@ async fn drive(mut connection: Connection, ending: Ending) {
     }
 }
 
-/// Tries the hosts of the URL one after the other, each for at most `connect_timeout`. A frozen server still accepts
+/// Tries the hosts in the URL one after the other, each for at most `connect_timeout`. A frozen server still accepts
 /// connections, and must not keep the relay from the server that took over. The pool limits the last attempt.
 async fn connect(
     config: &tokio_postgres::Config,

@@ -91,7 +91,7 @@ pub const SQLSTATES: &[Sqlstate] = &[
     refused("25", "the transaction is in an unexpected state", POOLER),
     unavailable(
         "25006",
-        "read-only: after a failover another host of the URL may be the primary",
+        "the server is read-only. After a failover, another host in the URL may be the primary",
         "no action is needed during a failover. Otherwise, point the URL to the primary and check \
          default_transaction_read_only",
     ),
