@@ -150,7 +150,7 @@ async fn payload_column_of_another_type_arrives_unchanged() {
 }
 
 #[tokio::test]
-async fn optional_headers_are_sent_if_configured_and_the_timestamp_is_not_the_rows() {
+async fn headers_are_sent_as_configured_and_the_timestamp_is_not_the_rows() {
     let outbox = Outbox::create("optional", 1).await;
     let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers, created_at)
                   VALUES ('order', '1', 'Old', '{\"own\": \"1\"}', '2001-02-03 04:05:06.789012+00')";
@@ -163,13 +163,34 @@ async fn optional_headers_are_sent_if_configured_and_the_timestamp_is_not_the_ro
     assert!((0..120_000).contains(&age_ms), "{age_ms} ms");
 
     run(&outbox.client, insert).await;
-    let both = vec![toml::Value::from("aggregate_type"), "created_at".into()];
-    let mut relay = outbox.relay().set("outbox", "optional_headers", both).start().await;
+    let reserved = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, headers)
+                    VALUES ('order', '2', 'Reserved', '{\"id\": \"1\"}')";
+    run(&outbox.client, reserved).await;
+    let templates = [
+        ("id", "{event_id}"),
+        ("own", "of the relay"),
+        ("source", "/{aggregate_type}/{aggregate_id}"),
+        ("time", "{created_at}"),
+    ];
+    let configured = templates
+        .into_iter()
+        .fold(outbox.relay(), |relay, (name, template)| relay.set_inner("outbox", "headers", name, template));
+    let mut relay = configured.start().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());
     let records = consumer::read_all(&outbox.topics()).await;
-    assert_eq!(names(&records[1]), ["event_id", "event_type", "aggregate_type", "created_at", "own"]);
-    assert_eq!(records[1].header("aggregate_type"), Some(&b"order"[..]));
-    assert_eq!(records[1].header("created_at"), Some(&b"981173106789012"[..]), "microseconds since 1970");
+    assert_eq!(records.len(), 2);
+    assert_eq!(names(&records[1]), ["id", "own", "source", "time", "own"]);
+    let values = records[1].headers[1..]
+        .iter()
+        .map(|(_, value)| value.as_deref().map(str::from_utf8).unwrap().unwrap());
+    let expected = ["of the relay", "/order/1", "2001-02-03T04:05:06.789012Z", "1"];
+    assert_eq!(values.collect::<Vec<_>>(), expected);
+    let sql = "SELECT event_id::text FROM app.outbox WHERE event_type = 'Old' ORDER BY id DESC LIMIT 1";
+    let event_id: String = outbox.client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(records[1].header("id"), Some(event_id.as_bytes()));
+    // A row cannot replace the header that identifies the event.
+    let dead = "SELECT count(*) FROM app.outbox_dead_letter WHERE reason = 'invalid-headers' AND error LIKE '%\"id\" is reserved%'";
+    assert_eq!(outbox.count(dead).await, 1);
     outbox.drop().await;
 }

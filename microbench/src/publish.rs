@@ -2,7 +2,7 @@
 
 use crate::rows::{Headers, rows};
 use crate::{Part, ROWS, runtime};
-use outbox_relay::config;
+use outbox_relay::config::{self, HeaderTemplate, default_headers};
 use outbox_relay::kafka::cluster::KafkaCluster;
 use outbox_relay::kafka::producer::KafkaProducer;
 use outbox_relay::kafka::properties::check;
@@ -35,11 +35,11 @@ impl Part for Partition {
 }
 
 /// Builds and drops the key, value and headers of each row's record.
-pub(super) struct Record(Vec<OutboxRow>);
+pub(super) struct Record(Vec<OutboxRow>, Vec<HeaderTemplate>);
 
 impl Record {
     pub(super) fn new(headers: Headers) -> Record {
-        Record(rows(1, ROWS, headers))
+        Record(rows(1, ROWS, headers), default_headers())
     }
 }
 
@@ -47,7 +47,7 @@ impl Part for Record {
     fn run(&mut self) {
         for row in &self.0 {
             black_box((row.key(), row.payload()));
-            let _ = black_box(record::headers(row, &[]));
+            let _ = black_box(record::headers(row, &self.1));
         }
     }
 }

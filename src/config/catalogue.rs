@@ -14,7 +14,8 @@ use hyper::Uri;
 use pg_outbox::topic::TopicTemplate;
 
 use super::Config;
-use super::choices::{ClientAuthentication, LogFormat, OnRejected, OnSent, OptionalHeader};
+use super::choices::{ClientAuthentication, LogFormat, OnRejected, OnSent};
+use super::headers::HeaderTemplate;
 use super::kafka::{Property, brokers};
 use super::postgres::TlsMode;
 use super::reader::Reader;
@@ -27,7 +28,7 @@ use super::table::TableName;
 use super::values::FromText;
 
 use Fallback::{Default, Required, Unset};
-use Kind::{Choice, Count, File, Flag, Size, Span, Text, Words};
+use Kind::{Choice, Count, File, Flag, Headers, Properties, Size, Span, Text};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -82,7 +83,7 @@ settings! {
         "The cluster to publish to." {
         bootstrap_servers: String => brokers, Text, Required("localhost:9092"), Restart,
             "Bootstrap brokers as host:port, separated by commas.";
-        [properties]
+        [properties] Properties,
             "Any librdkafka property, by its own name, except those that the guarantees depend on. Secrets \
              can be read from\nfiles: \"sasl.password_file\". In the environment, sasl.password is \
              OUTBOX_RELAY__KAFKA__PROPERTIES__SASL_PASSWORD.";
@@ -135,9 +136,13 @@ settings! {
         rejections_before_hold: u32, Count(1, 1_000_000), Default("10"), Now,
             "After this many consecutive rejections in a topic, the relay holds the topic instead of rejecting the \
              next event. This\nkeeps a wrong limit or validator from moving the whole outbox to the dead letters.";
-        optional_headers: Vec<OptionalHeader>, Words(OptionalHeader::WORDS), Default(""), Restart,
-            "Headers that each record gets in addition to event_id, event_type and the headers of the row: \
-             \"aggregate_type\",\n\"created_at\".";
+        [headers] Headers,
+            "Headers of each record, by name, instead of event_id and event_type. A value can contain {event_id}, \
+             {event_type},\n{aggregate_type}, {aggregate_id} and {created_at}. In the environment, the header source \
+             is\nOUTBOX_RELAY__OUTBOX__HEADERS__SOURCE.";
+    } and {
+        /// The headers that each record gets before those of its row.
+        pub headers: Vec<HeaderTemplate>,
     }
 
     section "relay" Relay at |config| Some(&config.relay),

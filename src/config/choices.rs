@@ -28,16 +28,6 @@ choice! {
 }
 
 choice! {
-    /// A header that is off by default, because each header costs time.
-    OptionalHeader {
-        /// The row's aggregate type.
-        AggregateType = "aggregate_type",
-        /// When the row was inserted.
-        CreatedAt = "created_at",
-    }
-}
-
-choice! {
     /// The form of log lines.
     LogFormat {
         /// journald under systemd, else text.

@@ -22,11 +22,12 @@ pub(super) struct Entry {
 }
 
 /// The values of one source, or of all sources after merging, by section and key. librdkafka properties are in the section
-/// [`PROPERTIES`].
+/// [`PROPERTIES`], and headers in [`HEADERS`].
 #[derive(Debug, Default)]
 pub(super) struct Entries(BTreeMap<(&'static str, String), Entry>);
 
 const PROPERTIES: &str = "kafka.properties";
+const HEADERS: &str = "outbox.headers";
 
 impl Entries {
     pub(super) fn get(&self, setting: &Setting) -> Option<&Entry> {
@@ -35,8 +36,17 @@ impl Entries {
 
     /// The librdkafka properties, by name.
     pub(super) fn properties(&self) -> BTreeMap<String, Entry> {
-        let properties = self.0.iter().filter(|((section, _), _)| *section == PROPERTIES);
-        properties.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
+        self.of(PROPERTIES)
+    }
+
+    /// The headers of `[outbox.headers]`, by name.
+    pub(super) fn headers(&self) -> BTreeMap<String, Entry> {
+        self.of(HEADERS)
+    }
+
+    fn of(&self, table: &str) -> BTreeMap<String, Entry> {
+        let entries = self.0.iter().filter(|((section, _), _)| *section == table);
+        entries.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
     }
 
     fn insert(&mut self, section: &'static str, key: &str, entry: Entry) {
@@ -92,7 +102,7 @@ pub(super) fn from_file(path: &Path, findings: &mut Findings) -> (Entries, bool)
     // could quote a secret.
     walk(document.get_ref(), &lines, &mut entries, &mut Findings::default());
     let whole = |entry: &Entry| entry.place.line().is_none_or(|line| !malformed.contains(&line));
-    entries.0.retain(|(section, _), entry| *section != PROPERTIES && whole(entry));
+    entries.0.retain(|(section, _), entry| ![PROPERTIES, HEADERS].contains(section) && whole(entry));
     (entries, false)
 }
 
@@ -155,10 +165,11 @@ fn walk_section(
         }
         match (setting::find(section, key.get_ref()), value.get_ref()) {
             (None, _) => findings.error(&place, unknown_key(section, key.get_ref())),
-            (Some(setting), DeValue::Table(table)) if setting.kind == Kind::Properties => {
-                walk_properties("", table, lines, entries);
+            (Some(setting), DeValue::Table(table)) if setting.kind.is_table() => {
+                let name = if setting.kind == Kind::Headers { HEADERS } else { PROPERTIES };
+                walk_table(name, "", table, lines, entries);
             }
-            (Some(setting), value) if setting.kind == Kind::Properties => {
+            (Some(setting), value) if setting.kind.is_table() => {
                 findings.extend(&place, values::parse(setting, &raw(value)).err());
             }
             (Some(setting), value) => {
@@ -192,14 +203,20 @@ fn unknown_key(section: &str, key: &str) -> Problem {
 }
 
 /// Accepts both `"sasl.password" = ...` and `sasl.password = ...`, which is a nested table in TOML.
-fn walk_properties(prefix: &str, table: &DeTable<'_>, lines: &Lines<'_>, entries: &mut Entries) {
+fn walk_table(
+    section: &'static str,
+    prefix: &str,
+    table: &DeTable<'_>,
+    lines: &Lines<'_>,
+    entries: &mut Entries,
+) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         match value.get_ref() {
-            DeValue::Table(table) => walk_properties(&format!("{name}."), table, lines, entries),
+            DeValue::Table(table) => walk_table(section, &format!("{name}."), table, lines, entries),
             value => {
                 let place = lines.place(key.span().start);
-                entries.insert(PROPERTIES, &name, Entry { raw: raw(value), place });
+                entries.insert(section, &name, Entry { raw: raw(value), place });
             }
         }
     }
@@ -213,10 +230,7 @@ fn raw(value: &DeValue<'_>) -> Raw {
             Err(_) => Raw::Other("an integer with more than 64 bits"),
         },
         DeValue::Boolean(flag) => Raw::Boolean(*flag),
-        DeValue::Array(items) => {
-            let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
-            texts.collect::<Option<_>>().map_or(Raw::Other("a list of other values"), Raw::List)
-        }
+        DeValue::Array(_) => Raw::Other("a list"),
         DeValue::Float(_) => Raw::Other("a fraction"),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),
@@ -231,7 +245,7 @@ pub(super) fn from_environment(
     let mut entries = Entries::default();
     let named: Vec<(String, &Setting)> = SETTINGS
         .iter()
-        .filter(|setting| setting.kind != Kind::Properties)
+        .filter(|setting| !setting.kind.is_table())
         .map(|setting| (setting.variable(), setting))
         .collect();
     for (variable, value) in variables {
@@ -239,6 +253,8 @@ pub(super) fn from_environment(
         let entry = Entry { raw: Raw::Variable(value), place: Place::Variable(variable.clone()) };
         if let Some(property) = name.strip_prefix("KAFKA__PROPERTIES__") {
             entries.insert(PROPERTIES, &property_name(property), entry);
+        } else if let Some(header) = name.strip_prefix("OUTBOX__HEADERS__") {
+            entries.insert(HEADERS, &header.to_lowercase(), entry);
         } else if let Some((_, setting)) = named.iter().find(|(name, _)| *name == variable) {
             entries.insert(setting.section, setting.key, entry);
         } else {

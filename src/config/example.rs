@@ -29,8 +29,10 @@ pub fn example() -> String {
 }
 
 fn assignment(setting: &Setting) -> String {
-    if setting.kind == Kind::Properties {
-        return PROPERTIES.to_owned();
+    match setting.kind {
+        Kind::Properties => return PROPERTIES.to_owned(),
+        Kind::Headers => return HEADERS.to_owned(),
+        _ => {}
     }
     let key = setting.key;
     match setting.fallback {
@@ -51,14 +53,16 @@ const PROPERTIES: &str = "\
 #\"sasl.password_file\" = \"kafka-password\"
 ";
 
+const HEADERS: &str = "\
+[outbox.headers]
+#event_id = \"{event_id}\"
+#event_type = \"{event_type}\"
+";
+
 /// A value as it is written in TOML; the catalogue has it as the environment would give it.
 fn toml(kind: Kind, value: &str) -> String {
     match kind {
         Kind::Flag | Kind::Count(..) => value.to_owned(),
-        Kind::Words(_) => {
-            let words = value.split(',').filter(|word| !word.is_empty());
-            format!("[{}]", words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", "))
-        }
         _ => format!("{value:?}"),
     }
 }

@@ -8,6 +8,7 @@ mod choices;
 mod entries;
 mod example;
 mod findings;
+mod headers;
 mod kafka;
 mod lines;
 mod nearest;
@@ -26,9 +27,10 @@ mod values;
 use std::path::{Path, PathBuf};
 
 pub use catalogue::{Admin, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
-pub use choices::{ClientAuthentication, LogFormat, OnRejected, OnSent, OptionalHeader};
+pub use choices::{ClientAuthentication, LogFormat, OnRejected, OnSent};
 pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
+pub use headers::{HeaderTemplate, Part, default_headers};
 pub(crate) use kafka::OAUTHBEARER;
 pub use kafka::{Property, properties};
 pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
@@ -142,7 +144,7 @@ fn load_for(
 fn read(reader: &mut Reader) -> Option<Config> {
     let postgres = Postgres::from(reader);
     let kafka = Kafka::from(reader);
-    let outbox = Outbox::read(reader);
+    let outbox = Outbox::from(reader);
     let relay = Relay::read(reader).inspect(|relay| relay.warn(reader));
     let reaper = Reaper::read(reader);
     let admin = Admin::read(reader).inspect(|admin| admin.warn(reader));

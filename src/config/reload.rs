@@ -19,7 +19,7 @@ pub struct Change {
     pub effect: Effect,
 }
 
-/// The differences between two configurations, in the order of the file.
+/// The differences between two configurations: those of tables after all others.
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let change = |&(section, key, effect, differs): &Compared| {
         let other_database = section == "postgres" && !same_database(old, new);
@@ -28,6 +28,9 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     };
     let mut changes: Vec<Change> = COMPARED.iter().filter_map(change).collect();
     changes.extend(properties(&old.kafka, &new.kafka));
+    if old.outbox.headers != new.outbox.headers {
+        changes.push(Change { section: "outbox", key: "headers".to_owned(), effect: Effect::Restart });
+    }
     changes
 }
 

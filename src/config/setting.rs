@@ -18,8 +18,6 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of these words.
-    Words(&'static [&'static str]),
     /// A whole number in this range.
     Count(u64, u64),
     /// A size in bytes in this range, such as `"8MiB"`.
@@ -28,6 +26,15 @@ pub enum Kind {
     Span(Duration, Duration),
     /// A table of librdkafka properties.
     Properties,
+    /// A table of headers.
+    Headers,
+}
+
+impl Kind {
+    /// Whether the setting is a table of its own, whose keys the user chooses.
+    pub const fn is_table(self) -> bool {
+        matches!(self, Kind::Properties | Kind::Headers)
+    }
 }
 
 /// The value of a setting that is not set.
@@ -122,7 +129,7 @@ pub(super) trait Section: Sized {
 /// [`COMPARED`](super::catalogue::COMPARED). `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
 ///
 /// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin.
-/// `type => function` replaces [`FromText`](super::values::FromText). `[key] help;` is a table of properties. `and` adds
+/// `type => function` replaces [`FromText`](super::values::FromText). `[key] kind, help;` is a table. `and` adds
 /// other fields.
 macro_rules! settings {
     ($(
@@ -131,7 +138,7 @@ macro_rules! settings {
                 $key:ident $(/ $file:ident($file_example:literal, $file_help:literal))?: $type:ty $(=> $parse:path)?,
                 $kind:expr, $fallback:expr, $effect:ident, $help:literal;
             )*
-            $([$table:ident] $table_help:literal;)?
+            $([$table:ident] $table_kind:expr, $table_help:literal;)?
         } $(and { $($(#[$doc:meta])* $vis:vis $field:ident: $field_type:ty),* $(,)? })?
     )*) => {
         $(
@@ -166,7 +173,7 @@ macro_rules! settings {
                 $(pub(super) const $table: Setting = Setting {
                     section: $section,
                     key: stringify!($table),
-                    kind: Kind::Properties,
+                    kind: $table_kind,
                     fallback: Fallback::Unset(""),
                     secret: false,
                     effect: Effect::Restart,
@@ -200,7 +207,7 @@ macro_rules! settings {
         /// All settings, in the order of the file.
         pub const SETTINGS: &[Setting] = &[$($($name::$key, $($name::$file,)?)* $($name::$table,)?)*];
 
-        /// Every setting except librdkafka properties. Twins share an entry.
+        /// Every setting except tables. Twins share an entry.
         pub(super) const COMPARED: &[Compared] = &[$($(
             ($section, stringify!($key), Effect::$effect, |a, b| {
                 let section: fn(&Config) -> Option<&$name> = $at;

@@ -23,7 +23,6 @@ pub(super) enum Raw {
     String(String),
     Integer(i64),
     Boolean(bool),
-    List(Vec<String>),
     /// Of a TOML type that no setting has.
     Other(&'static str),
 }
@@ -34,7 +33,6 @@ impl Raw {
             Raw::Variable(_) | Raw::String(_) => "a string",
             Raw::Integer(_) => "an integer",
             Raw::Boolean(_) => "a boolean",
-            Raw::List(_) => "a list",
             Raw::Other(name) => name,
         }
     }
@@ -45,14 +43,10 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
     let wrong = || wrong_type(setting, raw);
     let text = match (setting.kind, raw) {
         (_, Raw::Variable(text)) => text.clone(),
-        (Kind::Count(..) | Kind::Flag | Kind::Words(_), Raw::String(_)) => return Err(wrong()),
+        (Kind::Count(..) | Kind::Flag, Raw::String(_)) => return Err(wrong()),
         (_, Raw::String(text)) => text.clone(),
         (Kind::Flag, Raw::Boolean(flag)) => flag.to_string(),
         (Kind::Count(..) | Kind::Size(..), Raw::Integer(number)) => number.to_string(),
-        (Kind::Words(words), Raw::List(list)) => {
-            list.iter().try_for_each(|word| one_of(setting, words, word))?;
-            list.join(",")
-        }
         (Kind::Span(..), Raw::Integer(number)) => {
             let help = format!(
                 "write {0} = \"{number}s\" for seconds, \"{number}ms\" for milliseconds",
@@ -68,7 +62,6 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
             text.parse::<bool>().map_err(|_| wrong())?;
         }
         Kind::Choice(words) => one_of(setting, words, &text)?,
-        Kind::Words(words) => split(&text).try_for_each(|word| one_of(setting, words, word))?,
         Kind::Count(min, max) => {
             let number: i128 = text.trim().parse().map_err(|_| wrong())?;
             in_range(setting, number, min.into(), max.into(), |number| number)?;
@@ -86,7 +79,7 @@ pub(super) fn parse(setting: &Setting, raw: &Raw) -> Result<String, Problem> {
         Kind::Span(min, max) => {
             in_range(setting, duration(&text, setting)?, min, max, format_duration)?;
         }
-        Kind::Properties => return Err(wrong()),
+        Kind::Properties | Kind::Headers => return Err(wrong()),
     }
     Ok(text)
 }
@@ -97,11 +90,11 @@ fn wrong_type(setting: &Setting, raw: &Raw) -> Problem {
         Kind::Text | Kind::File => ("a string", format!("{text:?}")),
         Kind::Flag => ("true or false", "true".to_owned()),
         Kind::Choice(words) => ("a string", format!("{:?}", words[0])),
-        Kind::Words(words) => ("a list of strings", format!("[{:?}]", words[0])),
         Kind::Count(..) => ("a whole number", text.to_owned()),
         Kind::Size(..) => ("a size", format!("{text:?}")),
         Kind::Span(..) => ("a duration", format!("{text:?}")),
         Kind::Properties => ("a table", "{ \"client.id\" = \"relay\" }".to_owned()),
+        Kind::Headers => ("a table", "{ event_id = \"{event_id}\" }".to_owned()),
     };
     let message = match raw {
         Raw::Variable(_) => format!("{setting} must be {wanted}"),
@@ -137,10 +130,6 @@ fn out_of_range(setting: &Setting, value: impl Display, min: impl Display, max: 
     Problem::new(format!("{setting} is {value}, but must be from {min} to {max}"), "")
 }
 
-fn split(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|word| !word.is_empty())
-}
-
 /// A type of a setting.
 pub(super) trait FromText: Sized {
     /// Converts a text that [`parse`] has accepted.
@@ -159,19 +148,6 @@ impl<T: FromText> FromText for Option<T> {
 
     fn unset() -> Option<Self> {
         Some(None)
-    }
-}
-
-impl<T: FromText + PartialEq> FromText for Vec<T> {
-    fn from_text(text: &str, setting: &Setting, reader: &Reader) -> Result<Self, Problem> {
-        let mut values = Vec::new();
-        for word in split(text) {
-            let value = T::from_text(word, setting, reader)?;
-            if !values.contains(&value) {
-                values.push(value);
-            }
-        }
-        Ok(values)
     }
 }
 

@@ -8,7 +8,7 @@ use super::polled::PolledProducer;
 use super::producer::{KafkaProducer, METADATA_TIMEOUT, cause};
 use super::statistics::Statistics;
 use super::tokens::Tokens;
-use crate::config::{self, OptionalHeader};
+use crate::config::{self, HeaderTemplate};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::health::stats::Stats;
@@ -49,7 +49,7 @@ pub struct KafkaCluster {
     batch_rows: Cell<usize>,
     batch_bytes: Cell<usize>,
     limits: Rc<TopicLimits>,
-    optional_headers: Rc<[OptionalHeader]>,
+    headers: Rc<[HeaderTemplate]>,
     critical_logs: Arc<CriticalLogs>,
     /// The client's own metrics, if enabled.
     statistics: Option<Arc<Statistics>>,
@@ -74,7 +74,7 @@ impl KafkaCluster {
             batch_rows: Cell::new(relay.batch_size),
             batch_bytes: Cell::new(relay.batch_bytes.as_usize()),
             limits: Rc::new(TopicLimits::new(None, RECORD_BYTES_MAX)),
-            optional_headers: outbox.optional_headers.as_slice().into(),
+            headers: outbox.headers.as_slice().into(),
             critical_logs: Arc::default(),
             statistics: None,
             spare: RefCell::new(None),
@@ -197,7 +197,7 @@ impl KafkaCluster {
     }
 
     fn wrap(&self, producer: PolledProducer, reports: Arc<Reports>, batch_bytes: usize) -> KafkaProducer {
-        let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.optional_headers));
+        let (limits, headers) = (Rc::clone(&self.limits), Rc::clone(&self.headers));
         KafkaProducer::new(producer, reports, limits, batch_bytes, headers, Rc::clone(&self.topic))
     }
 

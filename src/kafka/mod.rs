@@ -15,5 +15,6 @@ pub mod producer;
 pub mod properties;
 pub mod record;
 mod statistics;
+mod timestamp;
 mod token_endpoint;
 mod tokens;

@@ -5,7 +5,7 @@ use super::failure::failure;
 use super::limits::TopicLimits;
 use super::polled::PolledProducer;
 use super::record;
-use crate::config::OptionalHeader;
+use crate::config::HeaderTemplate;
 use crate::relay::event::{Event, Payload};
 use crate::relay::failure::{Failure, Rejection};
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
@@ -28,7 +28,7 @@ pub struct KafkaProducer {
     reports: Arc<Reports>,
     limits: Rc<TopicLimits>,
     batch_bytes: usize,
-    optional_headers: Rc<[OptionalHeader]>,
+    headers: Rc<[HeaderTemplate]>,
     /// The topic that any producer of the cluster looked up last.
     topic: Rc<RefCell<Option<String>>>,
 }
@@ -39,10 +39,10 @@ impl KafkaProducer {
         reports: Arc<Reports>,
         limits: Rc<TopicLimits>,
         batch_bytes: usize,
-        optional_headers: Rc<[OptionalHeader]>,
+        headers: Rc<[HeaderTemplate]>,
         topic: Rc<RefCell<Option<String>>>,
     ) -> KafkaProducer {
-        KafkaProducer { producer, reports, limits, batch_bytes, optional_headers, topic }
+        KafkaProducer { producer, reports, limits, batch_bytes, headers, topic }
     }
 
     pub(super) fn is_sound(&self) -> bool {
@@ -111,7 +111,7 @@ impl Producer for KafkaProducer {
             Payload::Tombstone => None,
             Payload::Bytes(bytes) => Some(bytes),
         };
-        let headers = record::headers(event, &self.optional_headers).map_err(Refusal::Row)?;
+        let headers = record::headers(event, &self.headers).map_err(Refusal::Row)?;
         let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, index as usize)
             .partition(partition as i32)
             .key(event.key())

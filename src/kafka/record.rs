@@ -1,9 +1,10 @@
-//! Maps a row to a record: key and value unchanged, the headers `event_id` and `event_type`, and the row's own headers.
+//! Maps a row to a record: key and value unchanged, the headers of `[outbox.headers]`, and the row's own headers.
 //!
 //! The row's id is not sent, because consumers could use it to detect duplicates, and ids are issued again after a failover.
 //! The record's timestamp is not `created_at`, because Kafka would delete a backlog older than `retention.ms` on arrival.
 
-use crate::config::OptionalHeader;
+use super::timestamp::rfc3339;
+use crate::config::{HeaderTemplate, Part};
 use crate::relay::event::Event;
 use crate::relay::failure::Rejection;
 use crate::relay::reason::INVALID_HEADERS;
@@ -12,38 +13,61 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The header by which consumers detect duplicates.
+/// The header by which consumers detect duplicates, unless `[outbox.headers]` renames it.
 pub const EVENT_ID: &str = "event_id";
-/// The header with the type of the event.
-pub const EVENT_TYPE: &str = "event_type";
 
-/// The headers of a row's record.
-pub fn headers<E: Event>(event: &E, optional: &[OptionalHeader]) -> Result<OwnedHeaders, Rejection> {
+/// The headers of a row's record. Those of the row follow the templates, so a consumer that reads the last header of a name
+/// reads the row's.
+pub fn headers<E: Event>(event: &E, templates: &[HeaderTemplate]) -> Result<OwnedHeaders, Rejection> {
     let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
     let id: &[u8] = event.event_id().hyphenated().encode_lower(&mut id).as_bytes();
-    let mut headers = OwnedHeaders::new_with_capacity(4);
-    headers = headers.insert(Header { key: EVENT_ID, value: Some(id) });
-    headers = headers.insert(Header { key: EVENT_TYPE, value: Some(event.event_type()) });
-    for header in optional {
-        headers = match header {
-            OptionalHeader::AggregateType => {
-                headers.insert(Header { key: "aggregate_type", value: Some(event.aggregate_type()) })
-            }
-            OptionalHeader::CreatedAt => {
-                let created_at = event.created_at_us().to_string();
-                headers.insert(Header { key: "created_at", value: Some(created_at.as_bytes()) })
-            }
-        };
+    let mut headers = OwnedHeaders::new_with_capacity(templates.len() + 2);
+    for template in templates {
+        let value = value(event, id, &template.value)?;
+        headers = headers.insert(Header { key: &template.name, value: Some(&*value) });
     }
     match event.headers() {
         None => Ok(headers),
-        Some(json) => add_own(headers, json),
+        Some(json) => add_own(headers, json, templates),
     }
 }
 
-fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection> {
+/// Copies nothing if the value has one part, except for a time.
+fn value<'e, E: Event>(event: &'e E, id: &'e [u8], parts: &'e [Part]) -> Result<Cow<'e, [u8]>, Rejection> {
+    if let [part] = parts {
+        return part_of(event, id, part);
+    }
+    let mut value = Vec::new();
+    for part in parts {
+        value.extend_from_slice(&part_of(event, id, part)?);
+    }
+    Ok(value.into())
+}
+
+fn part_of<'e, E: Event>(event: &'e E, id: &'e [u8], part: &'e Part) -> Result<Cow<'e, [u8]>, Rejection> {
+    Ok(match part {
+        Part::Text(text) => text.as_bytes().into(),
+        Part::EventId => id.into(),
+        Part::EventType => event.event_type().into(),
+        Part::AggregateType => event.aggregate_type().into(),
+        Part::AggregateId => event.key().into(),
+        Part::CreatedAt => match rfc3339(event.created_at_us()) {
+            Some(text) => text.into_bytes().into(),
+            None => return Err(INVALID_HEADERS.rejection(OUT_OF_RANGE)),
+        },
+    })
+}
+
+/// RFC 3339 has no other years.
+const OUT_OF_RANGE: &str = "the header for {created_at} needs a year from 0000 to 9999";
+
+fn add_own(
+    headers: OwnedHeaders,
+    json: &[u8],
+    templates: &[HeaderTemplate],
+) -> Result<OwnedHeaders, Rejection> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let own = deserializer.deserialize_map(Own(headers)).map_err(|error| {
+    let own = deserializer.deserialize_map(Own { headers, templates }).map_err(|error| {
         // serde_json's message may contain a value, so only messages of our own visitor are shown.
         let text = error.to_string();
         let message = text.split(" at line ").next().unwrap_or_default();
@@ -60,9 +84,12 @@ fn add_own(headers: OwnedHeaders, json: &[u8]) -> Result<OwnedHeaders, Rejection
 /// How every message of our visitor begins.
 const OUR_MESSAGES: &str = "the header";
 
-struct Own(OwnedHeaders);
+struct Own<'t> {
+    headers: OwnedHeaders,
+    templates: &'t [HeaderTemplate],
+}
 
-impl<'de> Visitor<'de> for Own {
+impl<'de> Visitor<'de> for Own<'_> {
     type Value = OwnedHeaders;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,12 +98,12 @@ impl<'de> Visitor<'de> for Own {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OwnedHeaders, A::Error> {
         use serde::de::Error;
-        let mut headers = self.0;
+        let mut headers = self.headers;
         while let Some(name) = map.next_key::<Cow<'de, str>>()? {
             if name.contains('\0') {
                 return Err(A::Error::custom("the header name contains a NUL character"));
             }
-            if [EVENT_ID, EVENT_TYPE].contains(&&*name) {
+            if self.templates.iter().any(|template| template.name == *name && template.is_reserved()) {
                 return Err(A::Error::custom(format!("the header name {name:?} is reserved")));
             }
             let HeaderValue(value) = map
@@ -95,10 +122,11 @@ struct HeaderValue<'a>(#[serde(borrow)] Cow<'a, str>);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::default_headers;
     use rdkafka::message::Headers;
 
     fn own(json: &str) -> Result<Vec<(String, String)>, Rejection> {
-        let headers = add_own(OwnedHeaders::new(), json.as_bytes())?;
+        let headers = add_own(OwnedHeaders::new(), json.as_bytes(), &default_headers())?;
         let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
         Ok(headers.iter().map(|header| (header.key.to_owned(), text(header.value))).collect())
     }

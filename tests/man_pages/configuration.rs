@@ -73,7 +73,6 @@ fn takes(kind: Kind) -> String {
         Kind::File => "file name".to_owned(),
         Kind::Flag => "true or false".to_owned(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Words(words) => format!("list of {}", words.join(", ")),
         Kind::Count(min, max) => format!("number, {min} to {max}"),
         Kind::Size(min, max) => {
             format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max))
@@ -81,7 +80,7 @@ fn takes(kind: Kind) -> String {
         Kind::Span(min, max) => {
             format!("duration, {} to {}", span(min), span(max))
         }
-        Kind::Properties => "table".to_owned(),
+        Kind::Properties | Kind::Headers => "table".to_owned(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The environment overrides the file.
 
 use super::{Case, LEAST, with};
-use crate::config::catalogue::{Fallback, Kind, SECTIONS, SETTINGS};
-use crate::config::{LogFormat, OnSent, OptionalHeader, Property};
+use crate::config::catalogue::{Fallback, SECTIONS, SETTINGS};
+use crate::config::{HeaderTemplate, LogFormat, OnSent, Part, Property};
 
 #[test]
 fn every_kind_of_setting_can_be_set_in_the_environment() {
@@ -15,7 +15,7 @@ fn every_kind_of_setting_can_be_set_in_the_environment() {
         .env("OUTBOX_RELAY__RELAY__POLL_INTERVAL", "1s")
         .env("OUTBOX_RELAY__REAPER__ENABLED", "false")
         .env("OUTBOX_RELAY__OUTBOX__ON_SENT", "delete")
-        .env("OUTBOX_RELAY__OUTBOX__OPTIONAL_HEADERS", "created_at, aggregate_type")
+        .env("OUTBOX_RELAY__OUTBOX__HEADERS__TRACE_ID", "{event_id}")
         .env("OUTBOX_RELAY__LOG__FORMAT", "json")
         .env("PATH", "/bin")
         .load()
@@ -27,7 +27,10 @@ fn every_kind_of_setting_can_be_set_in_the_environment() {
     assert_eq!(config.relay.poll_interval.as_secs(), 1);
     assert!(!config.reaper.enabled);
     assert_eq!(config.outbox.on_sent, OnSent::Delete);
-    assert_eq!(config.outbox.optional_headers, [OptionalHeader::CreatedAt, OptionalHeader::AggregateType]);
+    assert_eq!(
+        config.outbox.headers,
+        [HeaderTemplate { name: "trace_id".into(), value: vec![Part::EventId] }]
+    );
     assert_eq!(config.log.format, LogFormat::Json);
 }
 
@@ -81,7 +84,7 @@ fn a_finding_names_an_invalid_variable() {
 
 #[test]
 fn every_setting_has_a_variable() {
-    for setting in SETTINGS.iter().filter(|setting| setting.kind != Kind::Properties) {
+    for setting in SETTINGS.iter().filter(|setting| !setting.kind.is_table()) {
         // No setting accepts this value, so a finding shows that the variable was applied.
         let case = Case::new("").env(&setting.variable(), "\u{0}no such thing");
         let unknown = case.findings().iter().any(|finding| finding.contains("no setting has this name"));
@@ -98,7 +101,7 @@ fn the_catalogue_is_consistent() {
         assert!(!setting.help.is_empty() && setting.help.lines().all(|line| line.len() <= 118), "{name}");
         if let Fallback::Required(example) | Fallback::Unset(example) | Fallback::Default(example) =
             setting.fallback
-            && setting.kind != Kind::Properties
+            && !setting.kind.is_table()
         {
             let raw = crate::config::values::Raw::Variable(example.to_owned());
             assert!(crate::config::values::parse(setting, &raw).is_ok(), "{name}");

@@ -4,6 +4,7 @@ mod connection;
 mod environment;
 mod example;
 mod findings;
+mod headers;
 mod kafka;
 mod libpq;
 mod manual;

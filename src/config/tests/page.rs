@@ -85,11 +85,10 @@ fn value(kind: Kind) -> String {
         Kind::File => "file name".to_owned(),
         Kind::Flag => "`true` or `false`".to_owned(),
         Kind::Choice(choices) => format!("one of {}", list(choices)),
-        Kind::Words(choices) => format!("list of {}", list(choices)),
         Kind::Count(min, max) => format!("number, {min} to {max}"),
         Kind::Size(min, max) => format!("size, {} to {}", ByteSize::bytes(min), ByteSize::bytes(max)),
         Kind::Span(min, max) => format!("duration, {} to {}", span(min), span(max)),
-        Kind::Properties => "table".to_owned(),
+        Kind::Properties | Kind::Headers => "table".to_owned(),
     }
 }
 

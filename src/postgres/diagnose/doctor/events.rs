@@ -36,7 +36,7 @@ CROSS JOIN LATERAL (
            CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
                 THEN CASE WHEN jsonb_typeof(o.headers) <> 'object' THEN true
                           ELSE o.headers @? '$.* ? (@.type() <> \"string\")'
-                               OR o.headers ?| ARRAY['event_id', 'event_type'] END
+                               OR o.headers ?| $5::text[] END
                 ELSE false END AS bad_headers
     FROM {outbox} o
     WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
@@ -61,6 +61,8 @@ pub(super) async fn examine(
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = record_bytes_max as i64;
     let sql = WAITING.replace("{length}", &payload.length_sql("o.payload"));
+    let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
+    let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
     let waiting = context
         .rows(
             DOING,
@@ -70,6 +72,7 @@ pub(super) async fn examine(
                 (&ROWS_PER_LANE, Type::INT8),
                 (&most, Type::INT8),
                 (&TYPES_MAX, Type::INT8),
+                (&reserved, Type::TEXT_ARRAY),
             ],
         )
         .await?;
