@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::time::Duration;
 
-/// Percentiles in milliseconds. For example, 99 % of the times do not exceed `p99_ms`.
+/// Percentiles in milliseconds. For example, 99% of the times do not exceed `p99_ms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// The number of times.

@@ -43,7 +43,7 @@ impl Unit {
             Self::Milliseconds => format!("{value:.1} ms"),
             Self::Seconds => format!("{value:.2} s"),
             Self::Mebibytes => format!("{value:.0} MiB"),
-            Self::Percent | Self::CorePercent | Self::SharePercent => format!("{value:.1} %"),
+            Self::Percent | Self::CorePercent | Self::SharePercent => format!("{value:.1}%"),
             Self::Times => format!("{value:.2} x"),
             Self::Rows => thousands(value),
         }
@@ -149,6 +149,6 @@ mod tests {
         assert_eq!(Unit::RowsPerSecond.show(999.2), "999 rows/s");
         assert_eq!(Unit::Times.show(1.416), "1.42 x");
         assert_eq!(Unit::Rows.show(0.0), "0");
-        assert_eq!(Unit::Percent.show(-0.04), "-0.0 %");
+        assert_eq!(Unit::Percent.show(-0.04), "-0.0%");
     }
 }

@@ -41,7 +41,8 @@ const PARTITIONS: i32 = 12;
     max_term_width = 100,
     after_help = "\
 A shop inserts orders and their events in the same transactions. The relay publishes the events to a broker inside \
-this process. A consumer reads them, and the demo compares both ends. It uses its own schema, outbox_demo, and drops \
+this process. A consumer reads them, and the demo compares what was committed with what arrived. It uses its own \
+schema, outbox_demo, and drops \
 it at the end.
 
 `make demo` starts a private PostgreSQL server for it.

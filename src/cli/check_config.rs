@@ -20,7 +20,8 @@ Checks every setting, the secret and certificate files, and the librdkafka prope
 once, with their line numbers. Without --connect, it opens no connections.
 
 With --connect, it also checks that PostgreSQL and Kafka are reachable, and runs the checks of `doctor`: schema, \
-grants, TLS, query plan and topics. It changes nothing, so it cannot test whether the user may write to a topic. \
+grants, TLS, query plan and topics. It changes nothing, so it cannot test whether the Kafka user may write to a \
+topic. \
 Problems that stop the relay are errors. An event that can never be sent is only a warning, because other events \
 continue.
 

@@ -26,7 +26,8 @@ Examples:
   outbox-relay migrate --config config.toml --print > outbox.sql    (for Flyway, Atlas or psql)
   outbox-relay migrate --config config.toml --with inbox,idempotency,once
   outbox-relay migrate --config config.toml --print-roles | psql --single-transaction app
-  outbox-relay migrate --config config.toml --print-queries > queries.sql    (then \\i queries.sql in psql, and EXPLAIN)
+  outbox-relay migrate --config config.toml --print-queries > queries.sql    (in psql: \\i queries.sql, then \
+  EXPLAIN EXECUTE)
 
 Exit codes: 0 success, 1 another migration is in progress or a table is in use, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
 configuration or schema, or missing privileges.")]

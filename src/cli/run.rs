@@ -37,12 +37,12 @@ them, and exits with 0, or with 1 if that takes longer than [relay] shutdown_tim
 immediately.
 
 SIGHUP reloads the configuration. Most limits and intervals, most secrets and the log level apply without a \
-restart. The log lists \
-settings that need a restart. If the new file is invalid, the relay keeps the current configuration and logs the \
+restart. The log names \
+each changed setting that needs a restart. If the new file is invalid, the relay keeps the current configuration and logs the \
 reason.
 
 The relay serves /metrics, /livez and /readyz on [admin] listen (default: 127.0.0.1:10187). Under systemd, it reports \
-when it is ready, what it waits for and when it stops, and feeds the watchdog while it makes progress.
+when it is ready, what it is waiting for, and when it stops. It feeds the watchdog while it makes progress.
 
 Examples:
   outbox-relay run --config /etc/outbox-relay/config.toml

@@ -61,8 +61,8 @@ settings! {
              parameters of the url. If\nsslmode is set neither here nor in the url, it is verify-full, or \
              prefer if every host is loopback or a socket.";
         sslrootcert: Option<String>, Text, Unset("ca.pem"), NextConnection,
-            "File with the trusted certificate authorities. If unset or \"system\", those of the system \
-             are trusted.";
+            "File with the trusted certificate authorities. If unset or \"system\", the system's trust \
+             store is used.";
         sslcert: Option<String>, File, Unset("client.pem"), NextConnection,
             "Client certificate, if the server requires one.";
         sslkey: Option<String>, File, Unset("client.key"), NextConnection,
@@ -116,8 +116,8 @@ settings! {
         audience: Option<String>, Text, Unset("kafka"), Restart,
             "Requested audience, if the provider requires one.";
         ca_location: Option<PathBuf>, File, Unset("oauth-ca.pem"), Restart,
-            "Trusted certificate authorities for the token endpoint. If unset, those of the system are \
-             trusted.";
+            "Trusted certificate authorities for the token endpoint. If unset, the system's trust store \
+             is used.";
     }
 
     section "outbox" Outbox at |config| Some(&config.outbox),
@@ -137,9 +137,9 @@ settings! {
             "After this many consecutive rejections in a topic, the relay holds the topic instead of rejecting the \
              next event. This\nkeeps a wrong limit or validator from moving the whole outbox to the dead letters.";
         [headers] Headers,
-            "Headers of each record, by name, instead of event_id and event_type. A value can contain {event_id}, \
-             {event_type},\n{aggregate_type}, {aggregate_id} and {created_at}. In the environment, the header source \
-             is\nOUTBOX_RELAY__OUTBOX__HEADERS__SOURCE.";
+            "Headers of each record, by name. They replace the default headers, event_id and event_type. A value can \
+             contain\n{event_id}, {event_type}, {aggregate_type}, {aggregate_id} and {created_at}. In the environment, \
+             a header named\n\"source\" is OUTBOX_RELAY__OUTBOX__HEADERS__SOURCE.";
     } and {
         /// The headers that each record gets before those of its row.
         pub headers: Vec<HeaderTemplate>,
@@ -161,8 +161,9 @@ settings! {
             "Number of concurrent batches, each with a PostgreSQL connection and a Kafka producer.";
         publish_timeout: Duration, Span(secs(1), secs(600)), Default("45s"), Now,
             "How long Kafka may take to acknowledge a batch. After that, the remaining events are released \
-             and sent again. Keep\nit above 30s, which a cluster may need to recover by itself. Vacuum can \
-             be held back for this long, plus flow_window.";
+             and sent again. Keep\nit above 30s: a cluster may need that long to recover by itself. Vacuum can be \
+             held back for \
+             this long,\nplus flow_window.";
         takeover_timeout: Duration, Span(secs(1), secs(600)), Default("10s"), Restart,
             "How long a frozen or disconnected relay keeps its events before other relays take over.";
         shutdown_timeout: Duration, Span(secs(1), secs(HOUR)), Default("50s"), Now,
@@ -199,8 +200,8 @@ settings! {
         level: String => log_filter, Text, Default("info"), Now,
             "Level of the log: off, error, warn, info, debug or trace, for everything or per \
              module:\n\"info,outbox_relay::kafka=debug\". A reload (SIGHUP) applies it, and most limits \
-             and intervals, to a running relay.\ndocs/operating.md has the list.";
+             and intervals, to a running relay.\ndocs/operating.md lists the settings that a reload applies.";
         format: LogFormat, Choice(LogFormat::WORDS), Default("auto"), Restart,
-            "\"auto\" means journald under systemd, otherwise text.";
+            "Format of the log: auto, text, json or journald. \"auto\" means journald under systemd, otherwise text.";
     }
 }

@@ -34,7 +34,7 @@ codes! {
     ENCODING = Error, "encoding",
         "a single event whose text is not valid UTF-8 would make reads of other events fail; the relay does not start";
     MIGRATION = Error, "migration",
-        "the schema is missing or has another version; the relay does not start";
+        "the schema is missing or has a different version; the relay does not start";
     RELATION = Error, "relation",
         "a table is missing or not durable; the relay does not start";
     COLUMN = Error, "column",
@@ -62,7 +62,7 @@ codes! {
     AUTOVACUUM_OFF = Warning, "autovacuum-off",
         "dead rows are never removed, so the table and its indexes grow without limit";
     AUTOVACUUM_LATE = Warning, "autovacuum-late",
-        "vacuum starts only after so many dead rows that the table becomes much larger than its content";
+        "vacuum starts so late that the table grows much larger than its live rows require";
     LONG_TRANSACTION = Warning, "long-transaction",
         "while this transaction is open, vacuum cannot remove rows that were sent after it began, so the table grows";
     PREPARED_TRANSACTION = Warning, "prepared-transaction",
@@ -84,7 +84,8 @@ codes! {
     OTHER_TABLES = Warning, "other-tables",
         "the role may use tables that do not belong to the outbox";
     ROLE_TIMEOUT = Note, "role-timeout",
-        "a timeout of the role or server ends connections and checks of the relay; claims are not affected because \
+        "a timeout set for the role or the server can end the relay's connections and checks; claims are not \
+         affected because \
          they set their own timeouts";
 
     POOLER = Note, "pooler",
@@ -114,7 +115,7 @@ codes! {
         "the relay's user may not read the topic's settings, so they were not checked; the relay assumes Kafka's \
          default for the maximum record size";
     PARTITION_UNAVAILABLE = Error, "partition-unavailable",
-        "a partition accepts no events now: it has no leader or too few in-sync replicas";
+        "a partition currently accepts no events: it has no leader or too few in-sync replicas";
     REPLICATION_FACTOR = Warning, "replication-factor",
         "there is one copy of each record: if its broker loses its disk, sent events are lost";
     MIN_INSYNC_TOO_HIGH = Error, "min-insync-too-high",

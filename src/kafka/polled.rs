@@ -1,7 +1,7 @@
 //! A librdkafka producer and the thread that polls it.
 //!
 //! The library's `ThreadedProducer` polls in steps of 100 ms and spins during the last part of a millisecond of each step,
-//! because librdkafka rounds timeouts down to whole milliseconds. Three idle producers cost 1.9 % of a core that way. A step
+//! because librdkafka rounds timeouts down to whole milliseconds. Three idle producers cost 1.9% of a core that way. A step
 //! slightly longer than a whole number of milliseconds avoids it.
 
 use super::context::Context;

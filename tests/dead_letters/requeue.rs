@@ -80,7 +80,11 @@ async fn requeued_event_is_delivered_with_its_event_id_and_its_bytes() {
             assert!(record.value.as_deref() == row.get::<_, Option<&[u8]>>(2), "{name}: the value differs");
             assert_eq!(record.header("event_type"), Some(b"Placed".as_slice()));
             assert_eq!(record.header("aggregate_type"), Some(b"order".as_slice()));
-            assert_eq!(record.header("created_at"), Some(b"2020-02-02T02:02:02.123456Z".as_slice()), "{name}");
+            assert_eq!(
+                record.header("created_at"),
+                Some(b"2020-02-02T02:02:02.123456Z".as_slice()),
+                "{name}"
+            );
             assert_eq!(record.header("h"), row.get::<_, Option<&str>>(5).map(str::as_bytes), "{name}");
         }
         outbox.drop().await;

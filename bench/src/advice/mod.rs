@@ -66,7 +66,7 @@ fn limiting(report: &Report, drain: &MeasuredDrain) -> Finding {
         return Finding {
             what: "machine-busy",
             seen: format!(
-                "other programs: {:.0} % of all cores are in use, but only {:.0} % by relay, PostgreSQL and Kafka",
+                "other programs: {:.0}% of all cores are in use, but only {:.0}% by relay, PostgreSQL and Kafka",
                 busy * 100.0,
                 used / cores * 100.0
             ),
@@ -90,7 +90,7 @@ fn cpu(report: &Report, drain: &MeasuredDrain, share: f64) -> Finding {
     let total: f64 = usage.iter().map(|usage| usage.cores).sum();
     let most = most.map_or(0.0, |most| most.cores / total);
     let seen = format!(
-        "CPU: {:.0} % of the {} cores are in use, {:.0} % of that by {party}, {us:.1} µs per row",
+        "CPU: {:.0}% of the {} cores are in use, {:.0}% of that by {party}, {us:.1} µs per row",
         share * 100.0,
         report.machine.cores,
         most * 100.0
@@ -157,7 +157,7 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     if of_batch >= 0.5 {
         let way = KAFKA_ROUND_TRIPS * machine.kafka_round_trip_ms;
         let seen = format!(
-            "a batch takes {batch_ms:.0} ms, {:.0} % of it waiting for Kafka, whose round trip is {:.1} ms",
+            "a batch takes {batch_ms:.0} ms, {:.0}% of it waiting for Kafka, whose round trip is {:.1} ms",
             of_batch * 100.0,
             machine.kafka_round_trip_ms
         );
@@ -172,7 +172,7 @@ fn waiting(report: &Report, drain: &MeasuredDrain) -> Finding {
     }
     let way = (POSTGRES_ROUND_TRIPS + batches.rows / SLICE_ROWS) * machine.postgres_round_trip_ms;
     let seen = format!(
-        "a batch takes {batch_ms:.0} ms, {:.0} % of it waiting for PostgreSQL, whose round trip is {:.1} ms",
+        "a batch takes {batch_ms:.0} ms, {:.0}% of it waiting for PostgreSQL, whose round trip is {:.1} ms",
         (1.0 - of_batch) * 100.0,
         machine.postgres_round_trip_ms
     );
@@ -234,7 +234,7 @@ fn late_writers(report: &Report) -> Option<Finding> {
     Some(Finding {
         what: "writers-late",
         seen: format!(
-            "at {} rows/s, the writers of this measurement could not keep their schedule: {:.0} rows/s, with 1 % of the \
+            "at {} rows/s, the writers of this measurement could not keep their schedule: {:.0} rows/s, with 1% of the \
              transactions more than {:.0} ms late",
             late.rows_per_second, late.committed_rows_per_second, late.writer_late.p99_ms
         ),

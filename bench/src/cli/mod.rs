@@ -27,9 +27,9 @@ const NAME: &str = "outbox-bench";
 /// Measure throughput and latency on your own servers.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, max_term_width = 100, after_help = "\
-The benchmark creates its own schema in the configured database (outbox_bench_ plus eight digits) and its own topics, \
-named after the schema with the constant prefix of [outbox] topic. It does not read or write the configured outbox or \
-its topics. It removes the schema and the topics at the end, on Ctrl-C and after an error. If a run is killed, the \
+The benchmark creates its own schema in the configured database (outbox_bench_ plus eight hexadecimal digits) and \
+its own topics. Their names start with the part of [outbox] topic before {aggregate_type}, followed by the schema \
+name. The benchmark does not read or write the configured outbox or its topics. It removes the schema and the topics at the end, on Ctrl-C and after an error. If a run is killed, the \
 next run reports and removes what is left.
 
 The role needs CREATE on the database; set OUTBOX_RELAY__POSTGRES__URL to use another role. The Kafka user must be \
@@ -43,7 +43,7 @@ Parts (select with --only):
   flow     8 writers at full speed for --seconds, without and with a relay
   steady   100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT until a consumer has the record
   held     the drain while a transaction holds a snapshot open, as a backup does
-  hot-key  the drain with all rows of one key, and with half of them
+  hot-key  the drain with one key for all rows, and with one key for half of the rows
 
 Units: rows/s; CPU in microseconds per row (user and system) or in % of one core; peak resident memory in MiB; latency \
 in milliseconds. `of limit` compares a drain with the lowest of three limits: claim and settle alone, produce alone, \
@@ -52,7 +52,7 @@ PostgreSQL and Kafka are measured only if their processes are visible on this ma
 everything.
 
 Every record is read back and compared with what was committed. --json prints the same data as one object. Its \
-`format` is 1 as long as no field changes its meaning. Later versions may add fields.
+`format` stays 1 until a field is removed or changes meaning. Later versions may add fields.
 
 Examples:
   outbox-bench --config config.toml

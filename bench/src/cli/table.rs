@@ -114,7 +114,7 @@ fn drain_row(name: &str, drain: &Drain, limit: Option<&Share>) -> String {
         "claim-and-settle" => "claim",
         other => other,
     };
-    let of_limit = limit.map(|limit| format!("{:.0} % {:<7}", limit.share * 100.0, by(limit.by)));
+    let of_limit = limit.map(|limit| format!("{:.0}% {:<8}", limit.share * 100.0, by(limit.by)));
     let [relay, postgres, kafka] = PARTIES.map(|party| us(&drain.usage, party));
     let [relay_mib, postgres_mib, kafka_mib] = PARTIES.map(|party| mib(&drain.usage, party));
     columns([
@@ -152,8 +152,8 @@ fn flows(report: &Report, text: &mut String) {
         _ = writeln!(
             text,
             "\nflow, {} writers, {} {rows} per transaction\n  \
-             written   {:>10} rows/s, {:.0} % of the {} without a relay\n  \
-             delivered {:>10} rows/s, {:.1} % of the rows; lag {} rows halfway, {} rows at the end, caught up after {:.2} s\n  \
+             written   {:>10} rows/s, {:.0}% of the {} without a relay\n  \
+             delivered {:>10} rows/s, {:.1}% of the rows; lag {} rows halfway, {} rows at the end, caught up after {:.2} s\n  \
              CPU, % of one core: {}",
             flow.writers,
             flow.rows_per_transaction,

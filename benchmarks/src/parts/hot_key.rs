@@ -11,7 +11,7 @@ use outbox_bench::place::Place;
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
     let place = Place::create(world.settings()).await?;
     for _ in 0..size.runs {
-        for (name, hot_share) in [("100 %", 1.0), ("50 %", 0.5)] {
+        for (name, hot_share) in [("100%", 1.0), ("50%", 0.5)] {
             let shape = Shape { hot_share, ..reference(size.rows(1_000_000)) };
             // Fails if a row is out of order.
             let drain = relay_drains(&place, &shape, |settings| settings).await?;

@@ -107,7 +107,7 @@ mod tests {
                 "| 1 | {drain}: rate, relative to tuned Debezium | ≥ 1.40 x | 2.00 x (best 2.00 x) | met |"
             ),
             format!(
-                "| 1 | {drain}: rate, relative to the CPU limit | ≥ 85.0 % | 80.0 % (best 80.0 %) | **missed** |"
+                "| 1 | {drain}: rate, relative to the CPU limit | ≥ 85.0% | 80.0% (best 80.0%) | **missed** |"
             ),
             "not measured".to_owned(),
             "![Shares](../docs/images/shares.svg)".to_owned(),

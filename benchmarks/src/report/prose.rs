@@ -84,7 +84,7 @@ This page is for contributors. `make bench` writes it together with [docs/benchm
 every run.
 
 The targets were set before anything was measured. The median of the runs decides, and the best run is in parentheses. If the target is a
-rate as high as another one, up to 5 % less counts as *met, within noise*, because two runs of the same program differ that much.
+rate as high as another one, up to 5% less counts as *met, within noise*, because two runs of the same program differ that much.
 ";
 
 /// Written by hand: what was tried to reach the targets.

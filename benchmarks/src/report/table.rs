@@ -33,7 +33,7 @@ fn target_text(check: &Check) -> String {
     match check.target {
         Target::AtLeast(least) => format!("≥ {}", check.unit.show(least)),
         Target::AtMost(most) => format!("≤ {}", check.unit.show(most)),
-        Target::AsFast => "100 %".to_owned(),
+        Target::AsFast => "100%".to_owned(),
         Target::Stated => String::new(),
     }
 }

@@ -212,18 +212,18 @@ catalogue! {
         UNFINISHED = Gauge "outbox_relay_idempotency_unfinished_requests" [],
             "Unfinished requests with an idempotency key that are older than idempotency_retention, at the last run \
              of the reaper; counted up to 1000",
-            "more than 0: the application does not complete them";
+            "more than 0: the application is not completing them";
         REQUEST_ERRORS = Counter "outbox_relay_kafka_request_errors_total" [],
             "Requests that could not be sent to a broker, and responses that could not be read",
             "an increase that lasts for minutes";
         REQUEST_RETRIES = Counter "outbox_relay_kafka_request_retries_total" [],
             "Requests that the Kafka client retried",
-            "an increase that lasts for minutes: leaders move, or brokers are overloaded";
+            "an increase that lasts for minutes: partition leaders are changing, or brokers are overloaded";
         REQUEST_TIMEOUTS = Counter "outbox_relay_kafka_request_timeouts_total" [],
             "Requests to brokers that timed out",
             "an increase";
         DISCONNECTS = Counter "outbox_relay_kafka_disconnects_total" [],
-            "Closed connections to brokers; brokers close idle connections after some minutes",
+            "Closed connections to brokers; brokers close idle connections after several minutes",
             "an increase while rows are published";
     }
     Costs {
@@ -240,7 +240,7 @@ catalogue! {
             "Requests to brokers, including retries",
             "";
         RESPONSES = Counter "outbox_relay_kafka_responses_total" [],
-            "Timed responses from brokers",
+            "Responses from brokers whose round trip was measured",
             "";
         ROUND_TRIPS = Counter "outbox_relay_kafka_round_trip_seconds_total" [],
             "Total time between requests to brokers and their responses. Divided by \
@@ -251,11 +251,11 @@ catalogue! {
             "99th percentile of a broker's recent response times, for the slowest producer; at most 50 brokers",
             "one broker is much slower than the others";
         IN_FLIGHT = Gauge "outbox_relay_kafka_requests_in_flight" [],
-            "Requests waiting for the response of a broker",
+            "Requests waiting for a response from a broker",
             "";
         WAITING = Gauge "outbox_relay_kafka_requests_waiting" [],
             "Requests waiting to be sent to a broker",
-            "above 0 for minutes: a broker or the network does not keep up";
+            "above 0 for minutes: a broker or the network cannot keep up";
         QUEUED = Gauge "outbox_relay_kafka_queued_records" [],
             "Unacknowledged records in the Kafka client",
             "";

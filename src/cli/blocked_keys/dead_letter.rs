@@ -16,8 +16,8 @@ const DEAD_LETTER: Action = Action {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Moves each rejected event to the dead letters and unblocks its key, in one transaction. Later events of the key are \
-then published in order. If the rejected event no longer exists because it was marked or deleted manually, the key is \
-only unblocked. `outbox-relay dead-letters` shows the moved events.
+then published in order. If the rejected event was marked as sent or deleted manually, the command only \
+unblocks the key. `outbox-relay dead-letters` shows the moved events.
 
 Examples:
   outbox-relay blocked-keys dead-letter --config config.toml --id 1042

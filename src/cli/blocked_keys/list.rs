@@ -14,7 +14,8 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each line shows the ID of the rejected row, the time when the key was blocked, the reason, topic, key and event_id. \
-It also shows whether the event is gone because it was marked or deleted manually; `retry` unblocks such a key.
+It also shows whether the event is gone because it was marked as sent or deleted manually. In that case, \
+`retry` unblocks the key.
 
 Fields of --json: id, event_id, aggregate_type, aggregate_id, topic, reason, error, blocked_at, event_gone, remedy.
 

@@ -17,8 +17,8 @@ const RETRY: Action = Action {
 #[command(after_help = "\
 Fix the cause of the rejection first, such as the topic's max.message.bytes. The command unblocks the key, and a \
 running relay publishes its events in order, starting with the rejected one. If Kafka rejects the event again, the key is \
-blocked again. If the rejected event no longer exists because it was marked or deleted manually, the key is only \
-unblocked.
+blocked again. If the rejected event was marked as sent or deleted manually, the command only unblocks the \
+key.
 
 Examples:
   outbox-relay blocked-keys retry --config config.toml --topic events.order --dry-run

@@ -20,7 +20,7 @@ Each event becomes a new outbox row with the same event_id, type, key, headers, 
 letter is kept and marked as requeued. Requeued dead letters are skipped unless you pass --again. If two operators run \
 the command at the same time, each event is requeued once.
 
-Order: a requeued event arrives AFTER later events of its key, which were published when it became a dead letter. \
+Order: a requeued event arrives AFTER later events of its key that were published in the meantime. \
 Consumers must deduplicate by event_id and recognize outdated events, for example by the version of the aggregate. If \
 they cannot, discard the event and have the application publish the current state. To keep the order, use [outbox] \
 on_rejected = \"block-key\".

@@ -1,6 +1,6 @@
 //! `[outbox.headers]`.
 
-use super::{LEAST, with};
+use super::with;
 use crate::config::Part::{AggregateId, AggregateType, CreatedAt, EventId, EventType, Text};
 use crate::config::{Effect, HeaderTemplate, changes, default_headers};
 
@@ -91,5 +91,17 @@ fn changed_headers_need_a_restart() {
         ("outbox", "headers", Effect::Restart)
     );
     assert_eq!(old.reloaded(&new).outbox.headers, default_headers());
-    assert!(!LEAST.contains("headers"));
+}
+
+#[test]
+fn the_examples_of_the_manual_are_valid_and_identify_the_event() {
+    let page = include_str!("../../../docs/record-format.md");
+    let blocks: Vec<&str> =
+        page.split("```toml ").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        let (_, text) = block.split_once('\n').unwrap();
+        let config = with(text).load().unwrap();
+        assert!(config.warnings.is_empty() && config.outbox.headers.len() >= 4, "{text}");
+    }
 }

@@ -15,8 +15,9 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
     (
         "error communicating with the server: Connection reset by peer",
-        "check that the server is running, and read its log. If the server requires a client certificate, it may have \
-         rejected the relay's",
+        "check that the server is running, and read its log. If the server requires a client certificate, it may \
+         have \
+         rejected the relay's certificate",
     ),
     (
         "Connection refused",

@@ -248,7 +248,9 @@ impl Reap for Reapers {
         match reaped {
             Ok(_) => self.outage.worked(party),
             // The scout reports it.
-            Err(fault) if fault.kind == FaultKind::Unavailable => tracing::debug!("{fault}"),
+            Err(fault) if fault.kind == FaultKind::Unavailable => {
+                tracing::debug!("reaping modules failed: {fault}");
+            }
             Err(fault) => self.outage.failed(party, &fault, ADVICE),
         }
         let more = !self.modules.remaining.is_empty();

@@ -323,7 +323,7 @@ fn after_cycle<P>(relay: &Relay<P>, cycle: &Cycle, attempts: u32) -> bool {
 /// it if the session acknowledged nothing, and a session failure if several sessions in a row acknowledged nothing.
 fn failed<P>(relay: &Relay<P>, failure: &Failure, sent: usize, attempts: u32) {
     relay.stats.count_failure(failure.reason);
-    tracing::debug!("session ended: {failure}");
+    tracing::debug!("producer session ended: {failure}");
     let closes = match failure.kind {
         FailureKind::Cluster => true,
         FailureKind::Unknown => sent == 0,

@@ -25,7 +25,7 @@ const FENCE_EVERY: Duration = Duration::from_millis(100);
 /// Feeds the watchdog while the scout waits for a long `poll_interval`.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
-/// A sweep walks every index entry that vacuum has not removed, so it gets about 2 % of the time.
+/// A sweep walks every index entry that vacuum has not removed, so it gets about 2% of the time.
 const SWEEP_SHARE: u32 = 50;
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 /// The longest wait for the next sweep. A sweep may have seemed slow because the relay was frozen.

@@ -63,13 +63,15 @@ impl<P: Producer> Session<P> {
         let waited = format!("{patience:.1?}");
         for destination in silent {
             let error = format!(
-                "no record of partition {} was acknowledged for {waited}, while records of other partitions were",
+                "no record in partition {} was acknowledged for {waited}, although other partitions acknowledged \
+                 records",
                 destination.partition
             );
             self.hold(destination, STUCK.rejection(error));
         }
         let error = format!(
-            "no records of some partitions were acknowledged for {waited}, while records of other partitions were"
+            "no records in some partitions were acknowledged for {waited}, although other partitions acknowledged \
+             records"
         );
         self.close(STUCK.failure(error));
         true
