@@ -5,6 +5,7 @@ use crate::kafka::cluster::KafkaCluster;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::connection::connect::{Database, connect_within};
 use crate::postgres::connection::fault::ANSWER_TIMEOUT;
+use crate::postgres::connection::password_command;
 use crate::postgres::cycle::claim::PostgresOutbox;
 use crate::postgres::cycle::holds::PostgresHolds;
 use crate::postgres::cycle::reap::PostgresReaper;
@@ -138,10 +139,12 @@ pub(crate) fn check_kafka(config: &Config) -> Result<(), Failure> {
     KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)?.check_settings()
 }
 
-/// The longest step of the scout or a worker: a connection and an answer that both come at the last moment, or a wait for
-/// Kafka, which is interrupted to keep the claim alive.
+/// The longest step of the scout or a worker: a password, a connection and an answer that all come at the last moment, or a
+/// wait for Kafka, which is interrupted to keep the claim alive.
 pub(crate) fn longest_step(config: &Config) -> Duration {
-    (connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
+    let password =
+        config.postgres.password_command.as_ref().map_or(Duration::ZERO, |_| password_command::WITHIN);
+    (password + connect_within(&config.postgres) + ANSWER_TIMEOUT).max(config.relay.takeover_timeout / 3)
 }
 
 /// The cluster to publish to. Does not connect yet.

@@ -21,9 +21,8 @@ once, with their line numbers. Without --connect, it opens no connections.
 
 With --connect, it also checks that PostgreSQL and Kafka are reachable, and runs the checks of `doctor`: schema, \
 grants, TLS, query plan and topics. It changes nothing, so it cannot test whether the Kafka user may write to a \
-topic. \
-Problems that stop the relay are errors. An event that can never be sent is only a warning, because other events \
-continue.
+topic. Problems that stop the relay are errors. An event that can never be sent is only a warning, because other \
+events continue.
 
 Examples:
   outbox-relay check-config --config config.toml

@@ -67,7 +67,7 @@ enum Command {
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
 
-/// The configuration file.
+// The configuration file. Not a doc comment, which would replace the description of `outbox-relay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigFile {
     /// Configuration file [default: /etc/outbox-relay/config.toml, if it exists]. Environment variables named

@@ -36,10 +36,9 @@ SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, wai
 them, and exits with 0, or with 1 if that takes longer than [relay] shutdown_timeout. A second signal stops it \
 immediately.
 
-SIGHUP reloads the configuration. Most limits and intervals, most secrets and the log level apply without a \
-restart. The log names \
-each changed setting that needs a restart. If the new file is invalid, the relay keeps the current configuration and logs the \
-reason.
+SIGHUP reloads the configuration. Most limits and intervals, most secrets and the log level apply without a restart. \
+The log names each changed setting that needs a restart. If the new file is invalid, the relay keeps the current \
+configuration and logs the reason.
 
 The relay serves /metrics, /livez and /readyz on [admin] listen (default: 127.0.0.1:10187). Under systemd, it reports \
 when it is ready, what it is waiting for, and when it stops. It feeds the watchdog while it makes progress.

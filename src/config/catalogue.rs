@@ -56,6 +56,9 @@ settings! {
         ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
             "The password. It overrides the password in the url. If the environment sets another url, the password \
              in the\nconfiguration file is not used: include the password in that url.";
+        password_command: Option<String>, Text, Unset("aws rds generate-db-auth-token --hostname db --port 5432 --username outbox_relay"), NextConnection,
+            "Command that prints the password, instead of password or password_file. /bin/sh runs it before each \
+             connection. It has\n10 s. Its output is never logged.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
             "How strictly TLS is required and verified. This setting and the next three override the \
              parameters of the url. If\nsslmode is set neither here nor in the url, it is verify-full, or \
@@ -134,8 +137,9 @@ settings! {
              letters, and later\nevents of its key are published. \"block-key\" keeps it, and later events \
              of its key wait until you resolve it.";
         rejections_before_hold: u32, Count(1, 1_000_000), Default("10"), Now,
-            "After this many consecutive rejections in a topic, the relay holds the topic instead of rejecting the \
-             next event. This\nkeeps a wrong limit or validator from moving the whole outbox to the dead letters.";
+            "After this many consecutive rejections in a topic, the relay holds the topic instead of applying \
+             on_rejected to the\nnext rejected event. This keeps a wrong limit or validator from moving the whole outbox to \
+             the dead letters.";
         [headers] Headers,
             "Headers of each record, by name. They replace the default headers, event_id and event_type. A value can \
              contain\n{event_id}, {event_type}, {aggregate_type}, {aggregate_id} and {created_at}. In the environment, \

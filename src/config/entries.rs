@@ -54,12 +54,17 @@ impl Entries {
     }
 
     /// Overrides these values with `other`. A secret also replaces its twin, such as a password file. A URL also replaces the
-    /// password, which belongs to another role or server.
+    /// password, which belongs to another role or server, and a password replaces the command that prints it, and vice versa.
     pub(super) fn override_with(&mut self, other: Entries) {
         let replaces = |(section, key): &(&'static str, String)| {
             let given = |key: &str| other.0.contains_key(&(*section, key.to_owned()));
             let url = *section == "postgres" && (given("url") || given("url_file"));
-            given(&setting::twin(key)) || (url && key.starts_with("password"))
+            let password = *section == "postgres" && (given("password") || given("password_file"));
+            let command = *section == "postgres" && given("password_command");
+            let is_command = key == "password_command";
+            given(&setting::twin(key))
+                || (key.starts_with("password")
+                    && (url || (is_command && password) || (!is_command && command)))
         };
         self.0.retain(|name, _| !replaces(name));
         self.0.extend(other.0);

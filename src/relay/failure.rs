@@ -47,7 +47,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.error, self.reason)
+        write!(f, "{} (reason: {})", self.error, self.reason)
     }
 }
 

@@ -33,6 +33,11 @@ fn file_is_named_before_or_after_the_subcommand_or_by_the_environment() {
     // The value of the variable is not in the help, because it depends on the host.
     let help = Ended::of(binary(&["check-config", "--help"]).env("OUTBOX_RELAY_CONFIG", file));
     assert!(!help.succeeds().contains(file) && help.stdout.contains("OUTBOX_RELAY_CONFIG"), "{help}");
+    let help = Ended::of(&mut binary(&["--help"]));
+    assert!(
+        help.succeeds().starts_with("Publish events from a PostgreSQL outbox table to Apache Kafka\n"),
+        "{help}"
+    );
     let list = Ended::of(&mut binary(&["--config", "/nowhere/relay.toml", "dead-letters", "list"]));
     list.fails(78, &["/nowhere/relay.toml"]);
 }

@@ -16,7 +16,7 @@ async fn missing_topic_is_found_even_if_all_its_events_are_sent() {
     let topic = world.outbox.topic("order");
     assert!(remedy.ends_with(&format!("--create --topic {topic}")), "{remedy}");
     world.sql("UPDATE app.outbox SET sent_at = now()").await;
-    world.doctor().has("topic-missing", "(unknown-topic)");
+    world.doctor().has("topic-missing", "(reason: unknown-topic)");
     world.outbox.create_topic("order", 1).await;
     world.doctor().has_not("topic-missing");
     world.drop().await;

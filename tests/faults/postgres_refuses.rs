@@ -144,6 +144,33 @@ async fn rotated_password_is_read_again() {
     setup.assert_resumed_after(outages, relay, "password rotated", Instant::now()).await;
 }
 
+/// The command prints a password that expires, as that of Amazon RDS with IAM does.
+#[tokio::test]
+async fn password_command_is_run_for_each_connection() {
+    let server = PostgresServer::start(&[]).await;
+    let setup = Setup::of(Outbox::create_on(&server, "commanded", 3).await).await;
+    let role = setup.role.clone();
+    let hba = server.data().join("pg_hba.conf");
+    let rules = std::fs::read_to_string(&hba).unwrap();
+    std::fs::write(&hba, format!("host all {role} 127.0.0.1/32 password\n{rules}")).unwrap();
+    server.reload();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "first\n").unwrap();
+    let command = format!("cat {} | head -n 1", file.display());
+    let relay = world::relay(&setup.outbox).set("postgres", "url", setup.url("none")).set(
+        "postgres",
+        "password_command",
+        command,
+    );
+    let relay = relay.start().await;
+    run(&setup.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'second'")).await;
+    std::fs::write(&file, "").unwrap();
+    let outages = setup.shut_out(&relay, "password_command did not print a password").await;
+    std::fs::write(&file, "second\n").unwrap();
+    setup.assert_resumed_after(outages, relay, "password printed by a command", Instant::now()).await;
+}
+
 #[tokio::test]
 async fn reload_applies_a_new_password_in_the_configuration() {
     let server = PostgresServer::start(&[]).await;

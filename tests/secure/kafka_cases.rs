@@ -67,7 +67,7 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
             secured.relay("TLS", &[("ssl.ca.location", &other_ca)]),
             CONFIG_ERROR,
             &[
-                "(tls)",
+                "(reason: tls)",
                 "unable to get local issuer certificate",
                 "trust the authority that signed",
                 "check ssl.*",
@@ -77,19 +77,19 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
             "wrong host name",
             secured.relay("OTHERHOST", &[]),
             CONFIG_ERROR,
-            &["(tls)", "hostname mismatch", "connect with a name that is in the certificate"],
+            &["(reason: tls)", "hostname mismatch", "connect with a name that is in the certificate"],
         ),
         mistake(
             "expired certificate",
             secured.relay("EXPIRED", &[]),
             CONFIG_ERROR,
-            &["(tls)", "certificate has expired", "renew the server certificate"],
+            &["(reason: tls)", "certificate has expired", "renew the server certificate"],
         ),
         mistake(
             "missing client certificate",
             secured.relay("MUTUAL", &[]),
             CONFIG_ERROR,
-            &["(tls)", "configure a client certificate", "check ssl.*"],
+            &["(reason: tls)", "configure a client certificate", "check ssl.*"],
         ),
         mistake(
             "client certificate of an unknown authority",
@@ -98,14 +98,19 @@ fn tls_mistakes(secured: &Secured) -> Vec<Mistake> {
                 &[("ssl.certificate.location", &stranger.0), ("ssl.key.location", &stranger.1)],
             ),
             CONFIG_ERROR,
-            &["(tls)", "certificate", "check ssl.*"],
+            &["(reason: tls)", "certificate", "check ssl.*"],
         ),
-        mistake("no TLS", plain, UNAVAILABLE, &["(brokers-down)", "security.protocol in [kafka.properties]"]),
+        mistake(
+            "no TLS",
+            plain,
+            UNAVAILABLE,
+            &["(reason: brokers-down)", "security.protocol in [kafka.properties]"],
+        ),
         mistake(
             "TLS to a port without TLS",
             to_plain,
             UNAVAILABLE,
-            &["(brokers-down)", "PLAINTEXT broker listener"],
+            &["(reason: brokers-down)", "PLAINTEXT broker listener"],
         ),
     ]
 }
@@ -115,7 +120,7 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
     let wrong =
         |mechanism: &str| secured.by_password(mechanism).set_kafka_property("sasl.password_file", &wrong);
     let says: &'static [&'static str] = &[
-        "(authentication)",
+        "(reason: authentication)",
         "Authentication failed",
         "the credentials in [kafka.properties]",
         "reloaded at each attempt",
@@ -130,7 +135,7 @@ fn password_mistakes(secured: &Secured) -> Vec<Mistake> {
             "unsupported mechanism",
             not_offered,
             CONFIG_ERROR,
-            &["(authentication)", "OAUTHBEARER", "check security.protocol, sasl.*"],
+            &["(reason: authentication)", "OAUTHBEARER", "check security.protocol, sasl.*"],
         ),
     ]
 }
@@ -172,7 +177,7 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             secured.by_token().set_inner("kafka", "oauth", "client_secret_file", wrong),
             CONFIG_ERROR,
             &[
-                "(token)",
+                "(reason: token)",
                 "401 Unauthorized, invalid_client. Check client_id and the client secret",
                 "[kafka.oauth]",
             ],
@@ -181,32 +186,37 @@ fn token_mistakes(secured: &Secured, broken: &Broken) -> Vec<Mistake> {
             "unreachable token endpoint",
             at(unreachable),
             CONFIG_ERROR,
-            &["(token)", "it is unreachable", "Connection refused"],
+            &["(reason: token)", "it is unreachable", "Connection refused"],
         ),
-        mistake("wrong path", elsewhere, CONFIG_ERROR, &["(token)", "400 Bad Request, invalid_request"]),
+        mistake(
+            "wrong path",
+            elsewhere,
+            CONFIG_ERROR,
+            &["(reason: token)", "400 Bad Request, invalid_request"],
+        ),
         mistake(
             "endpoint that fails",
             at(broken.failing.url()),
             CONFIG_ERROR,
-            &["(token)", "500 Internal Server Error"],
+            &["(reason: token)", "500 Internal Server Error"],
         ),
         mistake(
             "endpoint that does not answer",
             at(broken.silent.url()),
             CONFIG_ERROR,
-            &["(token)", "no response within 10s"],
+            &["(reason: token)", "no response within 10s"],
         ),
         mistake(
             "endpoint with a certificate of an unknown authority",
             at(broken.foreign.url()),
             CONFIG_ERROR,
-            &["(token)", "unable to get local issuer certificate", "[kafka.oauth] ca_location"],
+            &["(reason: token)", "unable to get local issuer certificate", "[kafka.oauth] ca_location"],
         ),
         mistake(
             "token with a wrong signature",
             at(broken.forging.url()),
             CONFIG_ERROR,
-            &["(authentication)", "or [kafka.oauth]"],
+            &["(reason: authentication)", "or [kafka.oauth]"],
         ),
     ]
 }

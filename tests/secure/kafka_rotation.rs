@@ -37,8 +37,8 @@ async fn kafka_certificates_and_passwords_are_rotated_under_running_relays() {
         not_ready(relay, "trust the authority that signed").await;
     }
     secured.files.put("ca.pem", next.cert_pem());
-    not_ready(&by_password, "(authentication)").await;
-    not_ready(&by_certificate, "(tls)").await;
+    not_ready(&by_password, "(reason: authentication)").await;
+    not_ready(&by_certificate, "(reason: tls)").await;
     secured.files.put("password", "a new password\n");
     secured.give_to_clients(&next);
     for outbox in [&secured.outbox, &other] {

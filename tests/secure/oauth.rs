@@ -36,14 +36,14 @@ async fn tokens_are_renewed_under_a_running_relay_and_a_provider_outage_costs_on
 
     // The provider fails. The relay uses the old token until it expires, and then waits.
     secured.endpoint.change(|state| state.answers = Answers::Error);
-    not_ready(&relay, "500 Internal Server Error (token)").await;
+    not_ready(&relay, "500 Internal Server Error (reason: token)").await;
     assert_eq!(relay.log().matches("kafka unavailable").count(), 1, "{}", relay.log());
     // The provider works again, but with another secret. The relay's file is replaced later.
     secured.endpoint.change(|state| {
         state.answers = Answers::Tokens;
         state.secret = "a new secret".to_owned();
     });
-    not_ready(&relay, "Check client_id and the client secret (token)").await;
+    not_ready(&relay, "Check client_id and the client secret (reason: token)").await;
     secured.files.put("client-secret", "a new secret\n");
     let resumed = outbox.wait_until_resumed(STALLED).await;
     println!("rows are settled again {resumed:.2?} after the client secret was replaced");

@@ -15,9 +15,8 @@ are still published. A pause has no timeout and survives restarts. `status` list
 and reason.
 
 A key belongs to an aggregate type. If [outbox] topic is the same for all types, pausing a key pauses it for every \
-type, because all events with that key are published in one sequence. A held topic that is paused stays held, and \
-is not probed until \
-you resume it.
+type, because all events with that key are published in one sequence. A held topic that is paused stays held, and is \
+not probed until you resume it.
 
 Examples:
   outbox-relay pause --config config.toml --reason \"migrating consumers\"

@@ -149,6 +149,13 @@ impl Postgres {
         if reader.place(&Postgres::application_name).is_none() && in_url("application_name") {
             postgres.application_name = None;
         }
+        let password = [&Postgres::password, &Postgres::password_file]
+            .into_iter()
+            .find(|key| reader.place(key).is_some());
+        if let (Some(place), Some(password)) = (reader.place(&Postgres::password_command), password) {
+            let message = format!("both password_command and {} are set in [postgres]", password.key);
+            reader.findings.error(&place, Problem::new(message, "remove one of them"));
+        }
         postgres.check(&url, reader);
         Some(postgres)
     }

@@ -49,11 +49,12 @@ fn config_example_is_valid_with_all_settings_uncommented() {
     let (_, after) = rest.split_once("\n# The table, and").unwrap();
     let lines: Vec<_> = before.lines().chain(after.lines().skip(1)).collect();
     let used = lines.iter().map(|line| match line.strip_prefix('#') {
-        // Neither can a secret and its twin.
+        // Neither can a secret and its twin, or a password and a command that prints it.
         Some(rest)
             if !rest.starts_with(' ')
                 && !rest.starts_with("url_file")
-                && !rest.starts_with("password_file") =>
+                && !rest.starts_with("password_file")
+                && !rest.starts_with("password_command") =>
         {
             rest
         }

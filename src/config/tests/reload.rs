@@ -59,8 +59,9 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
         let key = setting.twin().map_or(setting.key, |twin| twin.key.min(setting.key));
         let known = COMPARED.iter().find(|(section, name, ..)| (*section, *name) == (setting.section, key));
         let (section, key, effect, differs) = known.unwrap_or_else(|| panic!("{setting:?} is not compared"));
-        let unchanged =
-            ["url", "bootstrap_servers", "sslcert", "sslkey"].contains(key) || *section == "kafka.oauth";
+        // The password command cannot be set together with the password.
+        let unchanged = ["url", "bootstrap_servers", "sslcert", "sslkey", "password_command"].contains(key)
+            || *section == "kafka.oauth";
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
             Effect::Now => "| at once |",
@@ -85,6 +86,14 @@ fn a_reload_applies_exactly_the_settings_that_need_no_restart() {
     assert_eq!(changes(&running, &reloaded).len() + changes(&reloaded, &other).len(), all);
     assert_eq!(reloaded.relay.batch_size, 7);
     assert_eq!(reloaded.relay.workers, running.relay.workers);
+}
+
+#[test]
+fn a_password_command_is_applied() {
+    let running = loaded(LEAST);
+    let new = loaded(&LEAST.replace("[kafka]", "password_command = 'print-it'\n[kafka]"));
+    assert_eq!(changes(&running, &new)[0].effect, Effect::NextConnection);
+    assert_eq!(running.reloaded(&new).postgres.password_command.as_deref(), Some("print-it"));
 }
 
 #[test]

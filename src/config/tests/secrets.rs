@@ -8,6 +8,33 @@ use crate::kafka::properties::check;
 const MARK: &str = "hunter2";
 
 #[test]
+fn a_password_command_replaces_and_excludes_a_password() {
+    let text = |more: &str| LEAST.replace("[kafka]", &format!("{more}\n[kafka]"));
+    let command = |case: Case| case.load().unwrap().postgres.password_command;
+    let printed = text("password_command = 'print-it'");
+    assert_eq!(command(Case::new(&printed)).as_deref(), Some("print-it"));
+    assert!(Case::new(&printed).load().unwrap().postgres.password.is_none());
+    for other in ["password = 'x'", "password_file = 'pw'"] {
+        let key = other.split(' ').next().unwrap();
+        let both = text(&format!("{other}\npassword_command = 'print-it'"));
+        let findings = Case::new(&both).file("pw", "x").findings();
+        let expected = format!("both password_command and {key} are set in [postgres]");
+        assert!(findings.len() == 1 && findings[0].contains(&expected), "{findings:?}");
+    }
+    // The environment replaces either, and another url needs its own password.
+    let in_environment = Case::new(&printed).env("OUTBOX_RELAY__POSTGRES__PASSWORD", "x");
+    assert_eq!(command(in_environment), None);
+    let in_file = Case::new(&text("password = 'x'")).env("OUTBOX_RELAY__POSTGRES__PASSWORD_COMMAND", "other");
+    let config = in_file.load().unwrap();
+    assert_eq!(
+        (config.postgres.password_command.as_deref(), config.postgres.password),
+        (Some("other"), None)
+    );
+    let other_url = Case::new(&printed).env("OUTBOX_RELAY__POSTGRES__URL", "postgres://alice@localhost/app");
+    assert_eq!(command(other_url), None);
+}
+
+#[test]
 fn files_are_looked_up_in_the_credentials_first_and_then_next_to_the_configuration() {
     let text = "[postgres]\nurl_file = 'pg-url'\n[kafka]\nbootstrap_servers = 'k:9092'\n";
     let case = Case::new(text).file("pg-url", "postgres://neighbor@localhost/app").credentials("credentials");

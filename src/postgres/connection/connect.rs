@@ -7,6 +7,7 @@
 use crate::config;
 use crate::postgres::connection::ending::Ending;
 use crate::postgres::connection::fault::{fault, fault_at, unavailable};
+use crate::postgres::connection::password_command;
 use crate::postgres::connection::session::TRANSACTION_TIMEOUT_SINCE;
 use crate::postgres::connection::tls::CachedConnector;
 use crate::relay::failure::{Fault, FaultKind};
@@ -76,9 +77,9 @@ impl Database {
 
     /// Returns a free connection, or opens one.
     pub async fn get(&self) -> Result<Object, Fault> {
-        // Only before a new connection, because it reads files.
+        // Only before a new connection, because it reads files and may run a command.
         if self.pool.status().available == 0 {
-            self.read_settings()?;
+            self.read_settings().await?;
         }
         self.pool.get().await.map_err(|error| match error {
             // A failed connect is always retried: a password may be rotated, other connections may end.
@@ -127,9 +128,13 @@ impl Database {
         self.ending.clone()
     }
 
-    fn read_settings(&self) -> Result<(), Fault> {
+    async fn read_settings(&self) -> Result<(), Fault> {
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut connection = settings.connection().map_err(|error| unavailable(CONNECTING, chain(&error)))?;
+        if let Some(command) = &settings.password_command {
+            let password = password_command::run(command).await;
+            connection.config.password(password.map_err(|error| unavailable(CONNECTING, error))?.expose());
+        }
         if connection.config.get_connect_timeout().is_none() {
             connection.config.connect_timeout(CONNECT_TIMEOUT);
         }

@@ -4,6 +4,7 @@ pub mod connect;
 pub(crate) mod ending;
 pub mod fault;
 pub(crate) mod handshake;
+pub(crate) mod password_command;
 pub(crate) mod pooler;
 pub(crate) mod server_error;
 pub mod session;
