@@ -10,7 +10,7 @@ help: ## list these targets
 demo: ## build and run the demo: orders of a shop reach Kafka (SECONDS=n, DEMO_FLAGS="...")
 	@scripts/demo $(if $(SECONDS),--seconds $(SECONDS)) $(DEMO_FLAGS)
 
-check: ## run formatting, clippy, unit tests, the model and a short simulation: no servers, under two minutes
+check: ## run formatting, clippy, unit tests, the model and a short simulation: no servers, one to two minutes
 	@scripts/check
 
 test: ## run every test on a real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)

@@ -1,6 +1,5 @@
 //! The gate and its keeper, with a cluster whose probes always succeed.
 
-use crate::config::OnRejected;
 use crate::relay::Relay;
 use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::Event;
@@ -8,7 +7,7 @@ use crate::relay::failure::Failure;
 use crate::relay::health::stats::Stats;
 use crate::relay::holds::prober::keep_gate;
 use crate::relay::lanes::marks::Marks;
-use crate::relay::publisher::{Judged, Publisher};
+use crate::relay::publisher::{Judged, Publisher, fixture};
 use crate::relay::reason::TOO_FEW_REPLICAS;
 use crate::relay::settings::Limits;
 use std::cell::{Cell, RefCell};
@@ -42,16 +41,8 @@ impl Publisher for Answering {
 
 /// A relay with small limits.
 pub(super) fn relay_with<P: Publisher>(publisher: P) -> Relay<P> {
-    let limits = Limits {
-        batch_rows: 10,
-        batch_bytes: 1_000,
-        publish_timeout: Duration::from_secs(1),
-        takeover_timeout: Duration::from_secs(1),
-        flow_window: Duration::ZERO,
-        poll_interval: Duration::from_secs(1),
-        on_rejected: OnRejected::default(),
-        rejections_before_hold: 10,
-    };
+    let second = Duration::from_secs(1);
+    let limits = Limits { publish_timeout: second, takeover_timeout: second, ..fixture::limits() };
     let template = "events.{aggregate_type}".parse().unwrap();
     let marks = Rc::new(RefCell::new(Marks::new()));
     Relay::new(publisher, template, limits, marks, Arc::new(Stats::new()))
