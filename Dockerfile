@@ -29,4 +29,4 @@ COPY --from=build /out/outbox-relay /out/outbox-bench /usr/bin/
 USER 65532:65532
 EXPOSE 10187
 ENTRYPOINT ["/usr/bin/outbox-relay"]
-CMD ["run", "--config", "/etc/outbox-relay/config.toml"]
+CMD ["run"]

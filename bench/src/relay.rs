@@ -6,6 +6,7 @@ use super::place::{Place, Route};
 use super::settings::Settings;
 use super::subject::Subject;
 use super::usage::Party;
+use outbox_relay::cli::CONFIG_VARIABLE;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,6 +64,7 @@ impl Relay {
         let mut process = Command::new(settings.program())
             .arg("run")
             .arg("--while-stdin-is-open")
+            .env(CONFIG_VARIABLE, "") // without a file, the relay must not look for one
             .args(settings.arguments())
             .envs(settings.overrides().iter().map(|(name, value)| (name, value)))
             .env_remove("NOTIFY_SOCKET")

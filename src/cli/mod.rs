@@ -26,6 +26,7 @@ use crate::kafka::library::keep_openssl;
 use crate::kafka::properties::check;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failed;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,6 +65,8 @@ enum Command {
     Completions(completions::Completions),
 }
 
+/// Names the configuration file. If it is empty, only the environment is used.
+pub const CONFIG_VARIABLE: &str = "OUTBOX_RELAY_CONFIG";
 /// Read if nothing else is given and it exists. The packages and the container image put the configuration there.
 const DEFAULT_FILE: &str = "/etc/outbox-relay/config.toml";
 
@@ -77,27 +80,44 @@ pub(crate) struct ConfigFile {
         long,
         global = true,
         value_name = "FILE",
-        env = "OUTBOX_RELAY_CONFIG",
+        env = CONFIG_VARIABLE,
         hide_env_values = true
     )]
-    config: Option<PathBuf>,
+    config: Option<OsString>,
 }
 
 impl ConfigFile {
     /// The path, if there is a file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        self.config.clone().or_else(|| existing(Path::new(DEFAULT_FILE)))
+        match &self.config {
+            Some(file) => named(file),
+            None => existing(Path::new(DEFAULT_FILE)),
+        }
+    }
+
+    /// The path. On stderr, it names a file that the user did not name: other files may be of other relays.
+    fn announced(&self) -> Option<PathBuf> {
+        let path = self.path();
+        if let (None, Some(file)) = (&self.config, &path) {
+            eprintln!("using {}", file.display());
+        }
+        path
     }
 
     /// Reads the configuration and prints its warnings.
     pub(crate) fn load(&self) -> Result<Config, Failed> {
-        load(self.path().as_deref())
+        load(self.announced().as_deref())
     }
 
     /// As [`ConfigFile::load`], for a command that does not use Kafka. Its user may not be allowed to read the Kafka secrets.
     pub(crate) fn load_for_database(&self) -> Result<Config, Failed> {
-        loaded(config::load_for_database(self.path().as_deref(), config::environment(), check))
+        loaded(config::load_for_database(self.announced().as_deref(), config::environment(), check))
     }
+}
+
+/// The file with this name. Without a name, only the environment is used.
+pub fn named(file: &OsStr) -> Option<PathBuf> {
+    (!file.is_empty()).then(|| file.into())
 }
 
 /// A file that cannot be accessed exists: reading it fails with the reason.

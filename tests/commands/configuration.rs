@@ -33,6 +33,9 @@ fn file_is_named_before_or_after_the_subcommand_or_by_the_environment() {
     // The value of the variable is not in the help, because it depends on the host.
     let help = Ended::of(binary(&["check-config", "--help"]).env("OUTBOX_RELAY_CONFIG", file));
     assert!(!help.succeeds().contains(file) && help.stdout.contains("OUTBOX_RELAY_CONFIG"), "{help}");
+    // Without a name, only the environment is used, even if there is a file in /etc.
+    let none = Ended::of(binary(&["check-config"]).env("OUTBOX_RELAY_CONFIG", ""));
+    none.fails(78, &["[postgres] url or url_file is missing"]);
     let help = Ended::of(&mut binary(&["--help"]));
     assert!(
         help.succeeds().starts_with("Publish events from a PostgreSQL outbox table to Apache Kafka\n"),

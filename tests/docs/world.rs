@@ -85,7 +85,7 @@ impl World {
             .envs([("PGUSER", "postgres"), ("PGDATABASE", "app")])
             .env("OUTBOX_RELAY__ADMIN__LISTEN", "off")
             .stdin(Stdio::null());
-        for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY"] {
+        for name in ["NOTIFY_SOCKET", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "OUTBOX_RELAY_CONFIG"] {
             command.env_remove(name);
         }
         command

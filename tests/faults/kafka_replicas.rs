@@ -7,11 +7,13 @@ use crate::support::kafka_proxy::Proxy;
 use crate::support::kafka_server::{KafkaServer, Settings};
 use crate::support::outbox::Outbox;
 use crate::support::relay::RelayProcess;
-use crate::support::wait::{STALLED, assert_within, wait_until};
+use crate::support::wait::{STALLED, allowance, assert_within, wait_until};
 use crate::support::writers::{Load, Writers};
 
 /// A hold is probed at least every 10 s, and the relay checks every 0.5 s whether one is due.
 const RESUMED_WITHIN: Duration = Duration::from_secs(15);
+/// A stuck topic may delay another topic of its lane for this share of the time.
+const STALLED_SHARE: f64 = 0.05;
 
 /// Creates a topic with one partition on these brokers, all of which must be in sync.
 async fn create_topic(outbox: &mut Outbox, kind: &str, brokers: &[i32]) {
@@ -75,7 +77,9 @@ async fn stuck_topic_does_not_delay_other_topics_of_its_lane() {
         "stalled for {before:.3} of the time before, {during:.3} while a topic of the lane was stuck, {probes} probes"
     );
     assert!(probes >= 3, "the hold was probed {probes} times");
-    assert!(during < before + 0.05, "{during:.3} of the time, {before:.3} before");
+    // If each probe blocked the lane, as it once did, this would be two thirds of the time.
+    let allowed = before + STALLED_SHARE * f64::from(allowance());
+    assert!(during < allowed, "{during:.3} of the time, allowed {allowed:.3}, {before:.3} before");
     kafka.restart().await;
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success());

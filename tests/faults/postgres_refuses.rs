@@ -52,11 +52,10 @@ impl Setup {
     /// Returns the number of outages so far: a connection that was just being opened can end the first one.
     async fn shut_out(&self, relay: &RelayProcess, says: &str) -> usize {
         let connected = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", self.role);
-        self.terminate().await;
-        self.wait_until_not_ready(relay, says).await;
-        wait_until("the relay has no connection", STALLED, async || {
+        wait_until("the relay has no connection, and knows why", STALLED, async || {
             self.terminate().await;
-            self.outbox.count(&connected).await == 0
+            let is_shut_out = self.outbox.count(&connected).await == 0;
+            is_shut_out && relay.not_ready().await.is_some_and(|why| why.contains(says))
         })
         .await;
         self.wait_until_not_ready(relay, says).await;
@@ -164,7 +163,15 @@ async fn password_command_is_run_for_each_connection() {
         command,
     );
     let relay = relay.start().await;
+    writers::write(&setup.outbox.client, &setup.keys).await;
+    setup.outbox.wait_until_drained(STALLED).await;
+    // The password that was read for the connections that end now has expired.
+    std::fs::write(&file, "second\n").unwrap();
     run(&setup.outbox.client, &format!("ALTER ROLE {role} PASSWORD 'second'")).await;
+    setup.terminate().await;
+    writers::write(&setup.outbox.client, &setup.keys).await;
+    setup.outbox.wait_until_drained(STALLED).await;
+    assert!(!relay.log().contains("authentication failed"), "{}", relay.log());
     std::fs::write(&file, "").unwrap();
     let outages = setup.shut_out(&relay, "password_command did not print a password").await;
     std::fs::write(&file, "second\n").unwrap();

@@ -17,6 +17,7 @@ use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::cli::{self, block_on, completions, output, panic, version};
 use outbox_relay::relay::failure::{FailureKind, FaultKind};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,8 +65,8 @@ unreachable, 78 invalid configuration, missing privilege, or outbox-relay not fo
 struct Bench {
     /// Configuration file. Environment variables named OUTBOX_RELAY__SECTION__KEY override its settings. Without a
     /// file, they must provide all required settings.
-    #[arg(short, long, value_name = "FILE", env = "OUTBOX_RELAY_CONFIG", hide_env_values = true)]
-    config: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE", env = cli::CONFIG_VARIABLE, hide_env_values = true)]
+    config: Option<OsString>,
     /// Run only these parts, separated by commas (default: all).
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     only: Vec<Chosen>,
@@ -129,8 +130,9 @@ impl Bench {
             let script = completions::script(shell, &mut command(), NAME);
             return output::print(script.as_bytes()).map(|_| ());
         }
-        cli::load(self.config.as_deref())?;
-        let settings = Settings::new(program::find(self.relay.as_deref())?, self.config.clone());
+        let file = self.config.as_deref().and_then(cli::named);
+        cli::load(file.as_deref())?;
+        let settings = Settings::new(program::find(self.relay.as_deref())?, file);
         let report = block_on(bench(settings, &self.plan()))??;
         let text = if self.json { output::json(&report)? + "\n" } else { table::render(&report) };
         output::print(text.as_bytes())?;

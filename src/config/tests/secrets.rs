@@ -21,6 +21,8 @@ fn a_password_command_replaces_and_excludes_a_password() {
         let expected = format!("both password_command and {key} are set in [postgres]");
         assert!(findings.len() == 1 && findings[0].contains(&expected), "{findings:?}");
     }
+    let empty = Case::new(&text("password = 'x'")).env("OUTBOX_RELAY__POSTGRES__PASSWORD_COMMAND", " ");
+    assert!(empty.findings()[0].contains("[postgres] password_command is empty"));
     // The environment replaces either, and another url needs its own password.
     let in_environment = Case::new(&printed).env("OUTBOX_RELAY__POSTGRES__PASSWORD", "x");
     assert_eq!(command(in_environment), None);

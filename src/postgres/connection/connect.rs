@@ -77,6 +77,8 @@ impl Database {
 
     /// Returns a free connection, or opens one.
     pub async fn get(&self) -> Result<Object, Fault> {
+        // The pool would replace a connection that the server has closed, with settings that were read long ago.
+        self.pool.retain(|connection, _| !connection.is_closed());
         // Only before a new connection, because it reads files and may run a command.
         if self.pool.status().available == 0 {
             self.read_settings().await?;
