@@ -65,6 +65,8 @@ pub struct Plan {
     pub holds_by_hand: u32,
     pub requeues: u32,
     pub pauses: u32,
+    /// No disaster happens before this time.
+    pub calm_at_first: Duration,
     /// The number of disasters, and their possible kinds.
     pub disasters: u32,
     pub kinds: &'static [Disaster],
@@ -253,6 +255,7 @@ pub const CALM: Plan = Plan {
     holds_by_hand: 0,
     requeues: 0,
     pauses: 0,
+    calm_at_first: Duration::ZERO,
     disasters: 0,
     kinds: &[],
     sabotage: None,

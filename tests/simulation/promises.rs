@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The promises of the relay to its users.
 pub struct Promises {
@@ -33,6 +34,8 @@ struct State {
 struct Known {
     /// It is committed.
     committed: bool,
+    /// When it was last committed.
+    committed_at: Option<Instant>,
     /// It was committed, and a failover lost it.
     lost: bool,
     /// Kafka can never store it.
@@ -83,6 +86,8 @@ pub struct Outcome {
     pub flowed: usize,
     /// The time from the last fault until everything was settled.
     pub settled_after: Duration,
+    /// The longest time from a commit until Kafka stored the event, in topics that were never away.
+    pub slowest: Duration,
 }
 
 impl Promises {
@@ -118,7 +123,7 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
         (known.committed, known.lost, known.dead, known.due) = (true, false, false, known.due.max(1));
-        known.id = event.id;
+        (known.id, known.committed_at) = (event.id, Some(Instant::now()));
         let order = state.orders.entry((event.topic, event.key)).or_default();
         order.retain(|identity| *identity != event.identity);
         order.push(event.identity);
@@ -192,6 +197,13 @@ impl Promises {
                 return self.world.violate(|| format!("{event:?} was published before event {earlier}"));
             }
         }
+    }
+
+    /// A topic that was never away has stored a record.
+    pub fn delivered(&self, event: &SimEvent) {
+        let committed_at = self.state.borrow().events[event.identity as usize].committed_at;
+        let slowest = &self.world.count.slowest;
+        slowest.set(committed_at.map_or(Duration::ZERO, |at| at.elapsed()).max(slowest.get()));
     }
 
     /// A relay has received an acknowledgement.
@@ -279,6 +291,7 @@ impl Promises {
             stuck: self.world.count.stuck.get() as usize,
             flowed: self.world.count.flowed.get() as usize,
             settled_after: self.world.count.settled_after.get(),
+            slowest: self.world.count.slowest.get(),
             ..Outcome::default()
         };
         for (identity, known) in state.events.iter().enumerate() {
@@ -338,5 +351,6 @@ impl Outcome {
         self.stuck += other.stuck;
         self.flowed += other.flowed;
         self.settled_after = self.settled_after.max(other.settled_after);
+        self.slowest = self.slowest.max(other.slowest);
     }
 }

@@ -86,6 +86,9 @@ async fn live(scene: &Scene<'_>) {
     let users = Users::new(world, scene.broker, scene.server);
     let mut acting = users.start();
     world.set_stormy(true);
+    if !plan.calm_at_first.is_zero() {
+        sleep(plan.calm_at_first).await;
+    }
     for _ in 0..plan.disasters {
         world.pass(plan.writing.as_millis() as u64).await;
         scene.strike(plan.kinds[world.below(plan.kinds.len() as u64) as usize]).await;

@@ -41,6 +41,30 @@ fn flows_without_a_fault_deliver_every_event_once() {
     assert!(outcome.flowed * 10 > outcome.written, "few rows were read by flows: {outcome:?}");
 }
 
+/// A flow usually holds all lanes, and the silent partition is recognized only after some seconds.
+#[test]
+fn a_partition_that_falls_silent_during_a_flow_delays_no_other_topic() {
+    let plan = |seed| Plan {
+        relays: 1,
+        keys: 6,
+        topics: 3,
+        batch_rows: 1_000,
+        batch_bytes: 200_000,
+        gaps_max: 1_000,
+        writing: Duration::from_secs(30),
+        rolls_back: 0,
+        long_transaction: 0,
+        prepares: 0,
+        // Flows begin once the fence has passed the first ids.
+        calm_at_first: Duration::from_secs(5),
+        disasters: 1,
+        kinds: &[Disaster::PartitionStuck],
+        ..flows(seed, Plan::calm(seed))
+    };
+    let outcome = each(plan, 100, |_, outcome| outcome.slowest < Duration::from_millis(1_500));
+    assert!(outcome.stuck > 0, "no topic was held: {outcome:?}");
+}
+
 #[test]
 fn without_a_fault_every_event_arrives_once_and_in_order() {
     let outcome = explore(Plan::calm, 500);

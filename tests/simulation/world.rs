@@ -28,7 +28,7 @@ pub struct World {
     claims_while_away: Cell<u32>,
     /// Counters for the outcome.
     pub count: Counters,
-    begun: Instant,
+    pub begun: Instant,
 }
 
 /// What may cause duplicates, and how often it happened.
@@ -44,6 +44,8 @@ pub struct Counters {
     pub put_back: Cell<u32>,
     /// The time from the last fault until everything was settled.
     pub settled_after: Cell<Duration>,
+    /// The longest time from a commit until Kafka stored the event, in topics that were never away.
+    pub slowest: Cell<Duration>,
     /// The number of times that a relay was started.
     pub starts: Cell<u32>,
     /// The number of times that a topic was held because it was silent.

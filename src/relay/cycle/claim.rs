@@ -2,6 +2,7 @@
 
 use crate::fail_point;
 use crate::relay::Relay;
+use crate::relay::cycle::reports::Overdue;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::lanes::board::CLAIM_LANES_MAX;
@@ -31,6 +32,8 @@ pub(super) struct Claimed<C> {
     pub(super) flowed: usize,
     /// The latency of the rows before this index has been measured.
     pub(super) measured: usize,
+    /// Rows for whose reports the flow continued beyond its window.
+    pub(super) overdue: Option<Overdue>,
 }
 
 /// A read with the marks at the time it was planned.
@@ -83,6 +86,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
         flowing: false,
         flowed: 0,
         measured: 0,
+        overdue: None,
     }))
 }
 
@@ -126,6 +130,12 @@ impl PlannedRead {
 }
 
 impl<C: Claim> Claimed<C> {
+    /// Gives the next rows the whole `publish_timeout`, unless earlier rows are overdue.
+    pub(super) fn extend_deadline<P>(&mut self, relay: &Relay<P>) {
+        let begun = self.overdue.map_or_else(Instant::now, |overdue| overdue.begun);
+        self.deadline = begun + relay.settings.limits().publish_timeout;
+    }
+
     /// Measures the latency of the acknowledged rows before this index that were not measured yet.
     pub(super) fn measure_latency<P>(&mut self, relay: &Relay<P>, batch: &Batch<C::Event>, to: usize) {
         relay.health.measure_latency(batch.sent_in(self.measured..to));

@@ -3,6 +3,9 @@
 //! A claim costs two transactions and a scan, however few rows there are. A flow shares this cost among all rows of its
 //! window, and delivers a row after one read.
 //!
+//! A flow that waited for the reports of a silent partition would delay the rows of all other partitions, because it usually
+//! holds every lane. It therefore continues beyond its window while reports are overdue.
+//!
 //! Order: writers of a key take turns, so a snapshot that contains a row contains every earlier row of its key. Each of those
 //! was read before or is part of the search, so a flow sends a prefix of each key. docs/design/flows.md has the rules, and
 //! `tests/model` checks them.
@@ -10,7 +13,7 @@
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::{Claimed, SLICE_ROWS_MAX};
-use crate::relay::cycle::publish::overdue;
+use crate::relay::cycle::reports::{flows_on, not_acknowledged};
 use crate::relay::cycle::session::Session;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
@@ -56,14 +59,13 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
         let ends = relay.board.is_stopped()
             || !relay.gate.is_open()
             || relay.settings.renewals() != renewals
-            || session.leaves_rows(batch)
-            || begun.elapsed() >= window
-            || rows_at.elapsed() >= IDLE;
-        if ends {
+            || session.leaves_rows(batch);
+        let ends_window = begun.elapsed() >= window || rows_at.elapsed() >= IDLE;
+        if ends || (ends_window && !flows_on(relay, session, claimed, batch).await) {
             break;
         }
         fail_point::reach("flowing").await;
-        claimed.deadline = Instant::now() + relay.settings.limits().publish_timeout;
+        claimed.extend_deadline(relay);
         match step(relay, session, claimed, batch, &mut search).await {
             Ok(Step::Rows) => (interval, rows_at, has_rows) = (READ_FIRST, Instant::now(), true),
             Ok(Step::NoRows) => interval = (interval * 2).min(READ_MOST),
@@ -75,7 +77,7 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     session.absorb(batch);
     claimed.flowed = batch.sent().count();
     claimed.flowing = claimed.fault.is_none() && has_rows && rows_at.elapsed() < IDLE;
-    claimed.deadline = Instant::now() + relay.settings.limits().publish_timeout;
+    claimed.extend_deadline(relay);
 }
 
 enum Step {
@@ -128,7 +130,7 @@ async fn step<C: Claim, P: Publisher>(
     relay.rows.mark_acknowledged(batch, from);
     let sending = timeout_at(claimed.deadline, session.send(&relay.template, batch, from));
     if claimed.keep_during(relay, sending).await.is_err() {
-        session.close(overdue(relay, session));
+        session.close(not_acknowledged(relay, session));
     }
     Ok(if found.cut || !is_known { Step::Last } else { Step::Rows })
 }

@@ -3,7 +3,7 @@
 //! | Stage | File | What it does |
 //! |---|---|---|
 //! | claim | `claim.rs` | locks lanes and plans the read |
-//! | publish | `publish.rs` | reads slice by slice, sends the rows, waits for the reports |
+//! | publish | `publish.rs`, `reports.rs` | reads slice by slice, sends the rows, waits for the reports |
 //! | read on | `flow.rs` | if there is no backlog: reads and sends what is new, until the flow ends |
 //! | judge | `judge.rs` | publishes refused rows again, on separate producers and in order |
 //! | settle | `settle.rs` | records the outcome and commits |
@@ -20,6 +20,7 @@ pub(crate) mod judge;
 pub(crate) mod large_rows;
 pub(crate) mod narrow;
 mod publish;
+mod reports;
 pub mod session;
 mod settle;
 pub mod worker;
@@ -118,7 +119,7 @@ async fn judge_suspects<C: Claim, P: Publisher>(
     }
     let judging = timeout_at(claimed.deadline, judge::judge(relay, session, batch));
     let judged = claimed.keep_during(relay, judging).await;
-    judged.unwrap_or_else(|_| Some(publish::overdue(relay, session)))
+    judged.unwrap_or_else(|_| Some(reports::not_acknowledged(relay, session)))
 }
 
 #[cfg(test)]

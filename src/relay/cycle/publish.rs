@@ -1,28 +1,19 @@
-//! The second stage: reads the claim slice by slice, sends the rows, and waits until every report has arrived or the
-//! session has closed.
+//! The second stage: reads the claim slice by slice, sends the rows, and waits for the reports.
 
 use crate::fail_point;
 use crate::relay::Relay;
 use crate::relay::cycle::claim::{Claimed, PlannedRead, SLICE_ROWS_MAX};
 use crate::relay::cycle::flow;
 use crate::relay::cycle::narrow::read_head;
+use crate::relay::cycle::reports::{collect_reports, not_acknowledged, wait_for_reports};
 use crate::relay::cycle::session::{Session, Tally};
 use crate::relay::event::Event;
-use crate::relay::failure::{Failure, Fault, FaultKind};
-use crate::relay::holds::isolation;
+use crate::relay::failure::{Fault, FaultKind};
 use crate::relay::lanes::marks::Marks;
 use crate::relay::outbox::{Claim, ReadEnd};
-use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::publisher::Publisher;
 use crate::relay::rows::batch::Batch;
-use std::time::Duration;
-use tokio::time::{Instant, timeout, timeout_at};
-
-/// How long to wait after a failure for the reports of records that are already being sent.
-const COLLECT_REPORTS_WITHIN: Duration = Duration::from_secs(2);
-/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent. Their
-/// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
-const STUCK_SHARE: u32 = 3;
-const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
+use tokio::time::{Instant, timeout_at};
 
 /// Reads and publishes the rows of the claim. A fault is stored in `claimed`.
 pub(super) async fn publish<C: Claim, P: Publisher>(
@@ -44,7 +35,7 @@ pub(super) async fn publish<C: Claim, P: Publisher>(
     if claimed.fault.is_some()
         && claimed.keep_during(relay, timeout_at(deadline, session.finish(batch))).await.is_err()
     {
-        session.close(overdue(relay, session));
+        session.close(not_acknowledged(relay, session));
     }
     if session.failure().is_some() {
         claimed.keep_during(relay, collect_reports(session, batch)).await;
@@ -62,15 +53,15 @@ async fn read_and_send<C: Claim, P: Publisher>(
     // Send all rows at once. Slice by slice, they would be sent in many small requests.
     let sending = timeout_at(deadline, session.send(&relay.template, batch, 0));
     if claimed.keep_during(relay, sending).await.is_err() {
-        session.close(overdue(relay, session));
+        session.close(not_acknowledged(relay, session));
     }
     if claimed.fault.is_none() {
         fail_point::reach("rows-sent").await;
         flow::flow(relay, session, claimed, batch).await;
-        let deadline = claimed.deadline;
+        let (deadline, overdue) = (claimed.deadline, claimed.overdue);
         fail_point::reach("waiting-for-reports").await;
         // Wait once for all reports, because each wait restarts the time until the next `SELECT 1`.
-        claimed.keep_during(relay, wait_for_reports(relay, session, batch, deadline)).await;
+        claimed.keep_during(relay, wait_for_reports(relay, session, batch, overdue, deadline)).await;
     }
     Ok(())
 }
@@ -136,64 +127,6 @@ fn note_slice<E: Event>(marks: &mut Marks, epoch: u64, basis: i64, rows: &[E]) {
 fn probed_just_now() -> Fault {
     let message = "a probe of its topic has an event of this claim in flight".to_owned();
     Fault { kind: FaultKind::Probed, doing: "reading events", message }
-}
-
-/// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
-/// partition stays silent while others are acknowledged. The topic of such a partition is held.
-async fn wait_for_reports<E: Event, P: Publisher>(
-    relay: &Relay<P>,
-    session: &mut Session<P::Producer>,
-    batch: &mut Batch<E>,
-    deadline: Instant,
-) {
-    let begun = Instant::now();
-    let patience = relay.settings.limits().publish_timeout / STUCK_SHARE;
-    let mut check_at = begun + patience;
-    while check_at < deadline {
-        if timeout_at(check_at, session.finish(batch)).await.is_ok() {
-            return;
-        }
-        let silent_since = session.reported_at().unwrap_or(begun).max(begun);
-        if silent_since.elapsed() < patience {
-            check_at = silent_since + patience;
-            continue;
-        }
-        // Other rows may have been acknowledged just before all of Kafka became unavailable.
-        let answers = timeout_at(deadline, relay.publisher.probe()).await;
-        session.absorb(batch);
-        if matches!(answers, Ok(Ok(_))) {
-            let mut silent = session.silent(batch);
-            silent.sort_unstable();
-            if let Some(failure) = isolation::cut_off(relay, silent).await {
-                session.absorb(batch);
-                return session.close(failure);
-            }
-            if session.hold_stuck(batch, relay.health.acknowledged_since(begun), patience) {
-                return;
-            }
-        }
-        check_at = Instant::now() + STUCK_CHECK_EVERY;
-    }
-    if timeout_at(deadline, session.finish(batch)).await.is_err() {
-        session.close(overdue(relay, session));
-    }
-}
-
-/// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.
-pub(super) fn overdue<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>) -> Failure {
-    let waited = relay.settings.limits().publish_timeout;
-    let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
-    Failure::unknown(match session.last_error(waited) {
-        Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
-        None => error,
-    })
-}
-
-/// Waits briefly after the session has closed for the reports of rows that are already being sent.
-async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
-    session.absorb(batch);
-    let _ = timeout(COLLECT_REPORTS_WITHIN, session.purge()).await;
-    session.absorb(batch);
 }
 
 /// Counts what Kafka acknowledged, once all reports of the batch have arrived.

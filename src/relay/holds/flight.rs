@@ -27,7 +27,8 @@ const LANE_RESTS: Duration = Duration::from_secs(5);
 /// Rows on one producer, at most one per partition.
 pub(crate) struct Flight<P, E> {
     producer: P,
-    begun: Instant,
+    /// When the last report arrived, or when the flight began.
+    silent_since: Instant,
     /// When the leases of its topics were last renewed.
     renewed_at: Instant,
     /// The number of rows sent so far.
@@ -52,7 +53,8 @@ impl<E: Event> Probe<E> {
 
 impl<P: Producer, E: Event> Flight<P, E> {
     pub(crate) fn new(producer: P) -> Flight<P, E> {
-        Flight { producer, begun: Instant::now(), renewed_at: Instant::now(), sent: 0, probes: Vec::new() }
+        let now = Instant::now();
+        Flight { producer, silent_since: now, renewed_at: now, sent: 0, probes: Vec::new() }
     }
 
     /// Whether every outcome was handled.
@@ -65,8 +67,9 @@ impl<P: Producer, E: Event> Flight<P, E> {
         self.producer.has_failed()
     }
 
-    pub(crate) fn age(&self) -> Duration {
-        self.begun.elapsed()
+    /// How long ago the last report arrived.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.silent_since.elapsed()
     }
 
     /// Whether the leases were last renewed at least this long ago. If so, the caller renews them now.
@@ -210,6 +213,9 @@ impl<P: Producer, E: Event> Flight<P, E> {
     fn absorb(&mut self) {
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
+        if !reports.is_empty() {
+            self.silent_since = Instant::now();
+        }
         for DeliveryReport { index, outcome } in reports {
             if let Some(probe) = self.probes.iter_mut().find(|probe| probe.index == index) {
                 probe.outcome = Some(outcome);

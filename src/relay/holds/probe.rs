@@ -34,7 +34,8 @@ use tokio::time::Instant;
 const TOPICS_MAX: usize = 64;
 /// Producers that may wait for late acks. At the limit, no further topics are probed.
 const LATE_MAX: usize = 4;
-/// How long to wait for late acks once `LATE_MAX` producers wait. Otherwise `publish_timeout` applies.
+/// How long a producer may be silent once `LATE_MAX` producers wait for late acks. Otherwise `publish_timeout` applies. Slow
+/// brokers still send acks from time to time: a producer that gives up too early causes duplicates.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How often the lease of a topic with a late ack is renewed.
 const RENEW_LEASES_EVERY: Duration = Duration::from_secs(2);
@@ -294,7 +295,7 @@ impl<'a, P: Publisher, H: Holds, O: Outbox> Probes<'a, P, H, O> {
             flight.take_failed(relay, &mut found);
             if flight.is_done() {
                 flight.abandon(relay);
-            } else if flight.age() >= within {
+            } else if flight.silent_for() >= within {
                 found.fails.extend(flight.topics().map(|topic| (topic.to_owned(), no_answer(within))));
                 flight.abandon(relay);
             } else {

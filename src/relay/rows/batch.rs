@@ -187,6 +187,11 @@ impl<E: Event> Batch<E> {
         waits.map_or(self.rows.len(), |rows| from + rows)
     }
 
+    /// How many of these rows are undecided.
+    pub(crate) fn undecided(&self, range: Range<usize>) -> usize {
+        self.fates[range].iter().filter(|fate| fate.is_undecided()).count()
+    }
+
     /// The acknowledged ones of these rows.
     pub(crate) fn sent_in(&self, range: Range<usize>) -> impl Iterator<Item = &E> {
         self.rows[range.clone()]

@@ -46,6 +46,8 @@ struct Topic {
     denied: bool,
     /// A broken validator refuses every record.
     rejects: bool,
+    /// It was missing after the start, or one of its partitions was blocked.
+    was_away: bool,
     partitions: [Partition; PARTITIONS],
 }
 
@@ -96,7 +98,8 @@ impl Broker {
         let mut state = self.state.borrow_mut();
         if !state.topics[topic as usize].exists {
             self.world.note("topic is created:", TOPICS[topic as usize]);
-            state.topics[topic as usize] = Topic { exists: true, ..Topic::default() };
+            let was_away = self.world.begun.elapsed() > Duration::ZERO;
+            state.topics[topic as usize] = Topic { exists: true, was_away, ..Topic::default() };
         }
     }
 
@@ -131,8 +134,9 @@ impl Broker {
     /// Leaves a partition without a leader or without enough replicas for some time.
     pub fn block(&self, place: Place, time: Duration) {
         self.world.note("partition accepts nothing:", (place, time));
-        let partition = &mut self.state.borrow_mut().topics[place.topic as usize].partitions;
-        partition[place.partition as usize].unavailable_until = Some(Instant::now() + time);
+        let topic = &mut self.state.borrow_mut().topics[place.topic as usize];
+        topic.was_away = true;
+        topic.partitions[place.partition as usize].unavailable_until = Some(Instant::now() + time);
     }
 
     /// Whether this is the case now.
@@ -194,6 +198,7 @@ impl Broker {
         let topic = &mut topics[place.topic as usize];
         let partition = &mut topic.partitions[place.partition as usize];
         let poisoned = |row: &SimEvent| poison.get(&row.identity).is_some_and(|until| producer <= *until);
+        let was_away = topic.was_away;
         let mut stored = false;
         let answer = if !topic.exists {
             Answer::Missing
@@ -223,6 +228,9 @@ impl Broker {
                 self.world
                     .note("is stored (id, event, topic, key)", (row.id, row.identity, row.topic, row.key));
                 self.promises.stored(row);
+                if !was_away {
+                    self.promises.delivered(row);
+                }
             }
         }
         answer

@@ -37,12 +37,13 @@ impl<P: Producer> Session<P> {
         held
     }
 
-    /// Called when no report has arrived for `patience` although the cluster answers. If rows of other partitions were
-    /// acknowledged, in this batch or `elsewhere`, closes the session, holds the topics of the partitions with rows in flight,
-    /// and returns true. Rows that were not sent are ignored.
+    /// Called when none of the first `rows` was reported for `patience` although the cluster answers. If rows of other
+    /// partitions were acknowledged, in this batch or `elsewhere`, closes the session, holds the topics of the partitions in
+    /// which some of these rows are in flight, and returns true. Rows that were not sent are ignored.
     pub(crate) fn hold_stuck<E: Event>(
         &mut self,
         batch: &Batch<E>,
+        rows: usize,
         elsewhere: bool,
         patience: Duration,
     ) -> bool {
@@ -52,7 +53,7 @@ impl<P: Producer> Session<P> {
             let Some(destination) = *destination else { continue };
             let open = matches!(self.topics[destination.topic as usize].state, TopicState::Open(_));
             match batch.fate(index) {
-                Fate::InFlight if open => _ = silent.insert(destination),
+                Fate::InFlight if open && index < rows => _ = silent.insert(destination),
                 Fate::Acknowledged => _ = acknowledged.insert(destination),
                 _ => {}
             }
@@ -85,10 +86,10 @@ impl<P: Producer> Session<P> {
             || batch.has_refused()
     }
 
-    /// The topics and partitions with rows that are in flight or were not sent.
-    pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>) -> Vec<(String, u32)> {
+    /// The topics and partitions of those of the first `rows` that are in flight or were not sent.
+    pub(crate) fn silent<E: Event>(&self, batch: &Batch<E>, rows: usize) -> Vec<(String, u32)> {
         let waits = |index: &usize| batch.fate(*index).is_undecided();
-        let destinations = self.destinations.iter().enumerate().filter(|(index, _)| waits(index));
+        let destinations = self.destinations.iter().enumerate().take(rows).filter(|(index, _)| waits(index));
         let destinations: HashSet<Destination> =
             destinations.filter_map(|(_, destination)| *destination).collect();
         destinations

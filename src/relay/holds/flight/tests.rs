@@ -1,6 +1,7 @@
 //! Rows of probes whose acks arrive late, with a scripted outbox.
 
 use super::*;
+use crate::relay::cycle::session::tests::LateReporter;
 use crate::relay::event::fixture::Row;
 use crate::relay::health::stats::Stats;
 use crate::relay::lane::Lane;
@@ -11,6 +12,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use tokio::time::advance;
 
 /// The ids of the unsent rows, and of those that a settlement records.
 struct Table {
@@ -98,4 +100,25 @@ async fn a_topic_stays_held_while_another_session_has_locked_its_late_row() {
 #[tokio::test(start_paused = true)]
 async fn a_late_row_that_another_relay_has_settled_is_forgotten() {
     assert_eq!(late(&[], &[]).await, (false, false));
+}
+
+/// Slow brokers acknowledge rows one after the other. If the prober gave up, the rows would be published again.
+#[tokio::test(start_paused = true)]
+async fn each_report_restarts_the_time_that_a_producer_may_be_silent() {
+    let template = "events.{aggregate_type}".parse().unwrap();
+    let marks = Rc::new(RefCell::new(Marks::new()));
+    let relay = Relay::new((), template, fixture::limits(), marks, Arc::new(Stats::new()));
+    let mut flight = Flight::new(LateReporter::all_but(1));
+    let mut found = ProbeResults::default();
+    for id in [1, 2] {
+        let due = Due { topic: format!("events.{id}"), reason: "stuck".to_owned() };
+        flight.send(due, Row(id), 1, &mut found);
+    }
+    advance(Duration::from_secs(7)).await;
+    assert_eq!(flight.silent_for(), Duration::from_secs(7));
+    assert!(flight.take_acknowledged(&relay).is_empty(), "the report is on its way");
+    assert_eq!(flight.take_acknowledged(&relay).len(), 1);
+    advance(Duration::from_secs(5)).await;
+    assert!(flight.take_acknowledged(&relay).is_empty() && !flight.is_done());
+    assert_eq!(flight.silent_for(), Duration::from_secs(5));
 }

@@ -1,0 +1,164 @@
+//! Waits for Kafka's reports of the rows that were sent, and decides when a silent partition is stuck.
+
+use crate::relay::Relay;
+use crate::relay::cycle::claim::Claimed;
+use crate::relay::cycle::session::Session;
+use crate::relay::event::Event;
+use crate::relay::failure::Failure;
+use crate::relay::holds::isolation;
+use crate::relay::outbox::Claim;
+use crate::relay::publisher::{Producer, Publisher};
+use crate::relay::reason::STUCK;
+use crate::relay::rows::batch::Batch;
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How long to wait after a failure for the reports of records that are already being sent.
+const COLLECT_REPORTS_WITHIN: Duration = Duration::from_secs(2);
+/// After this share of `publish_timeout` without a report, the relay checks whether only some partitions are silent. Their
+/// topics are stuck. This is longer than most leader changes, but short because other rows of the lanes wait meanwhile.
+const STUCK_SHARE: u32 = 3;
+const STUCK_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long a flow waits at its end for the reports, before it continues for the sake of other partitions.
+const OVERDUE_AFTER: Duration = Duration::from_millis(100);
+
+/// The first rows of a batch, while some of them have no report.
+#[derive(Clone, Copy)]
+pub(super) struct Overdue {
+    /// How many rows of the batch these are. Later rows were sent while the flow waited for these.
+    rows: usize,
+    /// How many of them are undecided.
+    undecided: usize,
+    /// When the wait for them began.
+    pub(super) begun: Instant,
+    /// When the last report arrived.
+    silent_since: Instant,
+}
+
+impl Overdue {
+    /// All rows of the batch. The wait for them began at this time.
+    fn new<E: Event, P: Producer>(session: &Session<P>, batch: &Batch<E>, begun: Instant) -> Overdue {
+        let rows = batch.len();
+        let silent_since = session.reported_at().map_or(begun, |at| at.max(begun));
+        Overdue { rows, undecided: batch.undecided(0..rows), begun, silent_since }
+    }
+
+    /// Counts the rows that are still undecided. `from` is at most the index of the first of them.
+    fn count<E: Event, P: Producer>(&mut self, session: &Session<P>, batch: &Batch<E>, from: usize) {
+        let undecided = batch.undecided(from..self.rows);
+        if undecided < self.undecided {
+            self.silent_since = session.reported_at().map_or(self.begun, |at| at.max(self.begun));
+        }
+        self.undecided = undecided;
+    }
+}
+
+fn patience<P>(relay: &Relay<P>) -> Duration {
+    relay.settings.limits().publish_timeout / STUCK_SHARE
+}
+
+/// Whether a flow continues at the end of its window: some reports are overdue, probably because a partition is silent. The
+/// rows of other partitions must not wait for that. First waits briefly for the reports.
+pub(super) async fn flows_on<C: Claim, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    claimed: &mut Claimed<C>,
+    batch: &mut Batch<C::Event>,
+) -> bool {
+    let measured = claimed.measured;
+    if let Some(overdue) = &mut claimed.overdue {
+        overdue.count(session, batch, measured.min(overdue.rows));
+        if overdue.undecided > 0 {
+            return overdue.silent_since.elapsed() < patience(relay);
+        }
+        claimed.overdue = None;
+    }
+    let begun = Instant::now();
+    let waiting = timeout(OVERDUE_AFTER, session.finish(batch));
+    if claimed.keep_during(relay, waiting).await.is_ok() || claimed.fault.is_some() {
+        return false;
+    }
+    claimed.overdue = Some(Overdue::new(session, batch, begun));
+    true
+}
+
+/// Waits until every report has arrived or the session has closed: at its first failure, at the deadline, or when a
+/// partition stays silent while others are acknowledged. The topic of such a partition is held.
+pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    overdue: Option<Overdue>,
+    deadline: Instant,
+) {
+    let flowed_on = overdue.is_some();
+    let mut overdue = overdue.unwrap_or_else(|| Overdue::new(session, batch, Instant::now()));
+    let mut check_at = overdue.silent_since + patience(relay);
+    if flowed_on {
+        // Rows that were sent just now have had no time to be reported.
+        check_at = check_at.max(Instant::now() + OVERDUE_AFTER);
+    }
+    while check_at < deadline {
+        if timeout_at(check_at, session.finish(batch)).await.is_ok() {
+            return;
+        }
+        overdue.count(session, batch, 0);
+        if overdue.silent_since.elapsed() < patience(relay) {
+            check_at = overdue.silent_since + patience(relay);
+            continue;
+        }
+        if closes_stuck(relay, session, batch, &overdue, deadline).await {
+            return;
+        }
+        check_at = Instant::now() + STUCK_CHECK_EVERY;
+    }
+    if timeout_at(deadline, session.finish(batch)).await.is_err() {
+        session.close(not_acknowledged(relay, session));
+    }
+}
+
+/// Closes the session if the cluster answers and only some partitions are silent. Holds their topics, unless the fault
+/// affects only this relay.
+async fn closes_stuck<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &mut Session<P::Producer>,
+    batch: &mut Batch<E>,
+    overdue: &Overdue,
+    deadline: Instant,
+) -> bool {
+    // Other rows may have been acknowledged just before all of Kafka became unavailable.
+    let answers = timeout_at(deadline, relay.publisher.probe()).await;
+    session.absorb(batch);
+    if !matches!(answers, Ok(Ok(_))) {
+        return false;
+    }
+    let mut silent = session.silent(batch, overdue.rows);
+    silent.sort_unstable();
+    if let Some(failure) = isolation::cut_off(relay, silent).await {
+        session.absorb(batch);
+        session.close(failure);
+        return true;
+    }
+    let elsewhere = relay.health.acknowledged_since(overdue.begun);
+    session.hold_stuck(batch, overdue.rows, elsewhere, patience(relay))
+}
+
+/// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.
+pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session<P::Producer>) -> Failure {
+    let waited = relay.settings.limits().publish_timeout;
+    let error = format!("Kafka did not acknowledge all records within the publish_timeout of {waited:?}");
+    Failure::unknown(match session.last_error(waited) {
+        Some(cause) => format!("{error}. Last error of the Kafka client: {cause}"),
+        None => error,
+    })
+}
+
+/// Waits briefly after the session has closed for the reports of rows that are already being sent. Those of a stuck
+/// partition would not arrive.
+pub(super) async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
+    session.absorb(batch);
+    let stuck = session.failure().is_some_and(|failure| failure.reason == STUCK.word);
+    let limit = if stuck { Duration::ZERO } else { COLLECT_REPORTS_WITHIN };
+    let _ = timeout(limit, session.purge()).await;
+    session.absorb(batch);
+}
