@@ -194,3 +194,38 @@ async fn headers_are_sent_as_configured_and_the_timestamp_is_not_the_rows() {
     assert_eq!(outbox.count(dead).await, 1);
     outbox.drop().await;
 }
+
+/// `make examples` reads such records with an SDK of CloudEvents.
+#[tokio::test]
+async fn envelope_of_cloud_events_sets_every_attribute() {
+    let outbox = Outbox::create("cloud_events", 1).await;
+    let insert = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers, created_at)
+                  VALUES ('order', '4 2', 'order.paid', '{}', '{\"traceparent\": \"00-ab\"}', '2001-02-03 04:05:06+00')";
+    run(&outbox.client, insert).await;
+    let mut relay = outbox
+        .relay()
+        .set("outbox", "envelope", "cloudevents")
+        .set("outbox", "cloudevents_source", "/shop/{aggregate_type}")
+        .start()
+        .await;
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    let records = consumer::read_all(&outbox.topics()).await;
+    let sql = "SELECT event_id::text FROM app.outbox";
+    let event_id: String = outbox.client.query_one(sql, &[]).await.unwrap().get(0);
+    let text = |value: &Option<Vec<u8>>| String::from_utf8(value.clone().unwrap()).unwrap();
+    let headers: Vec<_> =
+        records[0].headers.iter().map(|(name, value)| (name.as_str(), text(value))).collect();
+    let expected = [
+        ("ce_id", event_id.as_str()),
+        ("ce_source", "/shop/order"),
+        ("ce_specversion", "1.0"),
+        ("ce_subject", "4 2"),
+        ("ce_time", "2001-02-03T04:05:06.000000Z"),
+        ("ce_type", "order.paid"),
+        ("content-type", "application/json"),
+        ("traceparent", "00-ab"),
+    ];
+    assert_eq!(headers, expected.map(|(name, value)| (name, value.to_owned())));
+    outbox.drop().await;
+}

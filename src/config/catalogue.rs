@@ -14,7 +14,7 @@ use hyper::Uri;
 use pg_outbox::topic::TopicTemplate;
 
 use super::Config;
-use super::choices::{ClientAuthentication, LogFormat, OnRejected, OnSent};
+use super::choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
 use super::headers::HeaderTemplate;
 use super::kafka::{Property, brokers};
 use super::postgres::TlsMode;
@@ -57,12 +57,12 @@ settings! {
             "The password. It overrides the password in the url. If the environment sets another url, the password \
              in the\nconfiguration file is not used: include the password in that url.";
         password_command: Option<String>, Text, Unset("aws rds generate-db-auth-token --hostname db --port 5432 --username outbox_relay"), NextConnection,
-            "Command that prints the password, instead of password or password_file. /bin/sh runs it before each \
-             connection. It has\n10 s. Its output is never logged.";
+            "Command that prints the password. Use it instead of password or password_file. /bin/sh runs it before \
+             each\nconnection. It must finish within 10 s. Its output is never logged.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
-            "How strictly TLS is required and verified. This setting and the next three override the \
-             parameters of the url. If\nsslmode is set neither here nor in the url, it is verify-full, or \
-             prefer if every host is loopback or a socket.";
+            "How strictly TLS is required and verified. This setting and the next three override the parameters of \
+             the same\nname in the url. If sslmode is set neither here nor in the url, it is verify-full, or \
+             prefer if every host is a\nloopback address or a Unix socket.";
         sslrootcert: Option<String>, Text, Unset("ca.pem"), NextConnection,
             "File with the trusted certificate authorities. If unset or \"system\", the system's trust \
              store is used.";
@@ -99,11 +99,11 @@ settings! {
     }
 
     section "kafka.oauth" OAuth at |config| config.kafka.oauth.as_ref(),
-        "Authentication with tokens (SASL OAUTHBEARER, client credentials) instead of a user and a \
-         password. Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url \
+        "Authentication with tokens (SASL OAUTHBEARER, client credentials) instead of a user name and password. \
+         Requires\n\"security.protocol\" = \"sasl_ssl\" in [kafka.properties]. Used if token_url \
          is set." {
         token_url: Uri, Text, Unset("https://login.example.com/oauth2/token"), Restart,
-            "Token endpoint of the identity provider. It must use TLS, except on this host.";
+            "Token endpoint of the identity provider. The URL must use https, unless the host is loopback.";
         client_id: String, Text, Unset("outbox-relay"), Restart,
             "Client ID of the relay at the identity provider.";
         client_secret / client_secret_file(
@@ -133,13 +133,20 @@ settings! {
             "What happens to an event after it is sent. \"mark\" sets sent_at, and the reaper deletes the \
              row later. \"delete\"\ndeletes the row at once: it is faster and leaves no history.";
         on_rejected: OnRejected, Choice(OnRejected::WORDS), Default("dead-letter"), Now,
-            "What happens to an event that Kafka permanently rejects. \"dead-letter\" moves it to the dead \
-             letters, and later\nevents of its key are published. \"block-key\" keeps it, and later events \
-             of its key wait until you resolve it.";
+            "What happens to an event that Kafka permanently rejects, the relay finds invalid, or PostgreSQL cannot \
+             read.\n\"dead-letter\" moves it to the dead letters, and later events of its key are published. \
+             \"block-key\" keeps it,\nand later events of its key wait until you resolve it.";
         rejections_before_hold: u32, Count(1, 1_000_000), Default("10"), Now,
             "After this many consecutive rejections in a topic, the relay holds the topic instead of applying \
              on_rejected to the\nnext rejected event. This keeps a wrong limit or validator from moving the whole outbox to \
              the dead letters.";
+        envelope: Envelope, Choice(Envelope::WORDS), Default("none"), Restart,
+            "Format of the headers. \"none\" sets event_id and event_type, or the headers of [outbox.headers]. \
+             \"cloudevents\" sets\nthe attributes of CloudEvents 1.0 in binary mode; [outbox.headers] can add \
+             headers and replace these.";
+        cloudevents_source: Option<String>, Text, Unset("/shop"), Restart,
+            "Value of the CloudEvents attribute source, a URI reference. It can contain the same placeholders as \
+             [outbox.headers].\nRequired with envelope = \"cloudevents\".";
         [headers] Headers,
             "Headers of each record, by name. They replace the default headers, event_id and event_type. A value can \
              contain\n{event_id}, {event_type}, {aggregate_type}, {aggregate_id} and {created_at}. In the environment, \
@@ -196,15 +203,15 @@ settings! {
     section "admin" Admin at |config| Some(&config.admin),
         "Metrics and health checks over HTTP: /metrics, /livez and /readyz." {
         listen: Option<SocketAddr> => listen_address, Text, Default("127.0.0.1:10187"), Restart,
-            "Address and port to listen on. \"off\" opens no port.";
+            "Address and port to listen on. \"off\" disables the endpoints.";
     }
 
     section "log" Log at |config| Some(&config.log),
         "Logging." {
         level: String => log_filter, Text, Default("info"), Now,
             "Level of the log: off, error, warn, info, debug or trace, for everything or per \
-             module:\n\"info,outbox_relay::kafka=debug\". A reload (SIGHUP) applies it, and most limits \
-             and intervals, to a running relay.\ndocs/operating.md lists the settings that a reload applies.";
+             module:\n\"info,outbox_relay::kafka=debug\". A reload (SIGHUP) applies a new level without a \
+             restart.\ndocs/operating.md lists the other settings that a reload applies.";
         format: LogFormat, Choice(LogFormat::WORDS), Default("auto"), Restart,
             "Format of the log: auto, text, json or journald. \"auto\" means journald under systemd, otherwise text.";
     }

@@ -28,6 +28,16 @@ choice! {
 }
 
 choice! {
+    /// Which headers each record gets.
+    Envelope {
+        /// `event_id` and `event_type`, or those of `[outbox.headers]`.
+        None = "none",
+        /// The attributes of CloudEvents 1.0 in binary mode, and those of `[outbox.headers]`.
+        CloudEvents = "cloudevents",
+    }
+}
+
+choice! {
     /// The form of log lines.
     LogFormat {
         /// journald under systemd, else text.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use super::catalogue::Outbox;
+use super::choices::Envelope;
 use super::entries::Entry;
+use super::envelope;
 use super::findings::Problem;
 use super::nearest::nearest;
 use super::reader::Reader;
@@ -66,12 +68,21 @@ impl Outbox {
     pub(super) fn from(reader: &mut Reader) -> Option<Outbox> {
         let outbox = Outbox::read(reader);
         let entries = reader.entries.headers();
-        let headers = if entries.is_empty() { default_headers() } else { headers(&entries, reader) };
-        Some(Outbox { headers, ..outbox? })
+        let own = own(&entries, reader);
+        let outbox = outbox?;
+        let mut headers = envelope::headers(&outbox, reader);
+        // Headers of the configuration replace the default ones. They are added to those of an envelope.
+        let replaces_all = outbox.envelope == Envelope::None && !entries.is_empty();
+        headers.retain(|header| !replaces_all && !entries.contains_key(&header.name));
+        headers.extend(own);
+        headers.sort_by(|one, other| one.name.cmp(&other.name));
+        check(&headers, reader);
+        Some(Outbox { headers, ..outbox })
     }
 }
 
-fn headers(entries: &BTreeMap<String, Entry>, reader: &mut Reader) -> Vec<HeaderTemplate> {
+/// The headers of `[outbox.headers]`.
+fn own(entries: &BTreeMap<String, Entry>, reader: &mut Reader) -> Vec<HeaderTemplate> {
     let mut headers = Vec::new();
     for (name, entry) in entries {
         match header(name, entry) {
@@ -79,18 +90,20 @@ fn headers(entries: &BTreeMap<String, Entry>, reader: &mut Reader) -> Vec<Header
             Err(problem) => reader.findings.error(&entry.place, problem),
         }
     }
+    headers
+}
+
+fn check(headers: &[HeaderTemplate], reader: &mut Reader) {
     if headers.len() > HEADERS_MAX {
         let message =
             format!("[outbox.headers] has {} headers, but must have at most {HEADERS_MAX}", headers.len());
         reader.findings.error(&reader.default_place(), Problem::new(message, ""));
     }
-    let identifies = |header: &HeaderTemplate| header.value == [Part::EventId];
-    if headers.len() == entries.len() && !headers.iter().any(identifies) {
+    if !headers.iter().any(|header| header.value == [Part::EventId]) {
         let message =
             "no header in [outbox.headers] is {event_id}, so consumers cannot recognize a duplicate";
         reader.findings.warn(&reader.default_place(), Problem::new(message, "add event_id = \"{event_id}\""));
     }
-    headers
 }
 
 fn header(name: &str, entry: &Entry) -> Result<HeaderTemplate, Problem> {
@@ -110,7 +123,7 @@ fn header(name: &str, entry: &Entry) -> Result<HeaderTemplate, Problem> {
 }
 
 /// Parses a template. `{{` and `}}` are literal braces.
-fn parse(template: &str) -> Result<Vec<Part>, (String, String)> {
+pub(super) fn parse(template: &str) -> Result<Vec<Part>, (String, String)> {
     let mut parts = Vec::new();
     let mut literal = String::new();
     let mut rest = template;

@@ -6,6 +6,7 @@
 pub mod catalogue;
 mod choices;
 mod entries;
+mod envelope;
 mod example;
 mod findings;
 mod headers;
@@ -27,7 +28,7 @@ mod values;
 use std::path::{Path, PathBuf};
 
 pub use catalogue::{Admin, Effect, Kafka, Log, OAuth, Outbox, Postgres, Reaper, Relay};
-pub use choices::{ClientAuthentication, LogFormat, OnRejected, OnSent};
+pub use choices::{ClientAuthentication, Envelope, LogFormat, OnRejected, OnSent};
 pub use example::example;
 pub use findings::{Finding, Findings, Place, Severity};
 pub use headers::{HeaderTemplate, Part, default_headers};

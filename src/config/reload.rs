@@ -4,7 +4,7 @@
 //! limits, intervals, secrets and the log level. The catalogue defines the effect of each setting.
 
 pub(super) use super::catalogue::COMPARED;
-use super::catalogue::{Effect, Kafka};
+use super::catalogue::{Effect, Kafka, Outbox};
 use super::setting::{Compared, Section};
 use super::{Config, Property};
 
@@ -28,7 +28,9 @@ pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     };
     let mut changes: Vec<Change> = COMPARED.iter().filter_map(change).collect();
     changes.extend(properties(&old.kafka, &new.kafka));
-    if old.outbox.headers != new.outbox.headers {
+    let envelope = |outbox: &Outbox| (outbox.envelope, outbox.cloudevents_source.clone());
+    let same_envelope = envelope(&old.outbox) == envelope(&new.outbox);
+    if same_envelope && old.outbox.headers != new.outbox.headers {
         changes.push(Change { section: "outbox", key: "headers".to_owned(), effect: Effect::Restart });
     }
     changes

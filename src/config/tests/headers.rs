@@ -93,6 +93,56 @@ fn changed_headers_need_a_restart() {
     assert_eq!(old.reloaded(&new).outbox.headers, default_headers());
 }
 
+const CLOUD_EVENTS: &str = "[outbox]\nenvelope = 'cloudevents'\n";
+
+fn names_and_values(text: &str) -> Vec<(String, Vec<crate::config::Part>)> {
+    let config = with(text).load().unwrap();
+    assert!(config.warnings.is_empty(), "{}", config.warnings);
+    config.outbox.headers.into_iter().map(|header| (header.name, header.value)).collect()
+}
+
+#[test]
+fn an_envelope_of_cloud_events_has_all_attributes() {
+    let text = |text: &str| vec![Text(text.to_owned())];
+    let headers =
+        names_and_values(&format!("{CLOUD_EVENTS}cloudevents_source = '/shop/{{aggregate_type}}'\n"));
+    let expected = [
+        ("ce_id", vec![EventId]),
+        ("ce_source", vec![Text("/shop/".to_owned()), AggregateType]),
+        ("ce_specversion", text("1.0")),
+        ("ce_subject", vec![AggregateId]),
+        ("ce_time", vec![CreatedAt]),
+        ("ce_type", vec![EventType]),
+        ("content-type", text("application/json")),
+    ];
+    assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value)));
+}
+
+#[test]
+fn headers_are_added_to_an_envelope_and_replace_its_headers() {
+    let own = "[outbox.headers]\ncontent-type = 'application/avro'\ntenant = 'a'\n";
+    let headers = names_and_values(&format!("{CLOUD_EVENTS}cloudevents_source = '/shop'\n{own}"));
+    let value = |name: &str| headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
+    assert_eq!(headers.len(), 8);
+    assert_eq!(value("content-type"), Some(vec![Text("application/avro".to_owned())]));
+    assert_eq!(value("tenant"), Some(vec![Text("a".to_owned())]));
+}
+
+#[test]
+fn a_source_of_cloud_events_that_is_missing_or_invalid_is_a_finding() {
+    for (source, expected) in [
+        ("", "[outbox] cloudevents_source is missing, but CloudEvents require a source"),
+        ("cloudevents_source = 'my shop'", "cloudevents_source is not a URI reference"),
+        ("cloudevents_source = '{{x}}'", "cloudevents_source is not a URI reference"),
+        ("cloudevents_source = '/{id}'", "cloudevents_source contains {id}"),
+    ] {
+        let findings = with(&format!("{CLOUD_EVENTS}{source}\n")).findings();
+        assert!(findings.len() == 1 && findings[0].contains(expected), "{source}: {findings:?}");
+    }
+    let warnings = with("[outbox]\ncloudevents_source = '/shop'\n").load().unwrap().warnings;
+    assert!(warnings.to_string().contains("envelope is not \"cloudevents\""), "{warnings}");
+}
+
 #[test]
 fn the_examples_of_the_manual_are_valid_and_identify_the_event() {
     let page = include_str!("../../../docs/record-format.md");

@@ -11,28 +11,33 @@ const HEAD: &str = "\
 
 <!-- Written from src/config/catalogue.rs by `make docs` -->
 
-`outbox-relay` reads one [TOML file](commands.md). Only `[postgres] url` and `[kafka] bootstrap_servers` are required.
-[config.example.toml](../config.example.toml) shows every setting with its default. An unknown key is an error. `outbox-relay check-config`
-reports every problem of a file with its line number. [Reload](operating.md#reload) lists the settings that you can change without a
+`outbox-relay` reads one [TOML file](commands.md). Only `[postgres] url` (or `url_file`) and `[kafka] \
+bootstrap_servers` are required.
+[config.example.toml](../config.example.toml) shows every setting with its default. An unknown key is an error. \
+`outbox-relay check-config` reports every problem in the file, with its line number. [Reload](operating.md#reload) \
+lists the settings that you can change without a
 restart.
 
 - **Environment variables** override the file: `OUTBOX_RELAY__RELAY__BATCH_SIZE` sets `[relay] batch_size`. Without a file, the environment
   must provide all required settings.
 - **Durations** are written as `\"50ms\"`, `\"45s\"`, `\"1h\"` or `\"1d\"`. **Sizes** are written as `\"64KiB\"`, `\"8MiB\"` or a number of bytes.
-- **File names** that are relative are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the directory of the
+- **Relative file names** are looked up in `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=`), then in the \
+directory of the
   configuration file.
-- **Secrets** can be in files of their own. See [Secrets](#secrets).
+- **Secrets** can be in separate files. See [Secrets](#secrets).
 ";
 
 const SECRETS_SECTION: &str = "
 ## Secrets
 
 Settings marked as *secret* never appear in logs, errors, metrics, `status` or process arguments. Each of them has a second setting whose
-name ends in `_file`. It names a file that contains the secret. A trailing line break in the file is ignored. The relay reads the file again
-for each connection, so you can change a password without a restart. Set only one of the two. If both are set in different places, the
-environment overrides the file.
+name ends in `_file`. It names a file that contains the secret. A trailing line break in the file is ignored. The \
+relay reads the file again for each connection or token, so you can change a secret without a restart. Set only one \
+of the two settings. If one is set in the environment and the other in the configuration file, the environment \
+takes precedence.
 
-Prefer the file. Environment variables are visible to root and to the service user in `/proc/PID/environ`, and child processes inherit them.
+Prefer a `_file` setting to a secret in an environment variable. Environment variables are visible to root and to \
+the service user in `/proc/PID/environ`, and child processes inherit them.
 ";
 
 const PROTECTED_SECTION: &str = "
@@ -111,8 +116,9 @@ fn properties() -> String {
     format!(
         "\n### [kafka.properties]\n\n\
          This table accepts any producer property of librdkafka, by its own name, such as `\"compression.type\" = \"zstd\"`. \
-         They are listed in\n[CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) of \
-         librdkafka. In the environment,\n`security.protocol` is `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
+         librdkafka's [CONFIGURATION.md](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) \
+         lists the properties. In the environment,\n`security.protocol` is \
+         `OUTBOX_RELAY__KAFKA__PROPERTIES__SECURITY_PROTOCOL`.\n\n\
          - **Secrets**, which can be read from a file, such as `\"sasl.password_file\"`: {}.\n\
          - **File names**, which are looked up as described above: {}.\n\
          - **Not accepted**: the [protected properties](#protected-librdkafka-properties).\n",

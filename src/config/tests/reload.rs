@@ -22,6 +22,8 @@ bootstrap_servers = 'k1:9092'
 [outbox]
 table = 'other.outbox'
 topic = 'other'
+envelope = 'cloudevents'
+cloudevents_source = '/other'
 on_sent = 'delete'
 on_rejected = 'block-key'
 rejections_before_hold = 7
