@@ -21,14 +21,16 @@ once, with their line numbers. Without --connect, it opens no connections.
 
 With --connect, it also checks that PostgreSQL and Kafka are reachable, and runs the checks of `doctor`: schema, \
 grants, TLS, query plan and topics. It changes nothing, so it cannot test whether the Kafka user may write to a \
-topic. Problems that stop the relay are errors. An event that can never be sent is only a warning, because other \
+topic. Problems that stop the relay or block a topic are errors. An event that can never be sent is only a warning, \
+because other \
 events continue.
 
 Examples:
   outbox-relay check-config --config config.toml
   outbox-relay check-config --config config.toml --connect && systemctl restart outbox-relay
 
-Exit codes: 0 valid, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration, schema or topic.")]
+Exit codes: 0 valid, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 invalid configuration, schema or topic, \
+or missing privileges.")]
 pub(crate) struct CheckConfig {
     #[command(flatten)]
     config: ConfigFile,
@@ -54,7 +56,8 @@ impl CheckConfig {
                 Err(Failed::Unavailable(anyhow::anyhow!("Cannot connect to PostgreSQL or Kafka.")))
             }
             Some(Cause::Invalid) => Err(Failed::Configuration(anyhow::anyhow!(
-                "The relay cannot run until these errors are fixed."
+                "The checks found errors, so the relay or some of its topics would not work. Fix each error and run \
+                 the command again."
             ))),
         }
     }

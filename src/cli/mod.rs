@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Publish events from a PostgreSQL outbox table to Apache Kafka.
+/// Publish PostgreSQL outbox events to Apache Kafka.
 #[derive(Debug, Parser)]
 #[command(name = "outbox-relay", version, max_term_width = 100)]
 struct Cli {

@@ -22,8 +22,9 @@ const TURN_AGAIN: Duration = Duration::from_millis(50);
 /// Delete sent rows past retention.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A running relay does this by itself, unless [reaper] enabled = false. This command deletes all sent rows past \
-retention once, in batches of [reaper] batch_size. Each batch has its own transaction and skips locked rows. Unsent \
+A running relay does this by itself, unless [reaper] enabled = false. This command deletes the sent rows that are \
+past retention, once, in batches of [reaper] batch_size. Each batch has its own transaction and skips locked rows. \
+Unsent \
 rows are never deleted. The command also deletes old rows of the inbox, idempotency and once modules. Unfinished \
 requests of the idempotency module are kept and reported. You can interrupt the command safely.
 

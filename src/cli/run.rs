@@ -32,9 +32,9 @@ pub(super) const MORE_THAN_NEEDED: &str = "which can read and change everything.
 Claims unsent rows, publishes them, marks them as sent, and deletes old rows. You can run any number of relays on one \
 table. If PostgreSQL or Kafka is unavailable, the relay waits and resumes by itself.
 
-SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, waits for the events in flight, settles \
-them, and exits with 0, or with 1 if that takes longer than [relay] shutdown_timeout. A second signal stops it \
-immediately.
+SIGTERM and SIGINT start a graceful shutdown: the relay claims no more rows, waits for the events in flight, \
+settles them and exits with 0. If this takes longer than [relay] shutdown_timeout, it exits with 1. A second signal \
+stops it immediately, also with 1.
 
 SIGHUP reloads the configuration. Most limits and intervals, most secrets and the log level apply without a restart. \
 The log names each changed setting that needs a restart. If the new file is invalid, the relay keeps the current \

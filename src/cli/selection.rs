@@ -72,13 +72,13 @@ impl Filters {
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
 pub(crate) struct ChangeOptions {
-    /// Select all. Required if there is no filter.
+    /// Select all events. Required if there is no filter.
     #[arg(long)]
     pub all: bool,
     /// Show what would happen without changing anything.
     #[arg(long)]
     pub dry_run: bool,
-    /// Process at most this many, oldest first.
+    /// Process at most N events, oldest first.
     #[arg(long, value_name = "N", value_parser = limit)]
     pub limit: Option<u32>,
     /// Print a JSON object.
@@ -108,7 +108,7 @@ impl ChangeOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = None::<&str>)]
 pub(crate) struct ListOptions {
-    /// Show at most this many.
+    /// Show at most N entries.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
     pub limit: u32,
     /// Print one JSON object per line. Later versions may add fields, but never rename or remove them.

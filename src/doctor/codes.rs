@@ -112,7 +112,8 @@ codes! {
     TOPIC_UNUSABLE = Error, "topic-unusable",
         "events for this topic wait until the error is resolved";
     TOPIC_HIDDEN = Note, "topic-settings-hidden",
-        "the relay's user may not read the topic's settings, so they were not checked; the relay assumes Kafka's \
+        "the relay's Kafka user may not read the topic's settings, so they were not checked; the relay assumes \
+         Kafka's \
          default for the maximum record size";
     PARTITION_UNAVAILABLE = Error, "partition-unavailable",
         "a partition currently accepts no events: it has no leader or too few in-sync replicas";

@@ -62,8 +62,8 @@ fn unreachable(settings: &config::Kafka, failure: &Failure) -> Finding {
 fn unusable(topic: &TopicInUse, failure: &Failure) -> Finding {
     let waiting = match topic.waiting {
         0 => String::new(),
-        1 => "; one of the oldest waiting rows is for it".to_owned(),
-        rows => format!("; {rows} of the oldest waiting rows are for it"),
+        1 => "; one of the oldest waiting rows is for this topic".to_owned(),
+        rows => format!("; {rows} of the oldest waiting rows are for this topic"),
     };
     let place = format!("topic {}", topic.topic);
     // The failure may already begin with the place.
@@ -95,7 +95,7 @@ fn judge(topic: &TopicInUse, described: &Described) -> Vec<Finding> {
         Ok(settings) => settings,
         Err(unknown) => {
             if unknown == Unknown::Hidden {
-                let remedy = "allow the relay's Kafka user DescribeConfigs on the topic";
+                let remedy = "grant the relay's Kafka user DescribeConfigs on the topic";
                 findings.push(TOPIC_HIDDEN.found(&place, "its settings are not readable", remedy));
             }
             if in_sync == 0 {

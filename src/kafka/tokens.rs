@@ -104,7 +104,8 @@ impl Tokens {
                 }
                 Err(error) if !tokens.has_failed.swap(true, Ordering::AcqRel) => tracing::warn!(
                     code = "token_not_renewed",
-                    "kafka token renewal failed, retrying while the current token is valid: {error}"
+                    "kafka token renewal failed, retrying while the current token is valid: {error}. Fix: check \
+                     [kafka.oauth] and the identity provider"
                 ),
                 _ => {}
             }

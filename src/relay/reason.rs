@@ -70,7 +70,7 @@ reasons! {
         "create the topic, or delete the rows if their aggregate_type is a mistake";
     TOPIC_AUTHORIZATION = Topic, "topic-authorization",
         "the relay's Kafka user may not write to the topic",
-        "allow the relay's Kafka user to Write to and Describe the topic";
+        "grant the relay's Kafka user Write and Describe on the topic";
     POLICY_VIOLATION = Topic, "policy-violation",
         "a broker policy rejected the record",
         "check the broker's policy for the topic";
@@ -103,7 +103,8 @@ reasons! {
          systemd credential only at a restart";
     CLUSTER_AUTHORIZATION = Cluster, "cluster-authorization",
         "the relay's Kafka user is not allowed to publish",
-        "allow the relay's Kafka user IdempotentWrite on the cluster (brokers before 2.8), or Write on a topic";
+        "grant the relay's Kafka user IdempotentWrite on the cluster (brokers before 2.8), or Write on at least one \
+         topic";
     TLS = Cluster, "tls",
         "the TLS connection failed",
         "check ssl.* in [kafka.properties], the brokers' certificates and their validity, and the client \
@@ -119,7 +120,7 @@ reasons! {
         "fix [kafka.properties] as the error describes. For details, run `outbox-relay check-config`";
     INCOMPATIBLE_BROKER = Cluster, "incompatible-broker",
         "the brokers do not support the required protocol version",
-        "use Kafka 2.1 or newer, and check for an older proxy in between";
+        "use Kafka 2.1 or later, and check for an older proxy between the relay and the brokers";
 
     FATAL_PRODUCER_ERROR = Session, "fatal-producer-error",
         "this producer can no longer guarantee order, and rejects all further records",
@@ -161,7 +162,7 @@ reasons! {
         "an error code of an operation that the relay does not use, such as consuming or administration",
         "report a bug in outbox-relay, with the log at level debug";
     UNKNOWN = Unknown, "unknown",
-        "any other code, and any request without a response",
+        "any other error code, or no acknowledgement in time",
         "no action is needed unless this persists. In that case, check the broker logs";
 }
 

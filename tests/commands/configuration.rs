@@ -37,10 +37,7 @@ fn file_is_named_before_or_after_the_subcommand_or_by_the_environment() {
     let none = Ended::of(binary(&["check-config"]).env("OUTBOX_RELAY_CONFIG", ""));
     none.fails(78, &["[postgres] url or url_file is missing"]);
     let help = Ended::of(&mut binary(&["--help"]));
-    assert!(
-        help.succeeds().starts_with("Publish events from a PostgreSQL outbox table to Apache Kafka\n"),
-        "{help}"
-    );
+    assert!(help.succeeds().starts_with("Publish PostgreSQL outbox events to Apache Kafka\n"), "{help}");
     let list = Ended::of(&mut binary(&["--config", "/nowhere/relay.toml", "dead-letters", "list"]));
     list.fails(78, &["/nowhere/relay.toml"]);
 }

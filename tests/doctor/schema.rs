@@ -82,7 +82,7 @@ async fn server_that_is_too_old_is_found() {
         ))
         .await;
     let found = world.doctor();
-    assert_eq!(found.has("server-too-old", "the server is PostgreSQL 13.22"), "upgrade it to 14 or newer");
+    assert_eq!(found.has("server-too-old", "the server is PostgreSQL 13.22"), "upgrade it to 14 or later");
     assert_eq!(found.exit, 1);
     world.drop().await;
 }

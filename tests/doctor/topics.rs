@@ -12,7 +12,7 @@ const USER: &str = "relay";
 async fn missing_topic_is_found_even_if_all_its_events_are_sent() {
     let mut world = World::new("doctor_topic").await;
     world.sql(EVENT).await;
-    let remedy = world.doctor().has("topic-missing", "one of the oldest waiting rows is for it");
+    let remedy = world.doctor().has("topic-missing", "one of the oldest waiting rows is for this topic");
     let topic = world.outbox.topic("order");
     assert!(remedy.ends_with(&format!("--create --topic {topic}")), "{remedy}");
     world.sql("UPDATE app.outbox SET sent_at = now()").await;

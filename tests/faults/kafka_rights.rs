@@ -124,7 +124,7 @@ async fn missing_permission_to_publish_is_one_outage_that_names_the_permission()
     let log = relay.log();
     assert_eq!(log.matches("kafka unavailable, retrying: ").count(), 1, "{log}");
     assert_eq!(log.matches("kafka available again").count(), 0, "{log}");
-    assert!(log.contains("allow the relay's Kafka user IdempotentWrite on the cluster"), "{log}");
+    assert!(log.contains("grant the relay's Kafka user IdempotentWrite on the cluster"), "{log}");
 
     rights(&kafka, "--add", &outbox.topics(), &["Write"]).await;
     outbox.wait_until_drained(STALLED).await;

@@ -14,9 +14,9 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "Success."),
     ("1", "The command failed, or a check found a problem."),
-    ("2", "The command line is wrong."),
+    ("2", "The command line is invalid."),
     ("69", "PostgreSQL or Kafka is unreachable. \"run\" without --once waits instead."),
-    ("78", "The configuration, the grants or the schema must be fixed first."),
+    ("78", "The configuration, the privileges or the schema must be fixed first."),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -24,7 +24,8 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "OUTBOX_RELAY__SECTION__KEY",
         "Overrides one setting of the configuration file; see outbox-relay.toml(5).",
     ),
-    ("CREDENTIALS_DIRECTORY", "Directory in which files are looked up first. Set by systemd."),
+    ("OUTBOX_RELAY_CONFIG", "Configuration file, if --config is not given. If empty, no file is read."),
+    ("CREDENTIALS_DIRECTORY", "Directory in which relative file names are looked up first. Set by systemd."),
     (
         "NOTIFY_SOCKET, JOURNAL_STREAM",
         "Set by systemd. The relay reports its state to the socket, and logs to the journal if stderr is connected to it.",

@@ -11,9 +11,9 @@ use super::MANUAL;
 use super::commands::{list, section, source, verbatim, with_empty_date};
 
 const DESCRIPTION: &[&str] = &[
-    "outbox-relay reads one configuration file in TOML. Only url in [postgres] and bootstrap_servers in [kafka] are \
-     required; all other settings have defaults. An unknown key is an error. \"outbox-relay check-config\" reports \
-     every problem of a file at once and starts nothing.",
+    "outbox-relay reads one configuration file in TOML. Only url (or url_file) in [postgres] and bootstrap_servers \
+     in [kafka] are required. An unknown key is an error. \"outbox-relay check-config\" reports every problem in \
+     the file at once, without starting the relay.",
     "Durations are written as \"50ms\", \"10s\", \"1h 30m\" or \"7d\", sizes as \"512KiB\" or \"8MiB\".",
     "Environment variables override the file: OUTBOX_RELAY__RELAY__BATCH_SIZE sets batch_size in [relay]. Without a \
      file, the environment must provide all required settings.",

@@ -9,7 +9,7 @@ const END: &str = "<!-- end -->";
 
 fn render() -> String {
     let questions = [
-        (Question::Late, "Lateness"),
+        (Question::Late, "Availability and lag"),
         (Question::Fast, "Throughput"),
         (Question::Failed, "Failures"),
         (Question::Costs, "Cost"),

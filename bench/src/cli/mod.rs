@@ -40,7 +40,7 @@ two, so do not run it in production at peak hours.
 Parts (select with --only):
   idle     CPU of an idle relay and of PostgreSQL
   limits   each half of the relay alone: claim and settle without Kafka, produce without PostgreSQL
-  drain    publish a backlog of --rows rows, with sent rows marked and with sent rows deleted
+  drain    publish a backlog of --rows rows: once marking sent rows, once deleting them
   flow     8 writers at full speed for --seconds, without and with a relay
   steady   100, 1,000 and 5,000 rows/s for --seconds: latency from COMMIT until a consumer has the record
   held     the drain while a transaction holds a snapshot open, as a backup does
@@ -49,8 +49,8 @@ Parts (select with --only):
 Units: rows/s; CPU in microseconds per row (user and system) or in % of one core; peak resident memory in MiB; latency \
 in milliseconds. `of limit` compares a drain with the lowest of three limits: claim and settle alone, produce alone, \
 and the CPU of all cores divided by the CPU that the relay, PostgreSQL and Kafka use per row. CPU and memory of \
-PostgreSQL and Kafka are measured only if their processes are visible on this machine. Other load on the machine slows \
-everything.
+PostgreSQL and Kafka are measured only if their processes are visible on this machine. Any other load on the \
+machine distorts the results.
 
 Every record is read back and compared with what was committed. --json prints the same data as one object. Its \
 `format` stays 1 until a field is removed or changes meaning. Later versions may add fields.

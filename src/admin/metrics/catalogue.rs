@@ -113,13 +113,13 @@ catalogue! {
             "Time since the last measurement of the backlog and the oldest unsent row",
             "more than a few minutes: PostgreSQL is unavailable or the measurement fails, so both metrics are outdated";
         LATENCY = Histogram "outbox_relay_latency_seconds" [],
-            "Time from the start of the transaction that inserted an event until Kafka has acknowledged it, by the \
-             database clock",
+            "Time from the start of the transaction that inserted an event to Kafka's acknowledgement of that \
+             event, by the database clock",
             "a high quantile far above its usual value";
         UNSETTLED = Gauge "outbox_relay_unsettled_rows" [],
             "Rows that Kafka has acknowledged and that are not marked as sent yet",
-            "above 0 for minutes: another session locks outbox rows, or settlements fail; a crash now would \
-             redeliver them";
+            "above 0 for minutes: another session holds locks on outbox rows, or settlements fail; after a crash, \
+             these rows would be sent again";
         PROGRESS = Gauge "outbox_relay_progress_age_seconds" [],
             "Time since the relay last polled for work; /livez fails at 60",
             "more than a few seconds: a statement or the process hangs";
@@ -129,7 +129,7 @@ catalogue! {
             "Rows that were marked as sent",
             "no increase while there is a backlog";
         RECOVERED = Counter "outbox_relay_recovered_total" [],
-            "Published rows that were settled without resending them, because Kafka had already acknowledged them",
+            "Published rows that were settled without being resent, because Kafka had already acknowledged them",
             "a steady increase: settlements fail repeatedly";
         TOPIC_RECORDS = Counter "outbox_relay_topic_records_total" ["topic"],
             "Records that Kafka has acknowledged, by topic; the first 50 topics have their own label, all others \
@@ -164,7 +164,7 @@ catalogue! {
             "";
         CLAIMS_EMPTY = Counter "outbox_relay_claims_empty_total" [],
             "Claims that got a lane but no row, because another relay was faster",
-            "nearly as many as claims: too many relays";
+            "nearly as high as outbox_relay_claims_total: there are too many relays";
         SCANS = Counter "outbox_relay_scans_total" [],
             "Scans for lanes with unsent rows",
             "";
@@ -231,7 +231,7 @@ catalogue! {
             "Transactions begun in PostgreSQL, including read-only ones",
             "more than about 100 per second per relay while nothing is inserted";
         REAPED = Counter "outbox_relay_reaped_total" [],
-            "Deleted rows past retention",
+            "Rows deleted because they were past retention",
             "no increase for hours while rows are sent: the table grows";
         REAPER_BATCHES = Counter "outbox_relay_reaper_batches_total" [],
             "Batches of the reaper, including empty ones; only one relay reaps at a time",
@@ -240,12 +240,12 @@ catalogue! {
             "Requests to brokers, including retries",
             "";
         RESPONSES = Counter "outbox_relay_kafka_responses_total" [],
-            "Responses from brokers whose round trip was measured",
+            "Broker responses for which a round trip was measured",
             "";
         ROUND_TRIPS = Counter "outbox_relay_kafka_round_trip_seconds_total" [],
-            "Total time between requests to brokers and their responses. Divided by \
-             outbox_relay_kafka_responses_total, \
-             it is the mean round trip, which includes replication for records",
+            "Total time between requests to brokers and their responses. Divide it by \
+             outbox_relay_kafka_responses_total to get the mean round trip. For requests that carry records, the \
+             round trip includes replication",
             "";
         BROKER_SECONDS = Gauge "outbox_relay_kafka_broker_round_trip_seconds" ["broker"],
             "99th percentile of a broker's recent response times, for the slowest producer; at most 50 brokers",

@@ -16,8 +16,9 @@ use clap::{Args, Subcommand};
 /// List and resolve blocked keys.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With [outbox] on_rejected = \"block-key\", an event that Kafka permanently rejects stays in the outbox, and later \
-events of its key wait behind it. Other keys continue. The relay does not retry a blocked key by itself.
+With [outbox] on_rejected = \"block-key\", a rejected event stays in the outbox, and later events of its key wait \
+behind it. Other keys continue. An event that PostgreSQL cannot read also blocks its key if it cannot be moved to \
+the dead letters. The relay does not retry a blocked key by itself.
 
 Every action is recorded; `outbox-relay dead-letters history` shows the records. If a privilege is missing, the error \
 contains the GRANT statement. The SQL of `migrate --print-roles` creates an operator role with all required privileges.

@@ -18,17 +18,19 @@ The action `lift` means that a key was unblocked because its event no longer exi
 action, dead letter, outbox row, event_id, topic, reason, and the application_name and address of the connection. For a \
 pause, it shows the ID, scope and reason of the pause. Keys are not recorded.
 
-Each action is recorded in its own transaction. Records are never deleted, even if their dead letter is discarded.
+Each action and its record are committed in the same transaction. Records are never deleted, even if their dead \
+letter is discarded.
 
 Fields of --json: id, at, role, application, address (null for a socket), act, dead_letter_id (or null), outbox_id, \
 event_id, pause_id, aggregate_type, topic, reason. For pause and resume, outbox_id and event_id are null, and \
-aggregate_type and topic are the scope. For other actions, pause_id is null.
+aggregate_type and topic contain the scope. For other actions, pause_id is null.
 
 Examples:
   outbox-relay dead-letters history --config config.toml
   outbox-relay dead-letters history --config config.toml --json --limit 1000 | jq -r .role | sort | uniq -c
 
-Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or missing privileges.")]
+Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or \
+missing privileges.")]
 pub(crate) struct History {
     #[command(flatten)]
     config: ConfigFile,

@@ -23,7 +23,8 @@ Examples:
   outbox-relay dead-letters list --config config.toml --topic events.order --newer-than 1h
   outbox-relay dead-letters list --config config.toml --json --limit 1000 | jq -r .reason | sort | uniq -c
 
-Exit codes: 0 success, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or missing privileges.")]
+Exit codes: 0 success, 1 failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, or \
+missing privileges.")]
 pub(crate) struct List {
     #[command(flatten)]
     config: ConfigFile,

@@ -18,7 +18,8 @@ use clap::{Args, Subcommand};
 /// List, requeue or discard rejected events.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A dead letter is an event that Kafka permanently rejected. Every requeue, discard and `blocked-keys` action is \
+A dead letter is an event that cannot be published: Kafka permanently rejected it, the relay found it invalid, or \
+PostgreSQL could not read it. Every requeue, discard and `blocked-keys` action is \
 recorded with the role that ran it; `history` shows the records. If a privilege is missing, the error contains the \
 GRANT statement. The SQL of `migrate --print-roles` creates an operator role with all required privileges.
 

@@ -25,7 +25,8 @@ Examples:
   outbox-relay dead-letters show --config config.toml 17
   outbox-relay dead-letters show --config config.toml 17 --payload > payload.json
 
-Exit codes: 0 success, 1 no such dead letter, 2 usage error, 69 PostgreSQL unreachable, 78 invalid configuration or schema, \
+Exit codes: 0 success, 1 no such dead letter, or failure, 2 usage error, 69 PostgreSQL unreachable, 78 invalid \
+configuration or schema, \
 or missing privileges.")]
 pub(crate) struct Show {
     #[command(flatten)]

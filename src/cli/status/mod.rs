@@ -34,7 +34,8 @@ Examples:
   outbox-relay status --config config.toml --watch
   outbox-relay status --config config.toml --json | jq .backlog.oldest_age_seconds
 
-Exit codes: 0 success (whatever the verdict), 2 usage error, 69 PostgreSQL unreachable (--watch keeps trying instead), \
+Exit codes: 0 success (whatever the verdict), 1 failure, 2 usage error, 69 PostgreSQL unreachable (--watch keeps \
+trying instead), \
 78 invalid configuration or schema, or missing privileges.")]
 pub(crate) struct Status {
     #[command(flatten)]

@@ -45,8 +45,8 @@ const fn timed_out(state: &'static str, means: &'static str, remedy: &'static st
 const NOTHING: &str = "no action is needed unless this persists";
 const LOCKED: &str = "no action is needed: the relay skips the locked rows. If this persists, find the session that \
      holds the locks in pg_locks";
-const OBJECTS: &str = "check for triggers, rules, policies or views on the relay's tables, and for a failed \
-     migration: `outbox-relay check-config --connect`";
+const OBJECTS: &str = "check the relay's tables for triggers, rules, policies and views. To check for a failed \
+migration, run `outbox-relay check-config --connect`";
 const POOLER: &str = "use the pooler in transaction mode, and set prepared_statements = false if it does not support prepared \
      statements";
 const REPORT: &str = "report a bug in outbox-relay, with the server log";
@@ -106,11 +106,11 @@ pub const SQLSTATES: &[Sqlstate] = &[
     unavailable(
         "25P04",
         "transaction_timeout ended a transaction of the relay",
-        "set transaction_timeout to 0 for the relay's role. If the server was upgraded to PostgreSQL 17 or newer, \
+        "set transaction_timeout to 0 for the relay's role. If the server was upgraded to PostgreSQL 17 or later, \
          restart the relay, which then sets it to 0 for its claims",
     ),
     unavailable("26", "the prepared statement does not exist, for example behind a pooler", POOLER),
-    refused("27", "a trigger changed the row that is being changed", OBJECTS),
+    refused("27", "a trigger changed the row that the statement was about to change", OBJECTS),
     unavailable("28", "the server rejected the login", CREDENTIALS),
     unavailable(
         "28000",
@@ -172,7 +172,8 @@ pub const SQLSTATES: &[Sqlstate] = &[
     timed_out(
         "57014",
         "a statement took longer than 30 s or was canceled",
-        "use pg_stat_activity to find out what is slowing down the server, and check whether the outbox was vacuumed",
+        "use pg_stat_activity to find out what is slowing down the server, and check whether the outbox has been \
+         vacuumed recently",
     ),
     unavailable("57P01", "the server is shutting down, or the connection was terminated", NOTHING),
     unavailable("57P02", "another server process crashed", FIX_SERVER),

@@ -152,7 +152,7 @@ async fn pooled(context: &Context<'_>) -> Result<Vec<Finding>, Fault> {
         findings.push(POOLER_PREPARED_STATEMENTS.found(
             "[postgres] prepared_statements",
             "a prepared statement does not exist in the next transaction",
-            "set [postgres] prepared_statements = false, or set max_prepared_statements in PgBouncer 1.21 or newer",
+            "set [postgres] prepared_statements = false, or set max_prepared_statements in PgBouncer 1.21 or later",
         ));
     }
     Ok(findings)

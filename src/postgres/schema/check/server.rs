@@ -58,7 +58,7 @@ impl Server {
                 SchemaFaultKind::Version,
                 &place,
                 problem,
-                "upgrade it to 14 or newer",
+                "upgrade it to 14 or later",
             ));
         }
         if self.in_recovery {

@@ -88,7 +88,7 @@ pub enum MigrateError {
         source: ServerError,
     },
     /// The server is PostgreSQL 13 or older.
-    #[error("{table}: the server is PostgreSQL {found}, which is not supported. Upgrade to 14 or newer")]
+    #[error("{table}: the server is PostgreSQL {found}, which is not supported. Upgrade to 14 or later")]
     ServerTooOld {
         /// The outbox table.
         table: String,
