@@ -45,6 +45,11 @@ impl KafkaProducer {
         KafkaProducer { producer, reports, limits, batch_bytes, headers, topic }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_identified(&self) -> bool {
+        self.reports.is_identified()
+    }
+
     pub(super) fn is_sound(&self) -> bool {
         !self.reports.has_failed() && !self.reports.is_fatal()
     }

@@ -37,7 +37,7 @@ async fn an_open_producer_has_its_producer_id() {
     let cluster = cluster(&mock);
     for _ in 0..3 {
         let producer = cluster.open().await.unwrap();
-        assert!(producer.is_sound());
+        assert!(producer.is_sound() && producer.is_identified());
         producer.abandon();
     }
 }
