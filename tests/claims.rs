@@ -139,10 +139,22 @@ async fn read_on(
     (hold_version, basis): (i64, i64),
     rows_max: usize,
 ) -> (Vec<i64>, SearchResult) {
-    let search = Search { above, gaps: gaps.to_vec(), hold_version, basis, rows_max, bytes_max: usize::MAX };
-    let mut rows = Vec::new();
-    let found = claim.read_on(&search, &mut rows).await.unwrap();
-    (rows.iter().map(Event::id).collect(), found)
+    let mut results = Vec::new();
+    for (expects_rows, expects_free) in [(false, false), (false, true), (true, false), (true, true)] {
+        let gaps = gaps.to_vec();
+        let bytes_max = usize::MAX;
+        let search =
+            Search { above, gaps, hold_version, basis, rows_max, bytes_max, expects_rows, expects_free };
+        let mut rows = Vec::new();
+        let found = claim.read_on(&search, &mut rows).await.unwrap();
+        results.push((rows.iter().map(Event::id).collect(), found));
+    }
+    let first = results.remove(0);
+    assert!(
+        results.iter().all(|other| *other == first),
+        "a wrong guess changed the result: {first:?} {results:?}"
+    );
+    first
 }
 
 #[tokio::test]
@@ -227,6 +239,8 @@ async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {
             basis: slice.basis,
             rows_max: 10,
             bytes_max: usize::MAX,
+            expects_rows: false,
+            expects_free: true,
         };
         let found = claim.read_on(&search, &mut Vec::new()).await;
         assert_eq!(found.is_err(), reads_it, "{found:?}");

@@ -108,15 +108,21 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
 /// Rows above the highest id come from the primary key in its order, and gaps are looked up in it.
 async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) {
     let statements = statements(on_sent);
-    for mode in MODES {
-        let arguments = "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'";
-        let types = "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]";
-        let plan = plan(outbox, statements.read_new(), types, arguments, mode).await;
-        let shown = format!("{history}, {mode}:\n{plan}");
-        assert!(plan.contains("Index Scan using outbox_pkey on outbox i_1"), "{shown}");
-        assert!(plan.contains("Index Cond: (id = ANY ("), "{shown}");
-        assert!(plan.contains("Index Cond: (id > "), "{shown}");
-        assert!(!plan.contains("Seq Scan on outbox i"), "{shown}");
+    let (arguments, types) = (
+        "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'",
+        "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]",
+    );
+    let [peek, read, read_if_free] = statements.reads_of_flows();
+    let peek = (peek, "7, '{3,5}'", "bigint, bigint[]");
+    for (sql, arguments, types) in [peek, (read, arguments, types), (read_if_free, arguments, types)] {
+        for mode in MODES {
+            let plan = plan(outbox, sql, types, arguments, mode).await;
+            let shown = format!("{history}, {mode}:\n{plan}");
+            assert!(plan.contains("using outbox_pkey on outbox i_1"), "{shown}");
+            assert!(plan.contains("Index Cond: (id = ANY ("), "{shown}");
+            assert!(plan.contains("Index Cond: (id > "), "{shown}");
+            assert!(!plan.contains("Seq Scan on outbox i"), "{shown}");
+        }
     }
 }
 

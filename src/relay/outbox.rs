@@ -134,6 +134,10 @@ pub struct Search {
     pub rows_max: usize,
     /// The read ends after this many bytes.
     pub bytes_max: usize,
+    /// Whether the read will probably find something. Determines only its cost.
+    pub expects_rows: bool,
+    /// Whether probably nothing is held, blocked or paused. Determines only the cost of the read.
+    pub expects_free: bool,
 }
 
 /// What a search found.

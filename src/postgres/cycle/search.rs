@@ -1,9 +1,12 @@
 //! The read of a flow: the rows that are new since the claim's last read, in a snapshot of its own.
+//!
+//! A read that probably finds nothing begins with a cheap peek, and while nothing is held, blocked or paused a cheaper statement
+//! is used. Both check in their own snapshot what they assume, so a wrong guess costs only another statement.
 
 use crate::postgres::connection::fault::answer;
 use crate::postgres::cycle::event::{OutboxRow, column};
 use crate::postgres::cycle::open::ClaimTransaction;
-use crate::postgres::cycle::statements::Statements;
+use crate::postgres::cycle::statements::{Query, Statements};
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
@@ -14,6 +17,8 @@ use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 const DOING: &str = "reading new events";
+/// The column of the peek that says whether there is something to read.
+const HAS_ROWS: usize = 2;
 
 /// Appends the new rows of `lanes` to `rows`, by id.
 pub(crate) async fn read(
@@ -23,7 +28,46 @@ pub(crate) async fn read(
     search: &Search,
     rows: &mut Vec<OutboxRow>,
 ) -> Result<SearchResult, Fault> {
-    let statement = answer(DOING, transaction.prepare_cached(&statements.read_new)).await?;
+    if !search.expects_rows {
+        let peeked = peek(transaction, statements, search).await?;
+        if let Some(none) = peeked {
+            return Ok(none);
+        }
+    }
+    if search.expects_free {
+        let query = &statements.read_new_if_free;
+        if let Some(found) = read_with(transaction, statements, query, lanes, search, rows).await? {
+            return Ok(found);
+        }
+    }
+    let found = read_with(transaction, statements, &statements.read_new, lanes, search, rows).await?;
+    Ok(found.unwrap_or_default())
+}
+
+/// What the read would return if there is nothing to read, else `None`.
+async fn peek(
+    transaction: &ClaimTransaction<'_>,
+    statements: &Statements,
+    search: &Search,
+) -> Result<Option<SearchResult>, Fault> {
+    let statement = answer(DOING, transaction.prepare_cached(&statements.peek)).await?;
+    let values: [&(dyn ToSql + Sync); 2] = [&search.above, &search.gaps];
+    let row = answer(DOING, transaction.client().query_one(&statement, &values)).await?;
+    let (hold_version, basis) = (row.get(column::HOLD_VERSION), row.get(column::BASIS));
+    let has_rows: bool = row.get(HAS_ROWS);
+    Ok((!has_rows).then(|| SearchResult { hold_version, basis, ..SearchResult::default() }))
+}
+
+/// Runs one of the reads. Returns `None` if it has no version, because something is held, blocked or paused.
+async fn read_with(
+    transaction: &ClaimTransaction<'_>,
+    statements: &Statements,
+    query: &Query,
+    lanes: &[Lane],
+    search: &Search,
+    rows: &mut Vec<OutboxRow>,
+) -> Result<Option<SearchResult>, Fault> {
+    let statement = answer(DOING, transaction.prepare_cached(query)).await?;
     let lanes: Vec<i16> = lanes.iter().map(|lane| lane.number()).collect();
     let rows_max = search.rows_max as i64;
     let values: [&(dyn ToSql + Sync); 7] = [
@@ -46,12 +90,13 @@ async fn found(
     stream: tokio_postgres::RowStream,
     search: &Search,
     rows: &mut Vec<OutboxRow>,
-) -> Result<SearchResult, Error> {
+) -> Result<Option<SearchResult>, Error> {
     let mut found = SearchResult::default();
     let (mut bytes, mut returned) = (0, 0);
     let mut stream = pin!(stream);
     while let Some(row) = stream.try_next().await? {
-        found.hold_version = row.try_get(column::HOLD_VERSION)?;
+        let Some(hold_version) = row.try_get(column::HOLD_VERSION)? else { return Ok(None) };
+        found.hold_version = hold_version;
         found.basis = row.try_get(column::BASIS)?;
         let Some(id) = row.try_get(column::ID)? else { continue };
         returned += 1;
@@ -67,5 +112,5 @@ async fn found(
         }
     }
     found.cut |= returned >= search.rows_max;
-    Ok(found)
+    Ok(Some(found))
 }

@@ -37,7 +37,9 @@ pub struct Statements {
     pub(crate) read_first: Query,
     pub(crate) read_head: Query,
     pub(crate) read_row: Query,
+    pub(crate) peek: Query,
     pub(crate) read_new: Query,
+    pub(crate) read_new_if_free: Query,
     pub(crate) mark: Query,
     pub(crate) mark_around_locks: Query,
     pub(crate) delete: Query,
@@ -74,7 +76,9 @@ impl Statements {
             read_first: reads.first_of_keys(),
             read_head: reads.head(),
             read_row: reads.row(),
+            peek: reads.peek(),
             read_new: reads.new_rows(),
+            read_new_if_free: reads.new_rows_if_free(),
             mark: settle::MARK.query(table),
             mark_around_locks: settle::MARK_AROUND_LOCKS.query(table),
             delete: settle::DELETE.query(table),
@@ -105,9 +109,9 @@ impl Statements {
         &self.read
     }
 
-    /// The read of a flow, for tests of its plan.
-    pub fn read_new(&self) -> &str {
-        &self.read_new
+    /// The reads of a flow, for tests of their plans.
+    pub fn reads_of_flows(&self) -> [&str; 3] {
+        [&self.peek, &self.read_new, &self.read_new_if_free].map(|query| &**query)
     }
 
     /// The settlement that deletes, for tests of its plan.
@@ -122,11 +126,23 @@ impl Statements {
 
     /// Every statement of a running relay: those of the cycle in order, then those of the prober and the reaper.
     pub(crate) fn all(&self) -> Vec<Query> {
-        let Statements { scan, writers, backlog, oldest, lock, read, read_new, read_head, read_row, .. } =
-            self;
+        let Statements { scan, writers, backlog, oldest, lock, read, read_head, read_row, .. } = self;
+        let Statements { peek, read_new, read_new_if_free, .. } = self;
         let Statements { mark, mark_around_locks, delete, delete_around_locks, .. } = self;
         let Statements { dead_letter, hold, block, witnesses, read_first, .. } = self;
-        let reading = [scan, writers, backlog, oldest, lock, read, read_new, read_head, read_row];
+        let reading = [
+            scan,
+            writers,
+            backlog,
+            oldest,
+            lock,
+            read,
+            peek,
+            read_new,
+            read_new_if_free,
+            read_head,
+            read_row,
+        ];
         let settling = match self.on_sent {
             OnSent::Mark => [mark, mark_around_locks],
             OnSent::Delete => [delete, delete_around_locks],

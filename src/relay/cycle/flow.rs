@@ -66,7 +66,8 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
         }
         fail_point::reach("flowing").await;
         claimed.extend_deadline(relay);
-        match step(relay, session, claimed, batch, &mut search).await {
+        let expects_rows = interval == READ_FIRST && has_rows;
+        match step(relay, session, claimed, batch, (&mut search, expects_rows)).await {
             Ok(Step::Rows) => (interval, rows_at, has_rows) = (READ_FIRST, Instant::now(), true),
             Ok(Step::NoRows) => interval = (interval * 2).min(READ_MOST),
             Ok(Step::Last) => break,
@@ -93,7 +94,7 @@ async fn step<C: Claim, P: Publisher>(
     session: &mut Session<P::Producer>,
     claimed: &mut Claimed<C>,
     batch: &mut Batch<C::Event>,
-    search: &mut SeenIds,
+    (search, expects_rows): (&mut SeenIds, bool),
 ) -> Result<Step, Fault> {
     let limits = relay.settings.limits();
     let epoch = claimed.planned.marks.epoch();
@@ -106,6 +107,8 @@ async fn step<C: Claim, P: Publisher>(
         basis: batch.basis(),
         rows_max: limits.batch_rows.saturating_sub(batch.len()).min(rows_max),
         bytes_max,
+        expects_rows,
+        expects_free: relay.rows.holds_seen(batch.hold_version()).nothing_held,
     };
     if request.rows_max == 0 || request.bytes_max == 0 {
         return Ok(Step::Last);

@@ -26,6 +26,10 @@ const ROWS: &str = "the most rows to read";
 const BYTES: &str = "the size in bytes of the largest record";
 const SHARES: &str = "the most rows to read of each lane";
 const WITNESSES: &str = "the id of a row of each key";
+const HIGHEST: &str = "the highest id seen";
+const GAPS: &str = "lower ids that were not seen";
+const NEW_ROWS: &[&str] =
+    &[HIGHEST, GAPS, "the version of the holds of the flow", "the basis of the flow", BYTES, ROWS, LANES];
 
 /// The reads of a claim, for one outbox.
 #[derive(Clone, Copy)]
@@ -70,21 +74,51 @@ impl Reads<'_> {
         )
     }
 
+    /// Whether there are rows that a flow has not read. Most reads of a flow find none, and cost six times as much.
+    pub(super) fn peek(self) -> Query {
+        let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
+        let sql = format!(
+            "
+SELECT v.version, v.basis,
+       (SELECT i.id FROM {outbox} i WHERE i.id > $1::bigint ORDER BY i.id LIMIT 1) IS NOT NULL
+           OR (SELECT i.id FROM {outbox} i WHERE i.id = ANY($2::bigint[]) ORDER BY i.id LIMIT 1) IS NOT NULL
+FROM {versions}"
+        );
+        Query::new("peek", "finds out whether a flow has something to read", &[HIGHEST, GAPS], sql)
+    }
+
     /// Reads what is new for a flow, by id, in one snapshot. A row that the flow may not publish has no lane and no contents:
     /// only its id is needed.
     pub(super) fn new_rows(self) -> Query {
-        let (outbox, pause) = (self.target.table.quoted(), self.target.table.pause());
+        let pause = self.target.table.pause();
         let (not_held, not_blocked) = (self.target.not_held(), self.target.not_blocked());
+        let waits = format!(
+            "
+                            AND NOT EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL)
+                            AND {not_held}
+                            AND {not_blocked}"
+        );
+        let sql = self.new_rows_with(&self.target.versions(), &waits);
+        Query::new("read_new", "reads new rows during a flow", NEW_ROWS, sql)
+    }
+
+    /// The same, if nothing is held, blocked or paused. It costs half as much, because the server prepares no conditions
+    /// for each row. Otherwise the version is NULL and no rows are returned.
+    pub(super) fn new_rows_if_free(self) -> Query {
+        let sql = self.new_rows_with(&self.target.versions_if_free(), "");
+        let purpose = "reads new rows during a flow if nothing is held, blocked or paused";
+        Query::new("read_new_if_free", purpose, NEW_ROWS, sql)
+    }
+
+    fn new_rows_with(self, versions: &str, waits: &str) -> String {
+        let outbox = self.target.table.quoted();
         let columns = "i.*, i.ctid AS outbox_relay_place";
         let version = "v.version = $3::bigint AND v.basis = $4::bigint";
         let rows = format!(
             "(
             SELECT o.*,
                    CASE WHEN o.sent_at IS NULL
-                            AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[])
-                            AND NOT EXISTS (SELECT FROM {pause} WHERE topic IS NULL AND aggregate_id IS NULL)
-                            AND {not_held}
-                            AND {not_blocked}
+                            AND (hashtext(o.aggregate_id) & 63) = ANY($7::smallint[]){waits}
                         THEN (hashtext(o.aggregate_id) & 63)::smallint END AS outbox_relay_lane
             FROM (
                 (SELECT {columns} FROM {outbox} i WHERE i.id = ANY($2::bigint[]) AND {version})
@@ -103,17 +137,7 @@ impl Reads<'_> {
         };
         let order = "ORDER BY o.id
         LIMIT $6::bigint";
-        let sql = self.read_from("(SELECT) l", &from, order, "");
-        let params = &[
-            "the highest id seen",
-            "lower ids that were not seen",
-            "the version of the holds of the flow",
-            "the basis of the flow",
-            BYTES,
-            ROWS,
-            LANES,
-        ];
-        Query::new("read_new", "reads new rows during a flow", params, sql)
+        self.read_from(versions, "(SELECT) l", &from, order, "")
     }
 
     /// Reads the rows of `lanes` that match `which`. The LEFT JOIN returns the versions even without rows.
@@ -140,12 +164,11 @@ impl Reads<'_> {
         LIMIT l.share"
         );
         let from = From { rows: &rows, lane: "l.lane", place: "o.ctid", is_read: "", skips: "" };
-        self.read_from(lanes, &from, &order, "\n    LIMIT $4::bigint")
+        self.read_from(&self.target.versions(), lanes, &from, &order, "\n    LIMIT $4::bigint")
     }
 
-    fn read_from(self, lanes: &str, from: &From<'_>, order: &str, limit: &str) -> String {
+    fn read_from(self, versions: &str, lanes: &str, from: &From<'_>, order: &str, limit: &str) -> String {
         let From { rows, lane, place, is_read, skips } = from;
-        let versions = self.target.versions();
         let (place, p_place) = match self.on_sent {
             OnSent::Mark => (String::new(), ""),
             OnSent::Delete => (format!(", {place} AS outbox_relay_place"), ", p.outbox_relay_place"),

@@ -29,6 +29,20 @@ impl Target<'_> {
         )
     }
 
+    /// The same, but with a NULL version if anything is held, blocked or paused.
+    pub(super) fn versions_if_free(self) -> String {
+        let (hold, blocked_key, pause) = (self.table.hold(), self.table.blocked_key(), self.table.pause());
+        let versions = self.versions();
+        format!(
+            "(
+    SELECT CASE WHEN NOT EXISTS (SELECT FROM {hold}) AND NOT EXISTS (SELECT FROM {blocked_key})
+                    AND NOT EXISTS (SELECT FROM {pause}) THEN v.version END AS version,
+           v.basis
+    FROM {versions} OFFSET 0
+) v"
+        )
+    }
+
     /// The unsent rows of a lane that may be published: above the mark, and not held, blocked or paused. The mark applies
     /// only under the basis `$3` for which it was raised, as of the same snapshot.
     ///
