@@ -53,6 +53,8 @@ pub struct Plan {
     pub postgres_breaks: u32,
     /// A COMMIT has run, but its answer is lost.
     pub commit_answer_lost: u32,
+    /// How much longer the brokers take to answer each request.
+    pub brokers_slow: Duration,
     /// A produce request is refused with a retriable error.
     pub request_refused: u32,
     /// A produce request is stored, but its answer is lost.
@@ -247,6 +249,7 @@ pub const CALM: Plan = Plan {
     answer_slow: 0,
     postgres_breaks: 0,
     commit_answer_lost: 0,
+    brokers_slow: Duration::ZERO,
     request_refused: 0,
     request_answer_lost: 0,
     session_fatal: 0,

@@ -50,8 +50,9 @@ struct Known {
     /// The id of its row when it became a dead letter. Later events of its key may be in flight, even if a failover has
     /// restored that row.
     died: Option<i64>,
-    /// The number of times that Kafka has stored it.
+    /// The number of times that Kafka has stored it, and when it did so last.
     stored: u32,
+    stored_at: Option<Instant>,
     /// A relay has received an acknowledgement.
     acknowledged: bool,
     /// A broker has refused it when it was sent alone.
@@ -88,6 +89,8 @@ pub struct Outcome {
     pub settled_after: Duration,
     /// The longest time from a commit until Kafka stored the event, in topics that were never away.
     pub slowest: Duration,
+    /// The longest time from the moment when Kafka stored an event until it was settled.
+    pub settled_late: Duration,
 }
 
 impl Promises {
@@ -179,6 +182,7 @@ impl Promises {
         let mut state = self.state.borrow_mut();
         let known = &mut state.events[event.identity as usize];
         known.stored += 1;
+        known.stored_at = Some(Instant::now());
         if known.stored > 1 || known.lost {
             return;
         }
@@ -217,6 +221,8 @@ impl Promises {
         if !known.acknowledged || known.stored == 0 {
             self.world.violate(|| format!("{event:?} was settled without an acknowledgement"));
         }
+        let latest = &self.world.count.settled_late;
+        latest.set(known.stored_at.map_or(Duration::ZERO, |at| at.elapsed()).max(latest.get()));
     }
 
     /// It was moved to the dead letters.
@@ -292,6 +298,7 @@ impl Promises {
             flowed: self.world.count.flowed.get() as usize,
             settled_after: self.world.count.settled_after.get(),
             slowest: self.world.count.slowest.get(),
+            settled_late: self.world.count.settled_late.get(),
             ..Outcome::default()
         };
         for (identity, known) in state.events.iter().enumerate() {
@@ -352,5 +359,6 @@ impl Outcome {
         self.flowed += other.flowed;
         self.settled_after = self.settled_after.max(other.settled_after);
         self.slowest = self.slowest.max(other.slowest);
+        self.settled_late = self.settled_late.max(other.settled_late);
     }
 }

@@ -65,6 +65,25 @@ fn a_partition_that_falls_silent_during_a_flow_delays_no_other_topic() {
     assert!(outcome.stuck > 0, "no topic was held: {outcome:?}");
 }
 
+/// Each acknowledgement is overdue, so the flow might continue forever.
+#[test]
+fn a_flow_ends_although_every_acknowledgement_is_slow() {
+    let plan = |seed| Plan {
+        relays: 1,
+        batch_rows: 1_000,
+        batch_bytes: 200_000,
+        gaps_max: 1_000,
+        topics: 1,
+        transactions: 100,
+        writing: Duration::from_secs(40),
+        brokers_slow: Duration::from_millis(250),
+        ..flows(seed, Plan::calm(seed))
+    };
+    let outcome = each(plan, 50, |_, outcome| outcome.settled_late < Duration::from_secs(3));
+    assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
+    assert!(outcome.flowed > 0, "{outcome:?}");
+}
+
 #[test]
 fn without_a_fault_every_event_arrives_once_and_in_order() {
     let outcome = explore(Plan::calm, 500);

@@ -46,6 +46,8 @@ pub struct Counters {
     pub settled_after: Cell<Duration>,
     /// The longest time from a commit until Kafka stored the event, in topics that were never away.
     pub slowest: Cell<Duration>,
+    /// The longest time from the moment when Kafka stored an event until it was settled.
+    pub settled_late: Cell<Duration>,
     /// The number of times that a relay was started.
     pub starts: Cell<u32>,
     /// The number of times that a topic was held because it was silent.

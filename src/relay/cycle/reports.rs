@@ -31,7 +31,7 @@ pub(super) struct Overdue {
     undecided: usize,
     /// When the wait for them began.
     pub(super) begun: Instant,
-    /// When the last report arrived.
+    /// When the last of their reports arrived.
     silent_since: Instant,
 }
 
@@ -51,6 +51,14 @@ impl Overdue {
         }
         self.undecided = undecided;
     }
+
+    /// Waits for the later rows too, once these are decided.
+    fn include_later<E: Event>(&mut self, batch: &Batch<E>) {
+        if self.undecided == 0 {
+            self.rows = batch.len();
+            self.undecided = batch.undecided(0..self.rows);
+        }
+    }
 }
 
 fn patience<P>(relay: &Relay<P>) -> Duration {
@@ -68,10 +76,13 @@ pub(super) async fn flows_on<C: Claim, P: Publisher>(
     let measured = claimed.measured;
     if let Some(overdue) = &mut claimed.overdue {
         overdue.count(session, batch, measured.min(overdue.rows));
-        if overdue.undecided > 0 {
-            return overdue.silent_since.elapsed() < patience(relay);
-        }
-        claimed.overdue = None;
+        let silent = overdue.silent_since.elapsed() >= patience(relay);
+        // A topic can be held only if other partitions work. Until then, each further row may prove that.
+        let ends = silent && others_work(relay, session, batch, overdue)
+            || overdue.begun.elapsed() + patience(relay) >= relay.settings.limits().publish_timeout;
+        // Once these rows are decided, the flow ends even if later ones are overdue. Otherwise it would never end while
+        // every acknowledgement is slow.
+        return overdue.undecided > 0 && !ends;
     }
     let begun = Instant::now();
     let waiting = timeout(OVERDUE_AFTER, session.finish(batch));
@@ -103,6 +114,7 @@ pub(super) async fn wait_for_reports<E: Event, P: Publisher>(
             return;
         }
         overdue.count(session, batch, 0);
+        overdue.include_later(batch);
         if overdue.silent_since.elapsed() < patience(relay) {
             check_at = overdue.silent_since + patience(relay);
             continue;
@@ -139,8 +151,21 @@ async fn closes_stuck<E: Event, P: Publisher>(
         session.close(failure);
         return true;
     }
-    let elsewhere = relay.health.acknowledged_since(overdue.begun);
-    session.hold_stuck(batch, overdue.rows, elsewhere, patience(relay))
+    // Rows that were sent later may be on their way. Closing the session would make them duplicates.
+    let _ = timeout(COLLECT_REPORTS_WITHIN, session.finish_others(batch, overdue.rows)).await;
+    session.failure().is_some()
+        || others_work(relay, session, batch, overdue)
+            && session.hold_stuck(batch, overdue.rows, patience(relay))
+}
+
+/// Whether rows of other partitions were acknowledged, in this batch or another one.
+fn others_work<E: Event, P: Publisher>(
+    relay: &Relay<P>,
+    session: &Session<P::Producer>,
+    batch: &Batch<E>,
+    overdue: &Overdue,
+) -> bool {
+    session.others_work(batch) || relay.health.acknowledged_since(overdue.begun)
 }
 
 /// The failure of rows that are not acknowledged at the deadline, with what the client knows about the cause.

@@ -27,7 +27,7 @@ const LANE_RESTS: Duration = Duration::from_secs(5);
 /// Rows on one producer, at most one per partition.
 pub(crate) struct Flight<P, E> {
     producer: P,
-    /// When the last report arrived, or when the flight began.
+    /// When the last report arrived, or the last row was sent.
     silent_since: Instant,
     /// When the leases of its topics were last renewed.
     renewed_at: Instant,
@@ -176,6 +176,7 @@ impl<P: Producer, E: Event> Flight<P, E> {
         let index = self.sent;
         match self.producer.send(index, &due.topic, partition, &row) {
             Ok(()) => {
+                self.silent_since = Instant::now();
                 self.sent += 1;
                 self.probes.push(Probe { index, due, row, outcome: None });
             }

@@ -316,5 +316,5 @@ fn named(topics: &[String]) -> Vec<&str> {
 }
 
 fn no_answer(within: Duration) -> Failure {
-    NO_ANSWER.failure(format!("the leader did not acknowledge the probe within {within:?}"))
+    NO_ANSWER.failure(format!("the leader has acknowledged no probe for {within:?}"))
 }

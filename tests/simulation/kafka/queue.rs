@@ -94,6 +94,9 @@ pub async fn send(shared: Rc<Shared>, to: Place) {
         world.pass(3).await;
         let answers = arrive(&shared, to);
         world.pass(3).await;
+        if !world.plan.brokers_slow.is_zero() {
+            sleep(world.plan.brokers_slow).await;
+        }
         process.thawed().await;
         if shared.state.borrow().abandoned {
             return;

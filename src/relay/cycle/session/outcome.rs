@@ -37,28 +37,37 @@ impl<P: Producer> Session<P> {
         held
     }
 
-    /// Called when none of the first `rows` was reported for `patience` although the cluster answers. If rows of other
-    /// partitions were acknowledged, in this batch or `elsewhere`, closes the session, holds the topics of the partitions in
-    /// which some of these rows are in flight, and returns true. Rows that were not sent are ignored.
-    pub(crate) fn hold_stuck<E: Event>(
-        &mut self,
-        batch: &Batch<E>,
-        rows: usize,
-        elsewhere: bool,
-        patience: Duration,
-    ) -> bool {
-        let mut silent: HashSet<Destination> = HashSet::new();
-        let mut acknowledged: HashSet<Destination> = HashSet::new();
-        for (index, destination) in self.destinations.iter().enumerate() {
-            let Some(destination) = *destination else { continue };
-            let open = matches!(self.topics[destination.topic as usize].state, TopicState::Open(_));
-            match batch.fate(index) {
-                Fate::InFlight if open && index < rows => _ = silent.insert(destination),
-                Fate::Acknowledged => _ = acknowledged.insert(destination),
-                _ => {}
+    /// The partitions that have rows of this fate among the first `rows`.
+    fn with<E: Event>(&self, fate: Fate, batch: &Batch<E>, rows: usize) -> HashSet<Destination> {
+        let destinations = self.destinations.iter().enumerate().take(rows);
+        destinations.filter(|(index, _)| batch.fate(*index) == fate).filter_map(|(_, place)| *place).collect()
+    }
+
+    /// Whether rows of a partition without rows in flight were acknowledged in this batch.
+    pub(crate) fn others_work<E: Event>(&self, batch: &Batch<E>) -> bool {
+        let acknowledged = self.with(Fate::Acknowledged, batch, batch.len());
+        !acknowledged.is_subset(&self.with(Fate::InFlight, batch, batch.len()))
+    }
+
+    /// Waits until only partitions of the first `rows` have rows in flight, or a failure closes the session.
+    pub(crate) async fn finish_others<E: Event>(&mut self, batch: &mut Batch<E>, rows: usize) {
+        loop {
+            self.absorb(batch);
+            let silent = self.with(Fate::InFlight, batch, rows);
+            if self.failure.is_some() || self.with(Fate::InFlight, batch, batch.len()).is_subset(&silent) {
+                return;
             }
+            self.producer.quiet(true).await;
         }
-        if self.failure.is_some() || silent.is_empty() || (!elsewhere && acknowledged.is_subset(&silent)) {
+    }
+
+    /// Called when none of the first `rows` was reported for `patience` although the cluster answers and other partitions
+    /// work. Closes the session, holds the topics of the partitions in which some of these rows are in flight, and returns
+    /// true. Rows that were not sent are ignored.
+    pub(crate) fn hold_stuck<E: Event>(&mut self, batch: &Batch<E>, rows: usize, patience: Duration) -> bool {
+        let mut silent = self.with(Fate::InFlight, batch, rows);
+        silent.retain(|place| matches!(self.topics[place.topic as usize].state, TopicState::Open(_)));
+        if self.failure.is_some() || silent.is_empty() {
             return false;
         }
         let waited = format!("{patience:.1?}");
