@@ -1,0 +1,86 @@
+"""The HTTP API with idempotency keys: first request, replay, mismatch, and a second request while the first one runs."""
+
+import http.client
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+
+from processes import WITHIN, wait_until
+
+BODY = '{"note": "a gift"}'
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
+
+
+class Api:
+    def __init__(self, scenario, command: list[str]):
+        self.scenario, self.port = scenario, free_port()
+        world = scenario.world
+        env = {**world.env(), "LISTEN": f"127.0.0.1:{self.port}"}
+        world.processes.start(command, world.folder, env, world.log("api"))
+        wait_until("the API listens", self.listens)
+
+    def listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def post(self, order: str, key: str | None, body: str = BODY) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WITHIN)
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        connection.request("POST", f"/orders/{order}/payment", body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+
+
+def check_replay(api: Api) -> None:
+    scenario = api.scenario
+    order, cents = scenario.new_order()
+    scenario.require("status without a key", api.post(order, None)[0], 400)
+    scenario.check_order(order, "placed", 0)
+    first = api.post(order, "key-1")
+    scenario.paid[order] = cents
+    scenario.require("status of the first request", first[0], 201)
+    again = api.post(order, "key-1")
+    scenario.require("repeated response", again[:2], first[:2])
+    replayed = (first[2].get("idempotent-replayed"), again[2].get("idempotent-replayed"))
+    scenario.require("header Idempotent-Replayed", replayed, (None, "true"))
+    scenario.require("status of another request with the key", api.post(order, "key-1", "{}")[0], 422)
+    scenario.check_order(order, "paid", 1)
+
+
+def check_refused(api: Api) -> None:
+    """A refused payment is rolled back, and its key is released."""
+    scenario = api.scenario
+    order, _ = scenario.new_order(10**9)
+    for attempt in ("first", "second"):
+        scenario.require(f"status of the {attempt} refused request", api.post(order, "key-2")[0], 402)
+    scenario.check_order(order, "placed", 0)
+
+
+def check_in_progress(api: Api) -> None:
+    scenario, world = api.scenario, api.scenario.world
+    order, cents = scenario.new_order()
+    with ThreadPoolExecutor(1) as background, psycopg.connect(world.url("postgres")) as other:
+        other.execute("SELECT FROM shop_order WHERE id = %s FOR UPDATE", [order])
+        first = background.submit(api.post, order, "key-3")
+        begun = "SELECT count(*) = 1 FROM idempotency_key WHERE key = 'key-3'"
+        wait_until("the first request has begun", lambda: world.value(begun))
+        status, _, headers = api.post(order, "key-3")
+        other.rollback()
+        scenario.require("status while the first request runs", status, 409)
+        scenario.require("Retry-After is 1 to 30", 1 <= int(headers["retry-after"]) <= 30, True)
+        scenario.require("status of the first request", first.result(WITHIN)[0], 201)
+    scenario.paid[order] = cents
+    scenario.check_order(order, "paid", 1)
+
+
+def check_api(scenario, command: list[str]) -> None:
+    api = Api(scenario, command)
+    for check in (check_replay, check_refused, check_in_progress):
+        check(api)
+    scenario.check_topic()
