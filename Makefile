@@ -23,7 +23,7 @@ examples: ## run the programs in Go, Java, Python and TypeScript with the comman
 
 docs: ## update the pages, manual pages, example configuration and unit that are rendered from the code
 	@UPDATE_DOCS=1 cargo test --quiet --workspace --features fail-points --locked --lib --test integration --test bench -- \
-		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page unit_file
+		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page pages_of_languages unit_file
 
 drivers: ## test the contract of pg-outbox with each driver alone and with all of them
 	@scripts/services run --pg-only scripts/features test

@@ -6,14 +6,14 @@ CREATE TABLE account (
     customer text   PRIMARY KEY,
     cents    bigint NOT NULL CHECK (cents >= 0)
 );
-CREATE TABLE shop_order (
+CREATE TABLE customer_order (
     id       bigint PRIMARY KEY,
     customer text   NOT NULL REFERENCES account,
     cents    bigint NOT NULL CHECK (cents > 0),
     status   text   NOT NULL DEFAULT 'placed'
 );
 INSERT INTO account VALUES ('ada', 100000);
-INSERT INTO shop_order (id, customer, cents) VALUES (1, 'ada', 1200), (2, 'ada', 4500), (3, 'ada', 999999);
+INSERT INTO customer_order (id, customer, cents) VALUES (1, 'ada', 1200), (2, 'ada', 4500), (3, 'ada', 999999);
 
 -- The consumer: the sum of the payments of each customer. In production, it is in another database with its own inbox.
 CREATE TABLE customer_total (
@@ -28,5 +28,5 @@ DO $$ BEGIN
     END IF;
 END $$;
 GRANT outbox_relay_writer TO shop;
-GRANT SELECT, UPDATE ON account, shop_order TO shop;
+GRANT SELECT, UPDATE ON account, customer_order TO shop;
 GRANT SELECT, INSERT, UPDATE ON customer_total TO shop;

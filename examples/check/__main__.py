@@ -54,14 +54,14 @@ def check(language: str, processes: Processes) -> None:
     shutil.copytree(ROOT / "examples" / language, folder, ignore=BUILT)
     began = time.monotonic()
     log = logs / "build.log"
-    build = ["bash", "-euo", "pipefail", "-c", page.build()]
+    build = ["bash", "-euo", "pipefail", "-c", page.one("build").text]
     if processes.run(build, folder, {}, log, BUILD_WITHIN) != 0:
         raise Failed(f"the build failed:\n{log.read_text()[-3000:]}")
     built = time.monotonic()
-    world = World(language, folder, logs, processes)
+    world = World(language, folder, logs, page.variables(), processes)
     try:
         world.start()
-        scenario = Scenario(world, page.pay(), page.consume())
+        scenario = Scenario(world, page)
         scenario.run()
         if command := page.api():
             check_api(scenario, command)

@@ -11,18 +11,11 @@ from processes import WITHIN, wait_until
 BODY = '{"note": "a gift"}'
 
 
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return unused.getsockname()[1]
-
-
 class Api:
     def __init__(self, scenario, command: list[str]):
-        self.scenario, self.port = scenario, free_port()
         world = scenario.world
-        env = {**world.env(), "LISTEN": f"127.0.0.1:{self.port}"}
-        world.processes.start(command, world.folder, env, world.log("api"))
+        self.scenario, self.port = scenario, int(world.listen.split(":")[1])
+        world.processes.start(command, world.folder, world.env(), world.log("api"))
         wait_until("the API listens", self.listens)
 
     def listens(self) -> bool:
@@ -66,7 +59,7 @@ def check_in_progress(api: Api) -> None:
     scenario, world = api.scenario, api.scenario.world
     order, cents = scenario.new_order()
     with ThreadPoolExecutor(1) as background, psycopg.connect(world.url("postgres")) as other:
-        other.execute("SELECT FROM shop_order WHERE id = %s FOR UPDATE", [order])
+        other.execute("SELECT FROM customer_order WHERE id = %s FOR UPDATE", [order])
         first = background.submit(api.post, order, "key-3")
         begun = "SELECT count(*) = 1 FROM idempotency_key WHERE key = 'key-3'"
         wait_until("the first request has begun", lambda: world.value(begun))

@@ -6,6 +6,7 @@ import subprocess
 
 import psycopg
 
+from pages import Page
 from processes import Failed, wait_until
 from world import ADA, World
 
@@ -13,8 +14,9 @@ TOO_MUCH = 10**9  # more than any account has
 
 
 class Scenario:
-    def __init__(self, world: World, pay_commands: list[list[str]], consume: list[str]):
-        self.world, self.pay_commands, self.consume = world, pay_commands, consume
+    def __init__(self, world: World, page: Page):
+        self.world, self.page = world, page
+        self.pay_commands, self.consume = page.pay(), page.consume()
         self.next_order = 100
         self.paid: dict[str, int] = {}  # the cents of each paid order
         self.consumers = 0
@@ -23,13 +25,32 @@ class Scenario:
         if is_value != wanted:
             raise Failed(f"{what}: expected {wanted!r}, found {is_value!r}; logs are in {self.world.logs}")
 
+    # --- The page ---
+
+    def read_page(self) -> None:
+        """Runs the commands of the page as they are. They pay the first orders of shop.sql, and are refused the last."""
+        for number, block in enumerate(self.page.blocks):
+            if block.name not in ("pay", "refused", "arrived"):
+                continue
+            log = self.world.log(f"page-{number}")
+            code = self.world.run_shell(block.text, log)
+            self.require(f"{block.text!r} succeeds", code == 0, block.name != "refused")
+            output = log.read_text()
+            if not block.fits(output):
+                raise Failed(f"{block.text!r} prints\n{output}\nand not\n{block.prints}")
+            if block.name != "arrived":
+                order = block.command()[-1]
+                cents = self.world.value("SELECT cents FROM customer_order WHERE id = %s", order)
+                self.paid |= {order: cents} if code == 0 else {}
+                self.check_order(order, "paid" if code == 0 else "placed", 1 if code == 0 else 0)
+
     # --- Paying ---
 
     def new_order(self, cents: int | None = None) -> tuple[str, int]:
         self.next_order += 1
         cents = cents or self.next_order
         self.world.sql.execute(
-            "INSERT INTO shop_order (id, customer, cents) VALUES (%s, %s, %s)", [self.next_order, ADA, cents]
+            "INSERT INTO customer_order (id, customer, cents) VALUES (%s, %s, %s)", [self.next_order, ADA, cents]
         )
         return str(self.next_order), cents
 
@@ -46,7 +67,7 @@ class Scenario:
 
     def check_order(self, order: str, status: str, events: int) -> None:
         value = self.world.value
-        self.require(f"status of order {order}", value("SELECT status FROM shop_order WHERE id = %s", order), status)
+        self.require(f"status of order {order}", value("SELECT status FROM customer_order WHERE id = %s", order), status)
         count = value("SELECT count(*) FROM outbox WHERE aggregate_id = %s", order)
         self.require(f"events of order {order}", count, events)
         spent = value("SELECT 100000 - cents FROM account WHERE customer = %s", ADA)
@@ -124,6 +145,7 @@ class Scenario:
         self.require("total after the kill", world.total(), before)
 
     def run(self) -> None:
+        self.read_page()
         for command in self.pay_commands:
             self.check_pay(command)
         self.check_topic()

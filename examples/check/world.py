@@ -1,6 +1,7 @@
 """Where the programs of one language run: their own database, topic and relay."""
 
 import os
+import socket
 import threading
 from pathlib import Path
 
@@ -17,15 +18,30 @@ ADA = "ada"
 roles = threading.Lock()  # the roles belong to the server, so only one world at a time may change them
 
 
+# The command of Kafka's distributions that the pages use.
+CONSOLE_CONSUMER = """#!/bin/sh
+exec java -XX:TieredStopAtLevel=1 -XX:SharedArchiveFile="$OUTBOX_RELAY_TEST_KAFKA_CLASSES" \\
+    -Dorg.slf4j.simpleLogger.defaultLogLevel=error \\
+    -cp "$OUTBOX_RELAY_TEST_KAFKA_LIB/*" org.apache.kafka.tools.consumer.ConsoleConsumer "$@" 2>/dev/null
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
+
+
 class World:
-    def __init__(self, name: str, folder: Path, logs: Path, processes: Processes):
-        self.folder, self.logs, self.processes = folder, logs, processes
+    def __init__(self, name: str, folder: Path, logs: Path, variables: list[str], processes: Processes):
+        self.folder, self.logs, self.variables, self.processes = folder, logs, variables, processes
         own = f"examples_{name}_{os.getpid()}"
         self.database, self.topic, self.aggregates = own, f"{own}.order", own + ".{aggregate_type}"
         self.admin_url = os.environ["OUTBOX_RELAY_TEST_POSTGRES_URL"]
         self.server = self.admin_url.split("@")[1].split("/")[0]
         self.kafka = os.environ["OUTBOX_RELAY_TEST_KAFKA"]
         self.admin = AdminClient({"bootstrap.servers": self.kafka})
+        self.listen = f"127.0.0.1:{free_port()}"  # of the API
         self.group = f"totals-{name}"  # in the program, and its name in the inbox
         with psycopg.connect(self.admin_url, autocommit=True) as server:
             server.execute(f"CREATE DATABASE {self.database}")
@@ -36,13 +52,15 @@ class World:
         return f"postgres://{role}@{self.server}/{self.database}"
 
     def env(self) -> dict[str, str]:
-        """The variables of the programs, as on the pages."""
-        return {
+        """The variables of the programs that the page sets, with other addresses."""
+        values = {
             "DATABASE_URL": self.url("shop"),
             "JDBC_URL": f"jdbc:postgresql://{self.server}/{self.database}?user=shop",
             "KAFKA": self.kafka,
             "TOPIC": self.topic,
+            "LISTEN": self.listen,
         }
+        return {name: values[name] for name in self.variables}
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -64,6 +82,16 @@ class World:
             self.sql.execute(SCHEMA.read_text())
         as_relay = {**env, "OUTBOX_RELAY__POSTGRES__URL": self.url("outbox_relay")}
         self.processes.start([*relay, "run"], self.folder, as_relay, self.log("relay"))
+
+    def run_shell(self, text: str, log: Path) -> int:
+        """Runs a block of the page, with the variables that the page sets."""
+        programs = self.logs / "programs"
+        programs.mkdir(exist_ok=True)
+        tool = programs / "kafka-console-consumer.sh"
+        tool.write_text(CONSOLE_CONSUMER)
+        tool.chmod(0o755)
+        env = {**self.env(), "PATH": f"{programs}:{os.environ['PATH']}"}
+        return self.processes.run(["bash", "-euo", "pipefail", "-c", text], self.folder, env, log)
 
     def must_run(self, command: list[str], env: dict[str, str], name: str) -> None:
         if self.processes.run(command, self.folder, env, self.log(name)) != 0:

@@ -24,7 +24,7 @@ func Pay(ctx context.Context, tx pgx.Tx, orderID int64) (eventID string, err err
 	// First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
 	event := OrderPaid{OrderID: orderID}
 	err = tx.QueryRow(ctx,
-		"UPDATE shop_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
+		"UPDATE customer_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
 		orderID).Scan(&event.Customer, &event.Cents)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", ErrRefused

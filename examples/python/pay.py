@@ -12,7 +12,7 @@ def pay(connection: psycopg.Connection, order_id: int) -> UUID:
     with connection.transaction():
         # First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
         order = connection.execute(
-            "UPDATE shop_order SET status = 'paid' WHERE id = %s AND status = 'placed' RETURNING customer, cents",
+            "UPDATE customer_order SET status = 'paid' WHERE id = %s AND status = 'placed' RETURNING customer, cents",
             [order_id],
         ).fetchone()
         if order is None:

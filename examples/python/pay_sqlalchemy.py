@@ -19,7 +19,7 @@ class Account(Base):
 
 
 class Order(Base):
-    __tablename__ = "shop_order"
+    __tablename__ = "customer_order"
     id: Mapped[int] = mapped_column(primary_key=True)
     customer: Mapped[str]
     cents: Mapped[int]

@@ -7,7 +7,7 @@ const account = pgTable("account", {
   customer: text().primaryKey(),
   cents: bigint({ mode: "number" }).notNull(),
 });
-const shopOrder = pgTable("shop_order", {
+const customerOrder = pgTable("customer_order", {
   id: bigint({ mode: "number" }).primaryKey(),
   customer: text().notNull(),
   cents: bigint({ mode: "number" }).notNull(),
@@ -21,9 +21,9 @@ async function pay(orderId: number): Promise<string> {
   return db.transaction(async (tx) => {
     // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
     const [order] = await tx
-      .update(shopOrder)
+      .update(customerOrder)
       .set({ status: "paid" })
-      .where(and(eq(shopOrder.id, orderId), eq(shopOrder.status, "placed")))
+      .where(and(eq(customerOrder.id, orderId), eq(customerOrder.status, "placed")))
       .returning();
     if (!order) throw new Error(`order ${orderId} does not exist or is already paid`);
 

@@ -5,7 +5,7 @@ import pg from "pg";
 export async function pay(client: pg.ClientBase, orderId: number): Promise<string> {
   // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
   const orders = await client.query<{ customer: string; cents: string }>(
-    "UPDATE shop_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
+    "UPDATE customer_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
     [orderId],
   );
   const order = orders.rows[0];

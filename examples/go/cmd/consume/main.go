@@ -72,16 +72,21 @@ func process(ctx context.Context, db *pgx.Conn, record *kgo.Record) error {
 	if err := json.Unmarshal(record.Value, &event); err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	outcome := "duplicate"
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		// The mark and the effect are in one transaction. If the event was marked before, it had its effect.
 		var first bool
 		err := tx.QueryRow(ctx, "SELECT inbox_receive($1, $2)", subscriber, headers["event_id"]).Scan(&first)
 		if err != nil || !first {
 			return err
 		}
-		fmt.Println("adding", headers["event_id"])
+		outcome = "added"
 		_, err = tx.Exec(ctx, `INSERT INTO customer_total AS t VALUES ($1, $2)
 			ON CONFLICT (customer) DO UPDATE SET cents = t.cents + excluded.cents`, event.Customer, event.Cents)
 		return err
 	})
+	if err == nil {
+		fmt.Println(outcome, headers["event_id"])
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -20,6 +21,9 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	if len(os.Args) != 2 {
+		return errors.New("usage: pay ORDER")
+	}
 	orderID, err := strconv.ParseInt(os.Args[1], 10, 64)
 	if err != nil {
 		return err
@@ -31,11 +35,13 @@ func run(ctx context.Context) error {
 	defer connection.Close(ctx)
 
 	// BeginFunc commits if the function returns nil, and rolls back otherwise.
-	return pgx.BeginFunc(ctx, connection, func(tx pgx.Tx) error {
-		eventID, err := shop.Pay(ctx, tx, orderID)
-		if err == nil {
-			fmt.Println("enqueued event", eventID)
-		}
+	var eventID string
+	err = pgx.BeginFunc(ctx, connection, func(tx pgx.Tx) error {
+		eventID, err = shop.Pay(ctx, tx, orderID)
 		return err
 	})
+	if err == nil {
+		fmt.Println("committed event", eventID)
+	}
+	return err
 }

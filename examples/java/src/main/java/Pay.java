@@ -12,7 +12,7 @@ class Pay {
         // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
         OrderPaid event;
         try (var update = connection.prepareStatement("""
-                UPDATE shop_order SET status = 'paid' WHERE id = ? AND status = 'placed' RETURNING customer, cents""")) {
+                UPDATE customer_order SET status = 'paid' WHERE id = ? AND status = 'placed' RETURNING customer, cents""")) {
             update.setLong(1, orderId);
             var order = update.executeQuery();
             if (!order.next()) {

@@ -17,7 +17,9 @@ class PaySpring {
 
     UUID pay(long orderId) {
         // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
-        var event = jdbc.sql("UPDATE shop_order SET status = 'paid' WHERE id = ? AND status = 'placed' RETURNING customer, cents")
+        var event = jdbc.sql("""
+                        UPDATE customer_order SET status = 'paid' WHERE id = ? AND status = 'placed'
+                        RETURNING customer, cents""")
                 .param(orderId)
                 .query((order, row) -> new OrderPaid(orderId, order.getString("customer"), order.getLong("cents")))
                 .optional()
@@ -30,7 +32,9 @@ class PaySpring {
                 .single();
 
         // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
-        jdbc.sql("UPDATE account SET cents = cents - ? WHERE customer = ?").params(event.cents(), event.customer()).update();
+        jdbc.sql("UPDATE account SET cents = cents - ? WHERE customer = ?")
+                .params(event.cents(), event.customer())
+                .update();
         return eventId;
     }
 
