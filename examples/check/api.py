@@ -1,4 +1,4 @@
-"""The HTTP API with idempotency keys: first request, replay, mismatch, and a second request while the first one runs."""
+"""The HTTP API with idempotency keys: replay, mismatch, refusal, a request in progress, and a kill."""
 
 import http.client
 import socket
@@ -7,15 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 
 from processes import WITHIN, wait_until
+from world import NO_SESSIONS, WAITING
 
 BODY = '{"note": "a gift"}'
 
 
 class Api:
     def __init__(self, scenario, command: list[str]):
-        world = scenario.world
-        self.scenario, self.port = scenario, int(world.listen.split(":")[1])
-        world.processes.start(command, world.folder, world.env(), world.log("api"))
+        self.scenario, self.command = scenario, command
+        self.port = int(scenario.world.listen.split(":")[1])
+        self.start()
+
+    def start(self) -> None:
+        world = self.scenario.world
+        self.process = world.processes.start(self.command, world.folder, world.env(), world.log("api"))
         wait_until("the API listens", self.listens)
 
     def listens(self) -> bool:
@@ -72,8 +77,29 @@ def check_in_progress(api: Api) -> None:
     scenario.check_order(order, "paid", 1)
 
 
+def check_killed(api: Api) -> None:
+    """The API is killed in the transaction of a payment. After its lock has expired, the next attempt pays."""
+    scenario, world = api.scenario, api.scenario.world
+    order, cents = scenario.new_order()
+    with ThreadPoolExecutor(1) as background, psycopg.connect(world.url("postgres")) as other:
+        other.execute("SELECT FROM customer_order WHERE id = %s FOR UPDATE", [order])
+        first = background.submit(api.post, order, "key-4")
+        wait_until("the API waits for the order", lambda: world.value(WAITING))
+        world.processes.kill(api.process)
+        scenario.require("the killed API answers with an error", first.exception(WITHIN) is not None, True)
+        other.rollback()
+    wait_until("PostgreSQL rolls back for the killed API", lambda: world.value(NO_SESSIONS))
+    scenario.check_order(order, "placed", 0)
+    api.start()
+    scenario.require("status while the lock is held", api.post(order, "key-4")[0], 409)
+    world.sql.execute("UPDATE idempotency_key SET locked_until = now() WHERE key = 'key-4'")
+    scenario.require("status of the next attempt", api.post(order, "key-4")[0], 201)
+    scenario.paid[order] = cents
+    scenario.check_order(order, "paid", 1)
+
+
 def check_api(scenario, command: list[str]) -> None:
     api = Api(scenario, command)
-    for check in (check_replay, check_refused, check_in_progress):
+    for check in (check_replay, check_refused, check_in_progress, check_killed):
         check(api)
     scenario.check_topic()

@@ -15,6 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "examples" / "shop.sql"
 ADA = "ada"
 
+# Whether a program waits for a lock, and whether none is connected.
+SESSIONS = "FROM pg_stat_activity WHERE datname = current_database() AND usename = 'shop'"
+WAITING = f"SELECT count(*) = 1 {SESSIONS} AND wait_event_type = 'Lock'"
+NO_SESSIONS = f"SELECT count(*) = 0 {SESSIONS}"
+
 roles = threading.Lock()  # the roles belong to the server, so only one world at a time may change them
 
 
