@@ -7,16 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from api import check_api
 from pages import Page
-from processes import Failed, Processes
+from processes import ENDING, Failed, Processes
 from scenario import Scenario
 from world import ROOT, World
 
 BUILD_WITHIN = 300
 RUN_WITHIN = 600
+CLEAN_UP_WITHIN = 15
 WORK = ROOT / "target" / "examples"
 BUILT = shutil.ignore_patterns(".venv", "__pycache__", "bin", "dist", "node_modules", "target")
 
@@ -75,9 +76,11 @@ def checked(language: str, processes: Processes) -> bool:
         check(language, processes)
         return True
     except Failed as failed:
-        say(f"{language}: FAILED: {failed}")
+        reason = str(failed)
     except Exception as error:  # a bug in the run, or a server that has ended
-        say(f"{language}: FAILED: {type(error).__name__}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+    if not ENDING.is_set():
+        say(f"{language}: FAILED: {reason}")
     return False
 
 
@@ -100,6 +103,7 @@ def main(named: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     executor = ThreadPoolExecutor(max(len(languages), 1))
+    runs = {}
     try:
         runs = {language: executor.submit(checked, language, processes[language]) for language in languages}
         deadline = time.monotonic() + RUN_WITHIN
@@ -109,9 +113,10 @@ def main(named: list[str]) -> int:
         say(f"FAILED: not within {RUN_WITHIN} s: {', '.join(name for name, run in runs.items() if not run.done())}")
         passed = False
     finally:
+        ENDING.set()
         for of_language in processes.values():
             of_language.kill_all()
-        executor.shutdown(wait=False, cancel_futures=True)
+        wait(runs.values(), timeout=CLEAN_UP_WITHIN)  # each one deletes its database and its topic
     return 0 if passed else 1
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 WITHIN = 60  # seconds for anything that servers and programs do
+ENDING = threading.Event()  # set when the run is interrupted
 
 
 class Failed(Exception):
@@ -18,6 +19,8 @@ def wait_until(what: str, condition, within: float = WITHIN):
     """Waits until the condition returns something true, and returns it."""
     deadline = time.monotonic() + within
     while not (result := condition()):
+        if ENDING.is_set():
+            raise Failed("interrupted")
         if time.monotonic() > deadline:
             raise Failed(f"not within {within} s: {what}")
         time.sleep(0.05)
