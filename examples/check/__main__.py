@@ -1,4 +1,4 @@
-"""Builds and runs the programs of each language, all languages at once, and checks what they did. See scripts/examples."""
+"""Builds and runs the programs of all languages at once, and checks what they did. See scripts/examples."""
 
 import os
 import re

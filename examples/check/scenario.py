@@ -23,12 +23,13 @@ class Scenario:
 
     def require(self, what: str, is_value, wanted) -> None:
         if is_value != wanted:
-            raise Failed(f"{what}: expected {wanted!r}, found {is_value!r}; logs are in {self.world.logs}")
+            logs = self.world.logs
+            raise Failed(f"{what}: expected {wanted!r}, found {is_value!r}; logs are in {logs}")
 
     # --- The page ---
 
     def read_page(self) -> None:
-        """Runs the commands of the page as they are. They pay the first orders of shop.sql, and are refused the last."""
+        """Runs the commands of the page as they are. They pay the first orders of shop.sql, but not the last."""
         for number, block in enumerate(self.page.blocks):
             if block.name not in ("pay", "refused", "arrived"):
                 continue

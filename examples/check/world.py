@@ -45,7 +45,7 @@ class World:
         self.admin_url = os.environ["OUTBOX_RELAY_TEST_POSTGRES_URL"]
         self.server = self.admin_url.split("@")[1].split("/")[0]
         self.kafka = os.environ["OUTBOX_RELAY_TEST_KAFKA"]
-        self.admin = AdminClient({"bootstrap.servers": self.kafka})
+        self.admin = AdminClient({"bootstrap.servers": self.kafka, "log_level": 3})
         self.listen = f"127.0.0.1:{free_port()}"  # of the API
         self.group = f"totals-{name}"  # in the program, and its name in the inbox
         with psycopg.connect(self.admin_url, autocommit=True) as server:
@@ -129,7 +129,7 @@ class World:
 
     def records(self) -> list[tuple[str, str, dict[str, str]]]:
         """The key, value and headers of every record of the topic."""
-        reader = Consumer({"bootstrap.servers": self.kafka, "group.id": "none", "enable.auto.commit": False})
+        reader = Consumer({"bootstrap.servers": self.kafka, "group.id": "none", "enable.auto.commit": False, "log_level": 3})
         try:
             partition = TopicPartition(self.topic, 0, 0)
             _, end = reader.get_watermark_offsets(partition, timeout=WITHIN)
