@@ -55,7 +55,8 @@ fn sources(folder: &Path, found: &mut Vec<String>) {
             if !built.contains(&name) {
                 sources(&path, found);
             }
-        } else if SHOWN.iter().any(|kind| path.extension().is_some_and(|is| is == *kind)) && !NOT_SHOWN.contains(&name)
+        } else if SHOWN.iter().any(|kind| path.extension().is_some_and(|is| is == *kind))
+            && !NOT_SHOWN.contains(&name)
         {
             found.push(path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned());
         }
