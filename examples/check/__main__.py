@@ -1,5 +1,6 @@
 """Builds and runs the programs of all languages at once, and checks what they did. See scripts/examples."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, TimeoutError, wait
 
 from api import check_api
 from pages import Page
@@ -89,6 +90,13 @@ def main(named: list[str]) -> int:
     if unknown:
         say(f"unknown languages: {' '.join(unknown)}; choose from {' '.join(TOOLCHAINS)}")
         return 2
+    WORK.mkdir(parents=True, exist_ok=True)
+    lock = open(WORK / "lock", "w")  # closed when the process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("another run is in progress in this checkout")
+        return 1
     languages, passed = [], True
     for language in named or TOOLCHAINS:
         reason = missing(language)
