@@ -1,4 +1,4 @@
-"""The HTTP API with idempotency keys: replay, mismatch, refusal, a request in progress, and a kill."""
+"""The HTTP API with idempotency keys: replay, mismatch, refusal, a failed commit, a request in progress, and a kill."""
 
 import http.client
 import socket
@@ -60,6 +60,26 @@ def check_refused(api: Api) -> None:
     scenario.check_order(order, "placed", 0)
 
 
+REFUSE_AT_COMMIT = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused at commit'; END $$;
+CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON account DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+
+
+def check_failed_commit(api: Api) -> None:
+    """A commit that fails also discards the stored response, so the next attempt pays."""
+    scenario, world = api.scenario, api.scenario.world
+    order, cents = scenario.new_order()
+    world.sql.execute(REFUSE_AT_COMMIT)
+    scenario.require("status if the commit fails", api.post(order, "key-5")[0], 500)
+    scenario.check_order(order, "placed", 0)
+    world.sql.execute("DROP FUNCTION refuse CASCADE")
+    scenario.require("status of the next attempt", api.post(order, "key-5")[0], 201)
+    scenario.paid[order] = cents
+    scenario.check_order(order, "paid", 1)
+
+
 def check_in_progress(api: Api) -> None:
     scenario, world = api.scenario, api.scenario.world
     order, cents = scenario.new_order()
@@ -100,6 +120,6 @@ def check_killed(api: Api) -> None:
 
 def check_api(scenario, command: list[str]) -> None:
     api = Api(scenario, command)
-    for check in (check_replay, check_refused, check_in_progress, check_killed):
+    for check in (check_replay, check_refused, check_failed_commit, check_in_progress, check_killed):
         check(api)
     scenario.check_topic()
