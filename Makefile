@@ -1,6 +1,8 @@
 # Short names for the scripts in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test docs drivers features recovery simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test examples docs drivers features recovery simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
+
+comma := ,
 
 help: ## list these targets
 	@echo "make TARGET"
@@ -16,9 +18,12 @@ check: ## run formatting, clippy, unit tests, the model and a short simulation: 
 test: ## run every test on a real PostgreSQL and Kafka (TEST_FLAGS="...", KEEP_SERVICES=1, OUTBOX_RELAY_TEST_PG=14)
 	@scripts/test $(TEST_FLAGS)
 
+examples: ## run the programs in Go, Java, Python and TypeScript with the commands of their pages (ONLY=LANGUAGE,...)
+	@scripts/examples $(if $(ONLY),$(subst $(comma), ,$(ONLY)))
+
 docs: ## update the pages, manual pages, example configuration and unit that are rendered from the code
 	@UPDATE_DOCS=1 cargo test --quiet --workspace --features fail-points --locked --lib --test integration --test bench -- \
-		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page unit_file
+		config::tests::example config::tests::manual doctor::page error_codes_page man_page metrics_page pages_of_languages unit_file
 
 drivers: ## test the contract of pg-outbox with each driver alone and with all of them
 	@scripts/services run --pg-only scripts/features test

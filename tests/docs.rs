@@ -4,6 +4,7 @@
 //! block is its expected output. `sh background` runs until the end of the page. `sh elsewhere` cannot run in the
 //! tests: see the list below.
 
+mod languages;
 mod links;
 mod moving;
 mod page;
@@ -16,10 +17,11 @@ use crate::support::consumer;
 use crate::support::wait::{STALLED, wait_until};
 
 /// The pages whose blocks are run. Each has its own test.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "../README.md",
     "getting-started.md",
     "concepts.md",
+    "languages/README.md",
     "logs.md",
     "operating.md",
     "migrating-from-a-poller.md",
@@ -90,6 +92,14 @@ async fn readme_commands_publish_the_event_that_they_insert() {
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].key.as_deref(), Some(&b"42"[..]));
     assert_eq!(records[0].value.as_deref(), Some(&br#"{"total": 12}"#[..]));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn setup_of_the_other_languages() {
+    let mut world = World::create(&[]).await;
+    world.with_outbox().await;
+    run("languages/README.md", &mut world).await;
     world.end().await;
 }
 

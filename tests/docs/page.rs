@@ -69,6 +69,8 @@ fn kind(info: &str) -> Option<Kind> {
         ("sh", "background") => Kind::Background,
         ("sh" | "sql", "elsewhere") => Kind::Elsewhere,
         ("sql", "") => Kind::Sql,
+        // The text of a file, which languages.rs compares.
+        ("sql", name) if name.starts_with("examples/") => Kind::Sql,
         ("toml", name) if !name.is_empty() => Kind::File(name.to_owned()),
         _ => return None,
     })

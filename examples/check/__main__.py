@@ -1,0 +1,137 @@
+"""Builds and runs the programs of all languages at once, and checks what they did. See scripts/examples."""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, TimeoutError, wait
+
+from api import check_api
+from pages import Page
+from processes import ENDING, Failed, Processes
+from scenario import Scenario
+from world import ROOT, World
+
+BUILD_WITHIN = 300
+RUN_WITHIN = 600
+CLEAN_UP_WITHIN = 15
+WORK = ROOT / "target" / "examples"
+BUILT = shutil.ignore_patterns(".venv", "__pycache__", "bin", "dist", "node_modules", "target")
+
+# The programs that each language needs, with the lowest version that works: a command, and a number of its output.
+TOOLCHAINS = {
+    "go": [("go version", r"go1\.(\d+)", 21)],  # which fetches the toolchain of go.mod
+    "java": [("javac -version", r"javac (\d+)", 17), ("mvn -version", r"Maven (\d+)", 3)],
+    "python": [("python3 --version", r"3\.(\d+)", 10)],
+    "typescript": [("node --version", r"v(\d+)", 20), ("npm --version", r"(\d+)", 9)],
+}
+
+
+def missing(language: str) -> str | None:
+    for command, pattern, lowest in TOOLCHAINS[language]:
+        program = command.split()[0]
+        if not shutil.which(program):
+            return f"{program} is not installed"
+        done = subprocess.run(command.split(), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        version = re.search(pattern, done.stdout + done.stderr)
+        if not version or int(version[1]) < lowest:
+            return f"{program} is too old: {(done.stdout + done.stderr).strip().splitlines()[:1]}"
+    return None
+
+
+def say(text: str) -> None:
+    print(f"examples: {text}", file=sys.stderr, flush=True)
+
+
+def check(language: str, processes: Processes) -> None:
+    """Builds and runs a copy of the programs in target/, so that nothing is written to the tree."""
+    page, folder, logs = Page(language), WORK / language, WORK / "logs" / language
+    for old in (folder, logs):
+        shutil.rmtree(old, ignore_errors=True)
+    logs.mkdir(parents=True)
+    shutil.copytree(ROOT / "examples" / language, folder, ignore=BUILT)
+    began = time.monotonic()
+    log = logs / "build.log"
+    build = ["bash", "-euo", "pipefail", "-c", page.one("build").text]
+    if processes.run(build, folder, {}, log, BUILD_WITHIN) != 0:
+        raise Failed(f"the build failed:\n{log.read_text()[-3000:]}")
+    built = time.monotonic()
+    world = World(language, folder, logs, page.variables(), processes)
+    try:
+        world.start()
+        scenario = Scenario(world, page)
+        scenario.run()
+        if command := page.api():
+            check_api(scenario, command)
+    finally:
+        world.end()
+    say(f"{language}: passed (build {built - began:.0f} s, run {time.monotonic() - built:.0f} s)")
+
+
+def checked(language: str, processes: Processes) -> bool:
+    try:
+        check(language, processes)
+        return True
+    except Failed as failed:
+        reason = str(failed)
+    except Exception as error:  # a bug in the run, or a server that has ended
+        reason = f"{type(error).__name__}: {error}"
+    if not ENDING.is_set():
+        say(f"{language}: FAILED: {reason}")
+    return False
+
+
+def main(named: list[str]) -> int:
+    unknown = [name for name in named if name not in TOOLCHAINS]
+    if unknown:
+        say(f"unknown languages: {' '.join(unknown)}; choose from {' '.join(TOOLCHAINS)}")
+        return 2
+    WORK.mkdir(parents=True, exist_ok=True)
+    lock = open(WORK / "lock", "w")  # closed when the process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("another run is in progress in this checkout")
+        return 1
+    languages, passed = [], True
+    for language in named or TOOLCHAINS:
+        reason = missing(language)
+        if reason is None:
+            languages.append(language)
+        elif named:
+            say(f"{language}: FAILED: {reason}")
+            passed = False
+        else:
+            say(f"{language}: skipped, {reason}")
+    processes = {language: Processes() for language in languages}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    executor = ThreadPoolExecutor(max(len(languages), 1))
+    runs = {}
+    try:
+        runs = {language: executor.submit(checked, language, processes[language]) for language in languages}
+        deadline = time.monotonic() + RUN_WITHIN
+        for language, run in runs.items():
+            passed &= run.result(max(deadline - time.monotonic(), 0))
+    except TimeoutError:
+        say(f"FAILED: not within {RUN_WITHIN} s: {', '.join(name for name, run in runs.items() if not run.done())}")
+        passed = False
+    finally:
+        ENDING.set()
+        for of_language in processes.values():
+            of_language.kill_all()
+        wait(runs.values(), timeout=CLEAN_UP_WITHIN)  # each one deletes its database and its topic
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    try:
+        code = main(sys.argv[1:])
+    except SystemExit as signaled:
+        code = signaled.code
+    sys.stderr.flush()
+    os._exit(code)  # a thread that still waits must not keep the run alive

@@ -1,0 +1,2 @@
+/** The payload of the event. */
+record OrderPaid(long order_id, String customer, long cents) {}

@@ -1,0 +1,56 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.util.UUID;
+
+/** Pays an order. The change and its event are committed together, or neither is. */
+class Pay {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    /** Does the work in the transaction of the caller, who commits or rolls back. Returns the id of the event. */
+    static UUID pay(Connection connection, long orderId) throws Exception {
+        // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+        OrderPaid event;
+        try (var update = connection.prepareStatement("""
+                UPDATE customer_order SET status = 'paid' WHERE id = ? AND status = 'placed' RETURNING customer, cents""")) {
+            update.setLong(1, orderId);
+            var order = update.executeQuery();
+            if (!order.next()) {
+                throw new IllegalStateException("order " + orderId + " does not exist or is already paid");
+            }
+            event = new OrderPaid(orderId, order.getString("customer"), order.getLong("cents"));
+        }
+
+        // Then the event, in the same transaction. The cast tells PostgreSQL that the string is JSON.
+        UUID eventId;
+        try (var enqueue = connection.prepareStatement("SELECT outbox_enqueue('order', ?, 'OrderPaid', ?::json)")) {
+            enqueue.setString(1, Long.toString(orderId));
+            enqueue.setString(2, JSON.writeValueAsString(event));
+            var id = enqueue.executeQuery();
+            id.next();
+            eventId = id.getObject(1, UUID.class);
+        }
+
+        // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+        try (var debit = connection.prepareStatement("UPDATE account SET cents = cents - ? WHERE customer = ?")) {
+            debit.setLong(1, event.cents());
+            debit.setString(2, event.customer());
+            debit.executeUpdate();
+        }
+        return eventId;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        try (var connection = DriverManager.getConnection(System.getenv("JDBC_URL"))) {
+            connection.setAutoCommit(false); // otherwise each statement is a transaction
+            try {
+                var eventId = pay(connection, Long.parseLong(arguments[0]));
+                connection.commit();
+                System.out.println("committed event " + eventId);
+            } catch (Exception error) {
+                connection.rollback();
+                throw error;
+            }
+        }
+    }
+}

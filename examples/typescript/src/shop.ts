@@ -1,0 +1,41 @@
+// What the programs share: a payment, and transactions.
+import pg from "pg";
+
+/** Does the work in the transaction of the caller, who commits or rolls back. Returns the id of the event. */
+export async function pay(client: pg.ClientBase, orderId: number): Promise<string> {
+  // First the order. Its lock makes the writers of this key take turns, so its events are in commit order.
+  const orders = await client.query<{ customer: string; cents: string }>(
+    "UPDATE customer_order SET status = 'paid' WHERE id = $1 AND status = 'placed' RETURNING customer, cents",
+    [orderId],
+  );
+  const order = orders.rows[0];
+  if (!order) throw new Error(`order ${orderId} does not exist or is already paid`);
+
+  // Then the event, in the same transaction. JSON.stringify, because pg would send an array in another format.
+  const payload = { order_id: orderId, customer: order.customer, cents: Number(order.cents) };
+  const events = await client.query<{ event_id: string }>(
+    "SELECT outbox_enqueue('order', $1, 'OrderPaid', $2) AS event_id",
+    [String(orderId), JSON.stringify(payload)],
+  );
+
+  // If the account is too low, its CHECK constraint fails. Then the order and the event are rolled back too.
+  await client.query("UPDATE account SET cents = cents - $1 WHERE customer = $2", [order.cents, order.customer]);
+  return events.rows[0]!.event_id;
+}
+
+/** Runs the work in a transaction. All statements need the same client: pool.query() may use another one each time. */
+export async function transaction<T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  try {
+    await client.query("BEGIN");
+    const result = await work(client);
+    await client.query("COMMIT");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK").catch((lost: Error) => (broken = lost));
+    throw error;
+  } finally {
+    client.release(broken); // a client that could not roll back leaves the pool
+  }
+}
