@@ -5,35 +5,43 @@
 //! `outbox-relay` publishes committed rows to Kafka at least once, in commit order per key.
 //!
 //! ```no_run
-//! # #[cfg(feature = "tokio-postgres")] mod example {
-//! use pg_outbox::Event;
+//! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
+//! use pg_outbox::OutboxEvent;
 //!
-//! #[derive(serde::Serialize)]
+//! #[derive(serde::Serialize, OutboxEvent)]
+//! #[outbox(aggregate = "order", key = "order_id")]
 //! struct OrderPaid {
 //!     order_id: i64,
+//!     cents: i64,
 //! }
 //!
 //! async fn pay_order(
 //!     client: &mut tokio_postgres::Client,
 //!     order_id: i64,
-//!     traceparent: &str,
+//!     cents: i64,
 //! ) -> Result<(), Box<dyn std::error::Error>> {
 //!     let tx = client.transaction().await?;
 //!     // Update the order first: its row lock makes the writers of one order take turns.
 //!     tx.execute("UPDATE shop_order SET status = 'paid' WHERE id = $1", &[&order_id]).await?;
-//!     let event = Event::new("order", order_id, "OrderPaid")
-//!         .json(&OrderPaid { order_id })?
-//!         .header("traceparent", traceparent);
-//!     pg_outbox::enqueue(&tx, event).await?;
+//!     pg_outbox::enqueue(&tx, &OrderPaid { order_id, cents }).await?;
 //!     tx.commit().await?;
 //!     Ok(())
 //! }
 //! # }
 //! ```
 //!
-//! The event becomes a record of the topic `events.order` with the key `order_id`, the unchanged JSON as its value, and the
-//! headers `event_id`, `event_type` and `traceparent`. Create the table `public.outbox` with `outbox-relay migrate`. With
+//! The event becomes a record of the topic `events.order` with the key `order_id`, the JSON of the struct as its value, and
+//! the headers `event_id` and `event_type` (`OrderPaid`). Create the table `public.outbox` with `outbox-relay migrate`. With
 //! `Outbox`, you can use another table and other topics.
+//!
+//! The derive macro needs the feature `derive`. [`OutboxEvent`] describes its attribute. An untyped [`Event`] can have any
+//! payload and headers:
+//!
+//! ```
+//! use pg_outbox::Event;
+//!
+//! let event = Event::new("order", 42, "OrderPaid").bytes(r#"{"cents": 1200}"#).header("source", "shop");
+//! ```
 //!
 //! # Order
 //!
@@ -87,6 +95,8 @@
 //! - `retry`: safe retries with backoff, a time limit and a budget. It needs tokio.
 //! - `testing`: for the tests of applications.
 //!
+//! `derive` provides the derive macro of [`OutboxEvent`].
+//!
 //! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
 //! the applications, because statements for the old type fail once or more.
 
@@ -95,6 +105,7 @@ pub mod topic;
 mod error;
 mod event;
 mod event_id;
+mod typed;
 
 #[cfg(feature = "_driver")]
 #[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
@@ -131,6 +142,9 @@ mod table;
 pub use error::{Error, InvalidEvent};
 pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
+#[cfg(feature = "derive")]
+pub use pg_outbox_derive::OutboxEvent;
+pub use typed::{IntoEvent, OutboxEvent};
 pub use uuid::Uuid;
 
 #[cfg(all(feature = "_modules", feature = "_driver"))]
@@ -147,3 +161,10 @@ pub use invalid_text::InvalidText;
 pub use outbox::{Outbox, enqueue, enqueue_many};
 #[cfg(feature = "_driver")]
 pub use table::TableNameError;
+
+/// For the code that the derive macro generates.
+#[cfg(feature = "derive")]
+#[doc(hidden)]
+pub mod __private {
+    pub use serde::Serialize;
+}

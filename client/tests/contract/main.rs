@@ -13,6 +13,7 @@ mod proxy;
 mod round_trips;
 mod testing;
 mod transaction_only;
+mod typed;
 mod version;
 
 #[path = "../integration/database.rs"]
@@ -38,6 +39,10 @@ macro_rules! contract {
                 an_unsupported_column_type_is_an_error_with_its_name
                 a_changed_column_type_fails_at_most_one_transaction
                 a_hostile_table_name_is_quoted
+            }
+            typed {
+                a_typed_event_is_stored_with_its_types_key_and_json
+                a_typed_event_that_cannot_be_serialized_leaves_the_transaction_usable
             }
             errors {
                 an_invalid_event_is_rejected_before_a_statement_is_sent
