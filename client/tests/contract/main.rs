@@ -74,6 +74,8 @@ macro_rules! contract {
             }
             testing {
                 an_enqueued_event_is_found_and_drained_after_its_commit
+                a_filter_looks_at_types_and_keys
+                committed_events_of_other_tests_do_not_disturb
             }
             idempotency {
                 a_request_is_started_then_in_progress_then_replayed
