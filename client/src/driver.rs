@@ -31,12 +31,12 @@ pub use plain::Statements as PlainStatements;
 /// |---|---|
 /// | `tokio-postgres` | `&tokio_postgres::Transaction` |
 /// | `deadpool-postgres` | also `&deadpool_postgres::Transaction` |
-/// | `sqlx` | `&mut sqlx::Transaction<Postgres>` |
+/// | `sqlx` | `&mut sqlx::Transaction<Postgres>`; `&mut sqlx::PgConnection` with an open transaction |
 /// | `sea-orm` | also `&sea_orm::DatabaseTransaction` |
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` |
 ///
 /// Clients and pools do not implement it, because outside of a transaction the event and the change would not commit together.
-/// The trait is sealed.
+/// If the type can also be a connection without a transaction, each call checks this at run time. The trait is sealed.
 #[cfg_attr(feature = "tokio-postgres", doc = include_str!("driver/tokio_postgres.md"))]
 #[cfg_attr(feature = "deadpool-postgres", doc = include_str!("driver/deadpool_postgres.md"))]
 #[cfg_attr(feature = "sqlx", doc = include_str!("driver/sqlx.md"))]
@@ -47,7 +47,7 @@ pub use plain::Statements as PlainStatements;
     message = "`{Self}` is not a reference to an open transaction",
     label = "an event must be enqueued in the transaction of its change",
     note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
-    note = "with sqlx, pass `&mut tx`, not `&mut *tx`; with diesel, pass the connection that `transaction(..)` provides"
+    note = "with sqlx, pass `&mut tx`; with diesel, pass the connection that `transaction(..)` provides"
 )]
 pub trait OutboxTransaction: Driver {}
 

@@ -87,10 +87,13 @@ pub enum Error {
         stored: u64,
     },
 
-    /// The connection has no open transaction. No statement was sent. Only diesel, which has no type for transactions, can
-    /// cause this error.
+    /// The connection has no open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
+    /// because the types of other drivers rule it out.
     #[cfg(feature = "_driver")]
-    #[error("cannot insert the events, because no transaction is open. Enqueue within `transaction(..)`")]
+    #[error(
+        "cannot insert the events, because no transaction is open. Begin one with the driver's `begin()` or \
+         `transaction(..)`"
+    )]
     NoTransaction {
         /// SQLSTATE 25P01, as PostgreSQL would report it.
         source: PostgresError,

@@ -76,8 +76,8 @@
 //!   works.
 //! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and the following drivers, statements are
 //!   prepared once per connection.
-//! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9. It enables no runtime and no TLS. Choose them with sqlx's own
-//!   features.
+//! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
+//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features.
 //! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
 //! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
 //!   checked at run time.

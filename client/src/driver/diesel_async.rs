@@ -50,7 +50,7 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresErro
     if is_in_transaction(connection)? {
         return Ok(());
     }
-    Err(PostgresError::detected("25P01", "no transaction is open on this connection"))
+    Err(PostgresError::no_transaction())
 }
 
 #[cfg(feature = "_modules")]

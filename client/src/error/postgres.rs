@@ -88,6 +88,12 @@ impl PostgresError {
         PostgresError(Box::new((details, message.into())))
     }
 
+    /// A call that needs an open transaction was made outside of one.
+    #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+    pub(crate) fn no_transaction() -> PostgresError {
+        PostgresError::detected("25P01", "no transaction is open on this connection")
+    }
+
     /// A call that commits by itself was made in an open transaction.
     #[cfg(all(feature = "_modules", any(feature = "sqlx", feature = "diesel-async")))]
     pub(crate) fn in_transaction() -> PostgresError {

@@ -7,7 +7,7 @@ mod diesel_async;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 #[cfg(feature = "sqlx")]
-mod sqlx;
+pub mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 

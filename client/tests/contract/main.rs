@@ -124,6 +124,12 @@ mod sqlx {
     contract!(sqlx::PgConnection);
 }
 
+#[cfg(feature = "sqlx")]
+mod sqlx_connection {
+    mod refusals;
+    contract!(crate::drivers::sqlx::Connected);
+}
+
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres {
     contract!(tokio_postgres::Client);
