@@ -43,11 +43,26 @@ pub use plain::Statements as PlainStatements;
 #[cfg_attr(feature = "sea-orm", doc = include_str!("driver/sea_orm.md"))]
 #[cfg_attr(feature = "diesel-async", doc = include_str!("driver/diesel_async.md"))]
 // Implemented on references, because some drivers need `&mut Transaction`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a reference to an open transaction",
-    label = "an event must be enqueued in the transaction of its change",
-    note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
-    note = "with sqlx, pass `&mut tx`; with diesel, pass the connection that `transaction(..)` provides"
+#[cfg_attr(
+    feature = "_driver",
+    diagnostic::on_unimplemented(
+        message = "`{Self}` is not a reference to an open transaction",
+        label = "an event must be enqueued in the transaction of its change",
+        note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
+        note = "with sqlx, pass `&mut tx`; with diesel, pass the connection that `transaction(..)` provides",
+        note = "the feature of the driver must be enabled, and its version must match: tokio-postgres 0.7, \
+                deadpool-postgres 0.14, sqlx 0.9, sea-orm 2, diesel-async 0.9"
+    )
+)]
+#[cfg_attr(
+    not(feature = "_driver"),
+    diagnostic::on_unimplemented(
+        message = "pg-outbox needs the feature of a database driver, and none is enabled",
+        label = "`{Self}` is not known to pg-outbox without its driver",
+        note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `sqlx`, `sea-orm` or \
+                `diesel-async`",
+        note = "for example: pg-outbox = {{ version = \"0.1\", features = [\"tokio-postgres\"] }}"
+    )
 )]
 pub trait OutboxTransaction: Driver {}
 
@@ -67,10 +82,24 @@ pub trait OutboxTransaction: Driver {}
 /// A `PgConnection` or `AsyncPgConnection` with an open transaction causes
 /// [`DatabaseError::InTransaction`](crate::DatabaseError::InTransaction).
 #[cfg(feature = "_modules")]
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a reference to a client",
-    label = "this call commits by itself, before the transaction of the change begins",
-    note = "pass `&client`, also for a client from a pool; with sqlx, pass `&pool` or `&mut *connection`"
+#[cfg_attr(
+    feature = "_driver",
+    diagnostic::on_unimplemented(
+        message = "`{Self}` is not a reference to a client",
+        label = "this call commits by itself, before the transaction of the change begins",
+        note = "pass `&client`, also for a client from a pool; with sqlx, pass `&pool` or `&mut *connection`",
+        note = "the feature of the driver must be enabled, and its version must match: tokio-postgres 0.7, \
+                deadpool-postgres 0.14, sqlx 0.9, sea-orm 2, diesel-async 0.9"
+    )
+)]
+#[cfg_attr(
+    not(feature = "_driver"),
+    diagnostic::on_unimplemented(
+        message = "pg-outbox needs the feature of a database driver, and none is enabled",
+        label = "`{Self}` is not known to pg-outbox without its driver",
+        note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `sqlx`, `sea-orm` or \
+                `diesel-async`"
+    )
 )]
 pub trait OutboxClient: Caller {}
 

@@ -32,7 +32,7 @@
 //!
 //! The event becomes a record of the topic `events.order` with the key `order_id`, the JSON of the struct as its value, and
 //! the headers `event_id` and `event_type` (`OrderPaid`). Create the table `public.outbox` with `outbox-relay migrate`. With
-//! `Outbox`, you can use another table and other topics.
+//! [`Outbox`], you can use another table and other topics.
 //!
 //! The derive macro needs the feature `derive`. [`OutboxEvent`] describes its attribute. An untyped [`Event`] can have any
 //! payload and headers:
@@ -69,9 +69,15 @@
 //!
 //! # Features
 //!
+//! No feature is enabled by default. Choose at least one driver:
+//!
+//! ```toml
+//! pg-outbox = { version = "0.1", features = ["tokio-postgres", "derive"] }
+//! ```
+//!
 //! Features for drivers can be combined. [`OutboxTransaction`] has an example for each:
 //!
-//! - `tokio-postgres` (default) accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
+//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
 //!   Statements are sent with their types, in one round trip and without preparing them, so a pooler in transaction mode
 //!   works.
 //! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and the following drivers, statements are
@@ -81,12 +87,14 @@
 //! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
 //! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
 //!   checked at run time.
-//! - Without a driver, [`Event`], [`topic`], `version` and `retry` are available.
+//!
+//! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
+//! can be used.
 //!
 //! All drivers behave alike, and pass the same tests. Only the information in errors differs: see
 //! [`PostgresError::sqlstate`].
 //!
-//! These features make APIs and consumers safe to retry. All except `version` and `retry` need a driver:
+//! These features make APIs and consumers safe to retry:
 //!
 //! - `inbox`: consumers that are safe against duplicates.
 //! - `idempotency`: APIs with requests that can be repeated.
@@ -100,67 +108,57 @@
 //! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
 //! the applications, because statements for the old type fail once or more.
 
+// Without a driver, nothing runs a statement.
+#![cfg_attr(not(feature = "_driver"), allow(dead_code, unused_imports))]
+
 pub mod topic;
 
-mod error;
-mod event;
-mod event_id;
-mod typed;
-
-#[cfg(feature = "_driver")]
 #[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
 // a single module or driver does not use all of it
 mod call;
-#[cfg(all(feature = "idempotency", feature = "_driver"))]
+#[cfg(feature = "idempotency")]
 pub mod idempotency;
-#[cfg(all(feature = "inbox", feature = "_driver"))]
+#[cfg(feature = "inbox")]
 pub mod inbox;
-#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
+#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
 mod invalid_text;
-#[cfg(all(feature = "once", feature = "_driver"))]
+#[cfg(feature = "once")]
 pub mod once;
 #[cfg(feature = "retry")]
 pub mod retry;
-#[cfg(all(feature = "testing", feature = "_driver"))]
+#[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
-#[cfg(feature = "_driver")]
 mod check;
 #[cfg(feature = "tokio-postgres")]
 mod columns;
-#[cfg(feature = "_driver")]
 mod driver;
-#[cfg(feature = "_driver")]
+mod error;
+mod event;
+mod event_id;
 mod insert;
-#[cfg(feature = "_driver")]
 mod outbox;
-#[cfg(feature = "_driver")]
 mod table;
+mod typed;
 
-pub use error::{Error, InvalidEvent};
+#[cfg(feature = "_modules")]
+pub use call::DatabaseError;
+#[cfg(feature = "_modules")]
+pub use driver::OutboxClient;
+pub use driver::OutboxTransaction;
+pub use error::{Error, InvalidEvent, PostgresError};
 pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
+#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
+pub use invalid_text::InvalidText;
+pub use outbox::{Outbox, enqueue, enqueue_many};
 #[cfg(feature = "derive")]
 pub use pg_outbox_derive::OutboxEvent;
+pub use table::TableNameError;
 pub use typed::{IntoEvent, OutboxEvent};
 pub use uuid::Uuid;
-
-#[cfg(all(feature = "_modules", feature = "_driver"))]
-pub use call::DatabaseError;
-#[cfg(all(feature = "_modules", feature = "_driver"))]
-pub use driver::OutboxClient;
-#[cfg(feature = "_driver")]
-pub use driver::OutboxTransaction;
-#[cfg(feature = "_driver")]
-pub use error::PostgresError;
-#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
-pub use invalid_text::InvalidText;
-#[cfg(feature = "_driver")]
-pub use outbox::{Outbox, enqueue, enqueue_many};
-#[cfg(feature = "_driver")]
-pub use table::TableNameError;
 
 /// For the code that the derive macro generates.
 #[cfg(feature = "derive")]
