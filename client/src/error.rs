@@ -4,7 +4,7 @@ use crate::table::TableNameError;
 use crate::topic::TemplateError;
 use crate::topic::TopicError;
 
-#[cfg(feature = "diesel-async")]
+#[cfg(feature = "_diesel")]
 mod diesel;
 mod postgres;
 #[cfg(feature = "sea-orm")]
@@ -14,9 +14,9 @@ mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
-pub use postgres::PostgresError;
+pub use self::postgres::PostgresError;
 #[cfg(feature = "retry")]
-pub(crate) use postgres::{Details, DriverError, WithoutSqlstate};
+pub(crate) use self::postgres::{Details, DriverError, WithoutSqlstate};
 
 /// Why an event was not enqueued. Messages never contain a payload or the value of a header.
 #[derive(Debug, Error)]

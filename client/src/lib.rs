@@ -82,11 +82,15 @@
 //!   works.
 //! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and the following drivers, statements are
 //!   prepared once per connection.
+//! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. `block_on` runs a
+//!   call of this crate.
 //! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
 //!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features.
 //! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
 //! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
 //!   checked at run time.
+//! - `diesel` accepts `diesel::PgConnection` of diesel 2.3, the synchronous form. `block_on` runs a call of this crate.
+//!   diesel needs libpq.
 //!
 //! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
 //! can be used.
@@ -131,6 +135,8 @@ pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
+#[cfg(feature = "_blocking")]
+mod block_on;
 mod check;
 #[cfg(feature = "tokio-postgres")]
 mod columns;
@@ -143,6 +149,8 @@ mod outbox;
 mod table;
 mod typed;
 
+#[cfg(feature = "_blocking")]
+pub use block_on::block_on;
 #[cfg(feature = "_modules")]
 pub use call::DatabaseError;
 #[cfg(feature = "_modules")]

@@ -56,6 +56,17 @@ fn sqlx_futures(tx: &mut sqlx::PgTransaction<'_>) {
     is_send(inbox::receive(tx, "a", 1));
 }
 
+#[cfg(feature = "postgres")]
+fn postgres(tx: &mut postgres::Transaction<'_>) {
+    use postgres::{Client, Transaction};
+    is_transaction::<&mut Transaction<'_>>();
+    <&mut Client as NotATransaction<_>>::some_item();
+    is_client::<&mut Client>();
+    <&mut Transaction<'_> as NotAClient<_>>::some_item();
+    is_send(pg_outbox::enqueue(&mut *tx, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(tx, "a", 1));
+}
+
 #[cfg(feature = "sea-orm")]
 fn sea_orm(tx: &sea_orm::DatabaseTransaction) {
     use sea_orm::{DatabaseConnection, DatabaseTransaction};
@@ -65,6 +76,16 @@ fn sea_orm(tx: &sea_orm::DatabaseTransaction) {
     <&DatabaseTransaction as NotAClient<_>>::some_item();
     is_send(pg_outbox::enqueue(tx, Event::new("order", 1, "E").tombstone()));
     is_send(inbox::receive(tx, "a", 1));
+}
+
+#[cfg(feature = "diesel")]
+fn diesel(connection: &mut diesel::PgConnection) {
+    use diesel::PgConnection;
+    is_transaction::<&mut PgConnection>();
+    <&PgConnection as NotATransaction<_>>::some_item();
+    is_client::<&mut PgConnection>();
+    is_send(pg_outbox::enqueue(&mut *connection, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(connection, "a", 1));
 }
 
 #[cfg(feature = "diesel-async")]
