@@ -109,6 +109,11 @@
 //!
 //! `derive` provides the derive macro of [`OutboxEvent`].
 //!
+//! With `opentelemetry`, `enqueue` adds the headers `traceparent` and `tracestate` of the current OpenTelemetry span (crate
+//! opentelemetry 0.33) to each event, unless the event has a `traceparent`. With `tracing`, it does the same for the current
+//! span of tracing (crate tracing-opentelemetry 0.34). Both must be the versions that the application uses. Otherwise, there is
+//! no current span, and nothing is added.
+//!
 //! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
 //! the applications, because statements for the old type fail once or more.
 
@@ -147,6 +152,8 @@ mod event_id;
 mod insert;
 mod outbox;
 mod table;
+#[cfg(feature = "opentelemetry")]
+mod trace_context;
 mod typed;
 
 #[cfg(feature = "_blocking")]

@@ -80,7 +80,7 @@ impl Outbox {
     ) -> Result<EventId, Error> {
         let event = event.into_event()?;
         let id = event.id();
-        self.insert(transaction, &[event]).await?;
+        self.insert(transaction, &mut [event]).await?;
         Ok(id)
     }
 
@@ -98,9 +98,9 @@ impl Outbox {
         transaction: impl OutboxTransaction,
         events: impl IntoIterator<Item = impl IntoEvent>,
     ) -> Result<Vec<EventId>, Error> {
-        let events: Vec<Event> = events.into_iter().map(Convert::into_event).collect::<Result<_, _>>()?;
+        let mut events: Vec<Event> = events.into_iter().map(Convert::into_event).collect::<Result<_, _>>()?;
         if !events.is_empty() {
-            self.insert(transaction, &events).await?;
+            self.insert(transaction, &mut events).await?;
         }
         Ok(events.iter().map(Event::id).collect())
     }
@@ -111,7 +111,9 @@ impl Outbox {
         self.insert.table()
     }
 
-    async fn insert(&self, transaction: impl OutboxTransaction, events: &[Event]) -> Result<(), Error> {
+    async fn insert(&self, transaction: impl OutboxTransaction, events: &mut [Event]) -> Result<(), Error> {
+        #[cfg(feature = "opentelemetry")]
+        crate::trace_context::add(events);
         check(events, &self.template)?;
         let stored = transaction.insert(&self.insert, events).await?;
         let given = events.len() as u64;
