@@ -1,11 +1,11 @@
 //! A shop that places orders, and enqueues an event for each in the same transaction.
 //!
-//! DATABASE_URL=postgres://shop@localhost/shop cargo run -p pg-outbox --example shop -- 10
+//! DATABASE_URL=postgres://shop@localhost/shop cargo run -p pg-outbox --features tokio-postgres,derive --example shop -- 10
 
 use std::error::Error as StdError;
 use std::process::ExitCode;
 
-use pg_outbox::{Event, EventId};
+use pg_outbox::{EventId, OutboxEvent};
 use serde::Serialize;
 use tokio_postgres::{Client, NoTls};
 
@@ -20,14 +20,16 @@ const CREATE_ORDERS: &str = "
         status   text    NOT NULL DEFAULT 'placed'
     )";
 
-#[derive(Serialize)]
+#[derive(Serialize, OutboxEvent)]
+#[outbox(aggregate = "order", key = "order_id")]
 struct OrderPlaced<'a> {
     order_id: i64,
     customer: &'a str,
     cents: i64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, OutboxEvent)]
+#[outbox(aggregate = "order", key = "order_id")]
 struct OrderPaid {
     order_id: i64,
 }
@@ -91,9 +93,7 @@ async fn place_order(
         )
         .await?
         .get(0);
-    let event =
-        Event::new("order", order_id, "OrderPlaced").json(&OrderPlaced { order_id, customer, cents })?;
-    let event_id = pg_outbox::enqueue(&tx, event).await?;
+    let event_id = pg_outbox::enqueue(&tx, &OrderPlaced { order_id, customer, cents }).await?;
     tx.commit().await?;
     Ok((order_id, event_id))
 }
@@ -108,8 +108,7 @@ async fn pay_order(client: &mut Client, order_id: i64) -> Result<EventId, Box<dy
     if paid == 0 {
         return Err(format!("order {order_id} is not waiting to be paid").into());
     }
-    let event = Event::new("order", order_id, "OrderPaid").json(&OrderPaid { order_id })?;
-    let event_id = pg_outbox::enqueue(&tx, event).await?;
+    let event_id = pg_outbox::enqueue(&tx, &OrderPaid { order_id }).await?;
     tx.commit().await?;
     Ok(event_id)
 }

@@ -151,10 +151,11 @@ pub enum DatabaseError {
         /// The error of PostgreSQL.
         source: PostgresError,
     },
-    /// The call needs an open transaction. No statement was sent. Only diesel, which has no type for transactions, can cause
-    /// this error.
+    /// The call needs an open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
+    /// because the types of other drivers rule it out.
     #[error(
-        "cannot call the module {module}, because no transaction is open. Call it within `transaction(..)`"
+        "cannot call the module {module}, because no transaction is open. Begin one with the driver's `begin()` or \
+         `transaction(..)`"
     )]
     NoTransaction {
         /// The module.

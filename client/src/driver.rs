@@ -2,10 +2,16 @@
 
 #[cfg(feature = "deadpool-postgres")]
 mod deadpool_postgres;
+#[cfg(feature = "_diesel")]
+mod diesel;
 #[cfg(feature = "diesel-async")]
 mod diesel_async;
-#[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+#[cfg(feature = "diesel")]
+mod diesel_blocking;
+#[cfg(any(feature = "sqlx", feature = "_diesel"))]
 mod plain;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 #[cfg(feature = "sqlx")]
@@ -22,7 +28,9 @@ use crate::insert::Insert;
 
 #[cfg(all(feature = "diesel-async", feature = "idempotency"))]
 pub use diesel_async::outside_transaction;
-#[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+#[cfg(all(feature = "diesel", feature = "idempotency"))]
+pub use diesel_blocking::outside_blocking_transaction;
+#[cfg(any(feature = "sqlx", feature = "_diesel"))]
 pub use plain::Statements as PlainStatements;
 
 /// A reference to an open transaction:
@@ -31,23 +39,42 @@ pub use plain::Statements as PlainStatements;
 /// |---|---|
 /// | `tokio-postgres` | `&tokio_postgres::Transaction` |
 /// | `deadpool-postgres` | also `&deadpool_postgres::Transaction` |
-/// | `sqlx` | `&mut sqlx::Transaction<Postgres>` |
+/// | `postgres` (synchronous) | `&mut postgres::Transaction` |
+/// | `sqlx` | `&mut sqlx::Transaction<Postgres>`; `&mut sqlx::PgConnection` with an open transaction |
 /// | `sea-orm` | also `&sea_orm::DatabaseTransaction` |
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection`, within `transaction(..)` |
+/// | `diesel` (synchronous) | `&mut diesel::PgConnection`, within `transaction(..)` |
 ///
 /// Clients and pools do not implement it, because outside of a transaction the event and the change would not commit together.
-/// The trait is sealed.
+/// If the type can also be a connection without a transaction, each call checks this at run time. The trait is sealed.
 #[cfg_attr(feature = "tokio-postgres", doc = include_str!("driver/tokio_postgres.md"))]
 #[cfg_attr(feature = "deadpool-postgres", doc = include_str!("driver/deadpool_postgres.md"))]
+#[cfg_attr(feature = "postgres", doc = include_str!("driver/postgres.md"))]
 #[cfg_attr(feature = "sqlx", doc = include_str!("driver/sqlx.md"))]
 #[cfg_attr(feature = "sea-orm", doc = include_str!("driver/sea_orm.md"))]
 #[cfg_attr(feature = "diesel-async", doc = include_str!("driver/diesel_async.md"))]
+#[cfg_attr(feature = "diesel", doc = include_str!("driver/diesel_blocking.md"))]
 // Implemented on references, because some drivers need `&mut Transaction`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a reference to an open transaction",
-    label = "an event must be enqueued in the transaction of its change",
-    note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
-    note = "with sqlx, pass `&mut tx`, not `&mut *tx`; with diesel, pass the connection that `transaction(..)` provides"
+#[cfg_attr(
+    feature = "_driver",
+    diagnostic::on_unimplemented(
+        message = "`{Self}` is not a reference to an open transaction",
+        label = "an event must be enqueued in the transaction of its change",
+        note = "begin a transaction and pass `&tx`, or `&*tx` if it is a `tx: &mut Transaction`",
+        note = "with sqlx, pass `&mut tx`; with diesel, pass the connection that `transaction(..)` provides",
+        note = "the feature of the driver must be enabled, and its version must match: tokio-postgres 0.7, \
+                deadpool-postgres 0.14, postgres 0.19, sqlx 0.9, sea-orm 2, diesel-async 0.9, diesel 2.3"
+    )
+)]
+#[cfg_attr(
+    not(feature = "_driver"),
+    diagnostic::on_unimplemented(
+        message = "pg-outbox needs the feature of a database driver, and none is enabled",
+        label = "`{Self}` is not known to pg-outbox without its driver",
+        note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `postgres`, `sqlx`, \
+                `sea-orm`, `diesel-async` or `diesel`",
+        note = "for example: pg-outbox = {{ version = \"0.1\", features = [\"tokio-postgres\"] }}"
+    )
 )]
 pub trait OutboxTransaction: Driver {}
 
@@ -57,9 +84,11 @@ pub trait OutboxTransaction: Driver {}
 /// |---|---|
 /// | `tokio-postgres` | `&tokio_postgres::Client` |
 /// | `deadpool-postgres` | also `&deadpool_postgres::Client` |
+/// | `postgres` (synchronous) | `&mut postgres::Client` |
 /// | `sqlx` | `&sqlx::PgPool`, `&mut sqlx::PgConnection` |
 /// | `sea-orm` | also `&sea_orm::DatabaseConnection` |
 /// | `diesel-async` | `&mut diesel_async::AsyncPgConnection` |
+/// | `diesel` (synchronous) | `&mut diesel::PgConnection` |
 ///
 /// A call through it commits immediately. Modules need that if other sessions must see the effect before the application's
 /// transaction ends, as with the lock of an idempotency key. The trait is sealed.
@@ -67,10 +96,24 @@ pub trait OutboxTransaction: Driver {}
 /// A `PgConnection` or `AsyncPgConnection` with an open transaction causes
 /// [`DatabaseError::InTransaction`](crate::DatabaseError::InTransaction).
 #[cfg(feature = "_modules")]
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a reference to a client",
-    label = "this call commits by itself, before the transaction of the change begins",
-    note = "pass `&client`, also for a client from a pool; with sqlx, pass `&pool` or `&mut *connection`"
+#[cfg_attr(
+    feature = "_driver",
+    diagnostic::on_unimplemented(
+        message = "`{Self}` is not a reference to a client",
+        label = "this call commits by itself, before the transaction of the change begins",
+        note = "pass `&client`, also for a client from a pool; with sqlx, pass `&pool` or `&mut *connection`",
+        note = "the feature of the driver must be enabled, and its version must match: tokio-postgres 0.7, \
+                deadpool-postgres 0.14, postgres 0.19, sqlx 0.9, sea-orm 2, diesel-async 0.9, diesel 2.3"
+    )
+)]
+#[cfg_attr(
+    not(feature = "_driver"),
+    diagnostic::on_unimplemented(
+        message = "pg-outbox needs the feature of a database driver, and none is enabled",
+        label = "`{Self}` is not known to pg-outbox without its driver",
+        note = "enable the feature of your driver in Cargo.toml: `tokio-postgres`, `deadpool-postgres`, `postgres`, `sqlx`, \
+                `sea-orm`, `diesel-async` or `diesel`"
+    )
 )]
 pub trait OutboxClient: Caller {}
 

@@ -1,14 +1,11 @@
 use thiserror::Error;
 
-#[cfg(feature = "_driver")]
 use crate::table::TableNameError;
-#[cfg(feature = "_driver")]
 use crate::topic::TemplateError;
 use crate::topic::TopicError;
 
-#[cfg(feature = "diesel-async")]
+#[cfg(feature = "_diesel")]
 mod diesel;
-#[cfg(feature = "_driver")]
 mod postgres;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
@@ -17,10 +14,9 @@ mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
-#[cfg(feature = "_driver")]
-pub use postgres::PostgresError;
-#[cfg(all(feature = "_driver", feature = "retry"))]
-pub(crate) use postgres::{Details, DriverError, WithoutSqlstate};
+pub use self::postgres::PostgresError;
+#[cfg(feature = "retry")]
+pub(crate) use self::postgres::{Details, DriverError, WithoutSqlstate};
 
 /// Why an event was not enqueued. Messages never contain a payload or the value of a header.
 #[derive(Debug, Error)]
@@ -31,12 +27,10 @@ pub enum Error {
     Json(#[from] serde_json::Error),
 
     /// The argument of [`Outbox::new`](crate::Outbox::new) is not a valid name.
-    #[cfg(feature = "_driver")]
     #[error(transparent)]
     TableName(#[from] TableNameError),
 
     /// The argument of [`Outbox::topic_template`](crate::Outbox::topic_template) is not a valid template.
-    #[cfg(feature = "_driver")]
     #[error("the topic template is invalid: {0}")]
     TopicTemplate(#[from] TemplateError),
 
@@ -51,7 +45,6 @@ pub enum Error {
     },
 
     /// The outbox table does not exist in this database.
-    #[cfg(feature = "_driver")]
     #[error(
         "the outbox table {table} does not exist in this database. Create it with `outbox-relay migrate`"
     )]
@@ -63,7 +56,6 @@ pub enum Error {
     },
 
     /// The relay does not support the type of the payload column.
-    #[cfg(feature = "_driver")]
     #[error("the payload column of {table} has the type {column_type}. Change it to json, jsonb or bytea")]
     UnsupportedPayload {
         /// The table, as in SQL.
@@ -73,7 +65,6 @@ pub enum Error {
     },
 
     /// PostgreSQL stored another number of rows: a trigger, a rule or a policy of the table skips events. Roll back.
-    #[cfg(feature = "_driver")]
     #[error(
         "{table} stored only {stored} of {given} events. Roll back, and check the table for triggers, rules and \
          policies"
@@ -87,17 +78,18 @@ pub enum Error {
         stored: u64,
     },
 
-    /// The connection has no open transaction. No statement was sent. Only diesel, which has no type for transactions, can
-    /// cause this error.
-    #[cfg(feature = "_driver")]
-    #[error("cannot insert the events, because no transaction is open. Enqueue within `transaction(..)`")]
+    /// The connection has no open transaction. No statement was sent. Only connections of sqlx and diesel can cause this error,
+    /// because the types of other drivers rule it out.
+    #[error(
+        "cannot insert the events, because no transaction is open. Begin one with the driver's `begin()` or \
+         `transaction(..)`"
+    )]
     NoTransaction {
         /// SQLSTATE 25P01, as PostgreSQL would report it.
         source: PostgresError,
     },
 
     /// PostgreSQL rejected the events or is unavailable. Roll back.
-    #[cfg(feature = "_driver")]
     #[error("cannot insert the events into {table}")]
     Postgres {
         /// The table, as in SQL.

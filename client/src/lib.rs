@@ -5,35 +5,43 @@
 //! `outbox-relay` publishes committed rows to Kafka at least once, in commit order per key.
 //!
 //! ```no_run
-//! # #[cfg(feature = "tokio-postgres")] mod example {
-//! use pg_outbox::Event;
+//! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
+//! use pg_outbox::OutboxEvent;
 //!
-//! #[derive(serde::Serialize)]
+//! #[derive(serde::Serialize, OutboxEvent)]
+//! #[outbox(aggregate = "order", key = "order_id")]
 //! struct OrderPaid {
 //!     order_id: i64,
+//!     cents: i64,
 //! }
 //!
 //! async fn pay_order(
 //!     client: &mut tokio_postgres::Client,
 //!     order_id: i64,
-//!     traceparent: &str,
+//!     cents: i64,
 //! ) -> Result<(), Box<dyn std::error::Error>> {
 //!     let tx = client.transaction().await?;
 //!     // Update the order first: its row lock makes the writers of one order take turns.
 //!     tx.execute("UPDATE shop_order SET status = 'paid' WHERE id = $1", &[&order_id]).await?;
-//!     let event = Event::new("order", order_id, "OrderPaid")
-//!         .json(&OrderPaid { order_id })?
-//!         .header("traceparent", traceparent);
-//!     pg_outbox::enqueue(&tx, event).await?;
+//!     pg_outbox::enqueue(&tx, &OrderPaid { order_id, cents }).await?;
 //!     tx.commit().await?;
 //!     Ok(())
 //! }
 //! # }
 //! ```
 //!
-//! The event becomes a record of the topic `events.order` with the key `order_id`, the unchanged JSON as its value, and the
-//! headers `event_id`, `event_type` and `traceparent`. Create the table `public.outbox` with `outbox-relay migrate`. With
-//! `Outbox`, you can use another table and other topics.
+//! The event becomes a record of the topic `events.order` with the key `order_id`, the JSON of the struct as its value, and
+//! the headers `event_id` and `event_type` (`OrderPaid`). Create the table `public.outbox` with `outbox-relay migrate`. With
+//! [`Outbox`], you can use another table and other topics.
+//!
+//! The derive macro needs the feature `derive`. [`OutboxEvent`] describes its attribute. An untyped [`Event`] can have any
+//! payload and headers:
+//!
+//! ```
+//! use pg_outbox::Event;
+//!
+//! let event = Event::new("order", 42, "OrderPaid").bytes(r#"{"cents": 1200}"#).header("source", "shop");
+//! ```
 //!
 //! # Order
 //!
@@ -61,24 +69,36 @@
 //!
 //! # Features
 //!
+//! No feature is enabled by default. Choose at least one driver:
+//!
+//! ```toml
+//! pg-outbox = { version = "0.1", features = ["tokio-postgres", "derive"] }
+//! ```
+//!
 //! Features for drivers can be combined. [`OutboxTransaction`] has an example for each:
 //!
-//! - `tokio-postgres` (default) accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
+//! - `tokio-postgres` accepts `tokio_postgres::Transaction`. It enables no runtime and no network of tokio.
 //!   Statements are sent with their types, in one round trip and without preparing them, so a pooler in transaction mode
 //!   works.
 //! - `deadpool-postgres` also accepts `deadpool_postgres::Transaction`. With this and the following drivers, statements are
 //!   prepared once per connection.
-//! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9. It enables no runtime and no TLS. Choose them with sqlx's own
-//!   features.
+//! - `postgres` accepts `postgres::Transaction` of postgres 0.19, the synchronous form of tokio-postgres. `block_on` runs a
+//!   call of this crate.
+//! - `sqlx` accepts `sqlx::Transaction<Postgres>` of sqlx 0.9, and `sqlx::PgConnection` with an open transaction, which is
+//!   checked at run time. It enables no runtime and no TLS. Choose them with sqlx's own features.
 //! - `sea-orm` also accepts `sea_orm::DatabaseTransaction` of sea-orm 2.
 //! - `diesel-async` accepts `diesel_async::AsyncPgConnection` of diesel-async 0.9, only within `transaction(..)`, which is
 //!   checked at run time.
-//! - Without a driver, [`Event`], [`topic`], `version` and `retry` are available.
+//! - `diesel` accepts `diesel::PgConnection` of diesel 2.3, the synchronous form. `block_on` runs a call of this crate.
+//!   diesel needs libpq.
+//!
+//! Without a driver, no type is an `OutboxTransaction`, so nothing can be enqueued. [`Event`], [`topic`], `version` and `retry`
+//! can be used.
 //!
 //! All drivers behave alike, and pass the same tests. Only the information in errors differs: see
 //! [`PostgresError::sqlstate`].
 //!
-//! These features make APIs and consumers safe to retry. All except `version` and `retry` need a driver:
+//! These features make APIs and consumers safe to retry:
 //!
 //! - `inbox`: consumers that are safe against duplicates.
 //! - `idempotency`: APIs with requests that can be repeated.
@@ -87,63 +107,77 @@
 //! - `retry`: safe retries with backoff, a time limit and a budget. It needs tokio.
 //! - `testing`: for the tests of applications.
 //!
+//! `derive` provides the derive macro of [`OutboxEvent`].
+//!
+//! With `opentelemetry`, `enqueue` adds the headers `traceparent` and `tracestate` of the current OpenTelemetry span (crate
+//! opentelemetry 0.33) to each event, unless the event has a `traceparent`. With `tracing`, it does the same for the current
+//! span of tracing (crate tracing-opentelemetry 0.34). Both must be the versions that the application uses. Otherwise, there is
+//! no current span, and nothing is added.
+//!
 //! The first call learns whether the payload column has the type `json`, `jsonb` or `bytea`. After changing the type, restart
 //! the applications, because statements for the old type fail once or more.
 
+// Without a driver, nothing runs a statement.
+#![cfg_attr(not(feature = "_driver"), allow(dead_code, unused_imports))]
+
 pub mod topic;
 
-mod error;
-mod event;
-mod event_id;
-
-#[cfg(feature = "_driver")]
 #[cfg_attr(not(all(feature = "idempotency", feature = "inbox", feature = "sqlx")), allow(dead_code))]
 // a single module or driver does not use all of it
 mod call;
-#[cfg(all(feature = "idempotency", feature = "_driver"))]
+#[cfg(feature = "idempotency")]
 pub mod idempotency;
-#[cfg(all(feature = "inbox", feature = "_driver"))]
+#[cfg(feature = "inbox")]
 pub mod inbox;
-#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
+#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
 mod invalid_text;
-#[cfg(all(feature = "once", feature = "_driver"))]
+#[cfg(feature = "once")]
 pub mod once;
 #[cfg(feature = "retry")]
 pub mod retry;
-#[cfg(all(feature = "testing", feature = "_driver"))]
+#[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
-#[cfg(feature = "_driver")]
+#[cfg(feature = "_blocking")]
+mod block_on;
 mod check;
 #[cfg(feature = "tokio-postgres")]
 mod columns;
-#[cfg(feature = "_driver")]
 mod driver;
-#[cfg(feature = "_driver")]
+mod error;
+mod event;
+mod event_id;
 mod insert;
-#[cfg(feature = "_driver")]
 mod outbox;
-#[cfg(feature = "_driver")]
 mod table;
+#[cfg(feature = "opentelemetry")]
+mod trace_context;
+mod typed;
 
-pub use error::{Error, InvalidEvent};
+#[cfg(feature = "_blocking")]
+pub use block_on::block_on;
+#[cfg(feature = "_modules")]
+pub use call::DatabaseError;
+#[cfg(feature = "_modules")]
+pub use driver::OutboxClient;
+pub use driver::OutboxTransaction;
+pub use error::{Error, InvalidEvent, PostgresError};
 pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};
+#[cfg(any(feature = "idempotency", feature = "inbox", feature = "once"))]
+pub use invalid_text::InvalidText;
+pub use outbox::{Outbox, enqueue, enqueue_many};
+#[cfg(feature = "derive")]
+pub use pg_outbox_derive::OutboxEvent;
+pub use table::TableNameError;
+pub use typed::{IntoEvent, OutboxEvent};
 pub use uuid::Uuid;
 
-#[cfg(all(feature = "_modules", feature = "_driver"))]
-pub use call::DatabaseError;
-#[cfg(all(feature = "_modules", feature = "_driver"))]
-pub use driver::OutboxClient;
-#[cfg(feature = "_driver")]
-pub use driver::OutboxTransaction;
-#[cfg(feature = "_driver")]
-pub use error::PostgresError;
-#[cfg(all(feature = "_driver", any(feature = "idempotency", feature = "inbox", feature = "once")))]
-pub use invalid_text::InvalidText;
-#[cfg(feature = "_driver")]
-pub use outbox::{Outbox, enqueue, enqueue_many};
-#[cfg(feature = "_driver")]
-pub use table::TableNameError;
+/// For the code that the derive macro generates.
+#[cfg(feature = "derive")]
+#[doc(hidden)]
+pub mod __private {
+    pub use serde::Serialize;
+}

@@ -8,6 +8,7 @@ use crate::event_id::EventId;
 use crate::insert::Insert;
 use crate::table::TableName;
 use crate::topic::TopicTemplate;
+use crate::typed::{Convert, IntoEvent};
 
 /// An outbox table, and the topics of its events.
 ///
@@ -61,7 +62,8 @@ impl Outbox {
         Ok(Outbox { template: TopicTemplate::parse(template)?, ..self })
     }
 
-    /// Inserts an event in the transaction. It is published only if the transaction commits.
+    /// Inserts an event in the transaction: an [`Event`], or a reference to an [`OutboxEvent`](crate::OutboxEvent). It is
+    /// published only if the transaction commits.
     ///
     /// This needs one round trip. The first call needs another one, to learn the type of the payload column. All drivers except
     /// tokio-postgres prepare the statement on each connection, which needs another one too. If you drop the future, roll back,
@@ -69,15 +71,21 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// After [`Error::InvalidEvent`], the transaction is still usable. After any other error, PostgreSQL accepts only a
-    /// rollback.
-    pub async fn enqueue(&self, transaction: impl OutboxTransaction, event: Event) -> Result<EventId, Error> {
+    /// After [`Error::InvalidEvent`] and [`Error::Json`], the transaction is still usable. After any other error, PostgreSQL
+    /// accepts only a rollback.
+    pub async fn enqueue(
+        &self,
+        transaction: impl OutboxTransaction,
+        event: impl IntoEvent,
+    ) -> Result<EventId, Error> {
+        let event = event.into_event()?;
         let id = event.id();
-        self.insert(transaction, &[event]).await?;
+        self.insert(transaction, &mut [event]).await?;
         Ok(id)
     }
 
-    /// Inserts many events in the transaction, in their order: all of them or, after an error, none.
+    /// Inserts many events in the transaction, in their order: all of them or, after an error, none. To mix typed events of
+    /// several types, create each with [`Event::of`].
     ///
     /// Round trips are the same as for [`Outbox::enqueue`], or none without events. The events are sent in one message, which
     /// PostgreSQL limits to 1 GB. Split larger batches.
@@ -88,11 +96,11 @@ impl Outbox {
     pub async fn enqueue_many(
         &self,
         transaction: impl OutboxTransaction,
-        events: impl IntoIterator<Item = Event>,
+        events: impl IntoIterator<Item = impl IntoEvent>,
     ) -> Result<Vec<EventId>, Error> {
-        let events: Vec<Event> = events.into_iter().collect();
+        let mut events: Vec<Event> = events.into_iter().map(Convert::into_event).collect::<Result<_, _>>()?;
         if !events.is_empty() {
-            self.insert(transaction, &events).await?;
+            self.insert(transaction, &mut events).await?;
         }
         Ok(events.iter().map(Event::id).collect())
     }
@@ -103,7 +111,9 @@ impl Outbox {
         self.insert.table()
     }
 
-    async fn insert(&self, transaction: impl OutboxTransaction, events: &[Event]) -> Result<(), Error> {
+    async fn insert(&self, transaction: impl OutboxTransaction, events: &mut [Event]) -> Result<(), Error> {
+        #[cfg(feature = "opentelemetry")]
+        crate::trace_context::add(events);
         check(events, &self.template)?;
         let stored = transaction.insert(&self.insert, events).await?;
         let given = events.len() as u64;
@@ -119,7 +129,7 @@ impl Outbox {
 /// # Errors
 ///
 /// See [`Outbox::enqueue`].
-pub async fn enqueue(transaction: impl OutboxTransaction, event: Event) -> Result<EventId, Error> {
+pub async fn enqueue(transaction: impl OutboxTransaction, event: impl IntoEvent) -> Result<EventId, Error> {
     DEFAULT.enqueue(transaction, event).await
 }
 
@@ -130,7 +140,7 @@ pub async fn enqueue(transaction: impl OutboxTransaction, event: Event) -> Resul
 /// See [`Outbox::enqueue_many`].
 pub async fn enqueue_many(
     transaction: impl OutboxTransaction,
-    events: impl IntoIterator<Item = Event>,
+    events: impl IntoIterator<Item = impl IntoEvent>,
 ) -> Result<Vec<EventId>, Error> {
     DEFAULT.enqueue_many(transaction, events).await
 }

@@ -1,110 +1,97 @@
 //! For the tests of applications: reads enqueued and committed events, without a relay and Kafka.
 //!
-//! ```no_run
-//! # #[cfg(feature = "tokio-postgres")] mod example {
-//! # async fn place_order(_: &tokio_postgres::Transaction<'_>) {}
-//! use pg_outbox::{Outbox, testing};
+//! A test passes its open transaction, and looks only at the events of that transaction. Committed events of other tests do
+//! not disturb it.
 //!
-//! async fn an_order_announces_itself(client: &mut tokio_postgres::Client) -> Result<(), testing::Error> {
+//! ```no_run
+//! # #[cfg(all(feature = "tokio-postgres", feature = "derive"))] mod example {
+//! # async fn pay_order(_: &tokio_postgres::Transaction<'_>, order_id: i64) {}
+//! use pg_outbox::testing::{self, Filter};
+//!
+//! #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize, pg_outbox::OutboxEvent)]
+//! #[outbox(aggregate = "order", key = "order_id")]
+//! struct OrderPaid {
+//!     order_id: i64,
+//! }
+//!
+//! async fn a_paid_order_announces_itself(client: &mut tokio_postgres::Client) -> Result<(), testing::Error> {
 //!     let tx = client.transaction().await.unwrap();
-//!     place_order(&tx).await;
-//!     let event = testing::assert_enqueued(&tx, &Outbox::default(), "OrderPlaced", 42).await?;
-//!     assert_eq!(event.json()?["total"], 1200);
+//!     pay_order(&tx, 42).await;
+//!     assert_eq!(testing::enqueued::<OrderPaid>(&tx).await?, [OrderPaid { order_id: 42 }]);
+//!     testing::refute_enqueued(&tx, Filter::event("order", "OrderCancelled").key(42)).await?;
 //!     tx.rollback().await.unwrap();
 //!     Ok(())
 //! }
 //! # }
 //! ```
 //!
-//! [`drain`] returns committed events in the order in which a relay would publish them, so that a test can pass them to the
-//! application's consumer. Do not use it together with a relay, because drained events are never published.
+//! If the application commits by itself, use [`Filter::with_committed`] with a key that no other test uses. [`drain`] returns
+//! committed events in the order in which a relay would publish them, so that a test can pass them to the application's
+//! consumer. Do not use it together with a relay, because drained events are never published.
 
-use std::collections::BTreeMap;
-use std::fmt;
+mod enqueued;
+mod filter;
 
-use thiserror::Error as ThisError;
+pub use enqueued::{Enqueued, Error};
+pub use filter::Filter;
 
-use crate::call::{Answer, Call, DatabaseError, Kind};
+use serde::de::DeserializeOwned;
+
+use crate::call::{Answer, DatabaseError};
 use crate::driver::{OutboxClient, OutboxTransaction};
 use crate::error::PostgresError;
-use crate::event_id::{EventId, ParseEventIdError};
-use crate::outbox::Outbox;
+use crate::typed::OutboxEvent;
 
-const COLUMNS: &[Kind] =
-    &[Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Text];
+/// How many events a failed assertion lists.
+const LISTED_MAX: usize = 20;
 
-/// An event in the outbox, as it will be published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enqueued {
-    /// The header `event_id`.
-    pub event_id: EventId,
-    /// Determines the topic.
-    pub aggregate_type: String,
-    /// The record's key.
-    pub aggregate_id: String,
-    /// The header `event_type`.
-    pub event_type: String,
-    /// The other headers.
-    pub headers: BTreeMap<String, String>,
-    /// The record's value; `None` for a tombstone.
-    pub payload: Option<Vec<u8>>,
+/// The events of this type that the transaction has enqueued into the default outbox, in the order of their ids.
+///
+/// [`find`] looks at other outboxes and at some keys only. See the [module](self) for an example.
+///
+/// # Errors
+///
+/// [`Error`], also if the JSON of an event does not have this type.
+pub async fn enqueued<E: OutboxEvent + DeserializeOwned>(
+    transaction: impl OutboxTransaction,
+) -> Result<Vec<E>, Error> {
+    let found = find(transaction, Filter::of::<E>()).await?;
+    found.iter().map(Enqueued::event).collect()
 }
 
-/// Why the outbox could not be read.
-#[derive(Debug, ThisError)]
-#[non_exhaustive]
-pub enum Error {
-    /// PostgreSQL rejected the call or is unavailable.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    /// The headers or the payload are not JSON.
-    #[error("the outbox contains an event whose headers or payload is not JSON")]
-    Json(#[from] serde_json::Error),
-    /// The event id is not a UUID.
-    #[error(transparent)]
-    EventId(#[from] ParseEventIdError),
-}
-
-impl Enqueued {
-    /// The payload as JSON; `Null` for a tombstone.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Json`].
-    pub fn json(&self) -> Result<serde_json::Value, Error> {
-        let payload = self.payload.as_deref().map(serde_json::from_slice);
-        Ok(payload.transpose()?.unwrap_or_default())
-    }
-
-    fn from_answer(mut answer: Answer) -> Result<Enqueued, Error> {
-        let event_id = answer.text().unwrap_or_default().parse()?;
-        let mut text = || answer.text().unwrap_or_default();
-        let (aggregate_type, aggregate_id, event_type) = (text(), text(), text());
-        let headers = answer.text().map_or(Ok(BTreeMap::new()), |headers| serde_json::from_str(&headers))?;
-        let is_bytea = answer.text().as_deref() == Some("bytea");
-        let payload = answer.text().map(|text| if is_bytea { parse_hex(&text) } else { text.into_bytes() });
-        Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, payload })
-    }
-}
-
-/// Parses the text form of bytea, such as `\x00ff`.
-fn parse_hex(text: &str) -> Vec<u8> {
-    let digits = text.strip_prefix("\\x").unwrap_or(text).as_bytes();
-    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
-    digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
-}
-
-/// The unsent events that are visible to this transaction, in the order of their ids: its own and committed ones.
+/// The events that the filter selects, in the order of their ids.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// use pg_outbox::testing::{self, Filter};
+///
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), testing::Error> {
+/// let events = testing::find(tx, Filter::new().keys([1, 2])).await?;
+/// let types: Vec<_> = events.iter().map(|event| event.event_type.as_str()).collect();
+/// assert_eq!(types, ["OrderPlaced", "OrderPlaced", "OrderPaid"]);
+/// # Ok(()) }
+/// # }
+/// ```
 ///
 /// # Errors
 ///
 /// [`Error`].
-pub async fn enqueued(transaction: impl OutboxTransaction, outbox: &Outbox) -> Result<Vec<Enqueued>, Error> {
-    let select = call(&format!("SELECT * FROM {} WHERE sent_at IS NULL", outbox.table()));
-    read(transaction.call(&select, &[]).await)
+pub async fn find(transaction: impl OutboxTransaction, filter: Filter) -> Result<Vec<Enqueued>, Error> {
+    Ok(look(transaction, &filter).await?.selected)
 }
 
-/// The only event of this type and key in [`enqueued`].
+/// The only event that the filter selects.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// use pg_outbox::testing::{self, Filter};
+///
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), testing::Error> {
+/// let event = testing::assert_enqueued(tx, Filter::event("order", "OrderPlaced").key(42)).await?;
+/// assert_eq!(event.json()?["cents"], 1200);
+/// # Ok(()) }
+/// # }
+/// ```
 ///
 /// # Errors
 ///
@@ -112,53 +99,97 @@ pub async fn enqueued(transaction: impl OutboxTransaction, outbox: &Outbox) -> R
 ///
 /// # Panics
 ///
-/// If there is none, or more than one. The message lists the events.
-pub async fn assert_enqueued(
-    transaction: impl OutboxTransaction,
-    outbox: &Outbox,
-    event_type: &str,
-    aggregate_id: impl fmt::Display,
-) -> Result<Enqueued, Error> {
-    let aggregate_id = aggregate_id.to_string();
-    let all = enqueued(transaction, outbox).await?;
-    let matches = |event: &&Enqueued| event.event_type == event_type && event.aggregate_id == aggregate_id;
-    let found: Vec<&Enqueued> = all.iter().filter(matches).collect();
-    match found[..] {
-        [event] => Ok(event.clone()),
-        _ => {
-            let enqueued: Vec<_> =
-                all.iter().map(|event| format!("{} {}", event.event_type, event.aggregate_id)).collect();
-            panic!(
-                "expected one event {event_type} of {aggregate_id}, but found {}; enqueued: {enqueued:?}",
-                found.len()
-            )
+/// If there is none, or more than one. The message lists the events of the transaction.
+pub async fn assert_enqueued(transaction: impl OutboxTransaction, filter: Filter) -> Result<Enqueued, Error> {
+    let seen = look(transaction, &filter).await?;
+    match <[Enqueued; 1]>::try_from(seen.selected) {
+        Ok([event]) => Ok(event),
+        Err(found) => {
+            panic!("expected one {filter}, but found {}; enqueued: {}", found.len(), listed(&seen.all))
         }
     }
 }
 
-/// Removes the unsent committed events from the outbox, and returns them in the order of their ids.
+/// Asserts that the filter selects no event.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// use pg_outbox::testing::{self, Filter};
+///
+/// # async fn example(tx: &tokio_postgres::Transaction<'_>) -> Result<(), testing::Error> {
+/// testing::refute_enqueued(tx, Filter::event("order", "OrderCancelled")).await?;
+/// # Ok(()) }
+/// # }
+/// ```
 ///
 /// # Errors
 ///
 /// [`Error`].
-pub async fn drain(client: impl OutboxClient, outbox: &Outbox) -> Result<Vec<Enqueued>, Error> {
-    let delete = call(&format!("DELETE FROM {} WHERE sent_at IS NULL RETURNING *", outbox.table()));
-    read(client.call(&delete, &[]).await)
+///
+/// # Panics
+///
+/// If there is one. The message lists the events of the transaction.
+pub async fn refute_enqueued(transaction: impl OutboxTransaction, filter: Filter) -> Result<(), Error> {
+    let seen = look(transaction, &filter).await?;
+    let found = seen.selected.len();
+    assert!(found == 0, "expected no {filter}, but found {found}; enqueued: {}", listed(&seen.all));
+    Ok(())
 }
 
-fn call(events: &str) -> Call {
-    let sql = format!(
-        "WITH event AS ({events})
-         SELECT event_id::text, aggregate_type, aggregate_id, event_type, headers::text, pg_typeof(payload)::text,
-                payload::text
-         FROM event ORDER BY id"
-    );
-    Call::statement(sql, COLUMNS)
+/// Removes the unsent committed events that the filter selects from the outbox, and returns them in the order of their ids.
+///
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres")] mod example {
+/// use pg_outbox::testing::{self, Filter};
+///
+/// # async fn consume(_: testing::Enqueued) {}
+/// # async fn example(client: &tokio_postgres::Client) -> Result<(), testing::Error> {
+/// for event in testing::drain(client, Filter::new().key(42)).await? {
+///     consume(event).await;
+/// }
+/// # Ok(()) }
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`Error`].
+pub async fn drain(client: impl OutboxClient, filter: Filter) -> Result<Vec<Enqueued>, Error> {
+    let (call, arguments) = filter.drain();
+    let answers = client.call(&call, &arguments.as_arguments()).await;
+    Ok(read(answers)?.selected)
 }
 
-fn read(answers: Result<Vec<Answer>, PostgresError>) -> Result<Vec<Enqueued>, Error> {
+/// The events of an outbox that a test may look at.
+struct Seen {
+    selected: Vec<Enqueued>,
+    all: Vec<String>,
+}
+
+async fn look(transaction: impl OutboxTransaction, filter: &Filter) -> Result<Seen, Error> {
+    let (call, arguments) = filter.select();
+    read(transaction.call(&call, &arguments.as_arguments()).await)
+}
+
+fn read(answers: Result<Vec<Answer>, PostgresError>) -> Result<Seen, Error> {
     let answers = answers.map_err(|error| DatabaseError::new("outbox", error))?;
-    answers.into_iter().map(Enqueued::from_answer).collect()
+    let mut seen = Seen { selected: Vec::new(), all: Vec::new() };
+    for mut answer in answers {
+        let is_selected = answer.flag();
+        let event = Enqueued::from_answer(answer)?;
+        seen.all.push(event.to_string());
+        if is_selected {
+            seen.selected.push(event);
+        }
+    }
+    Ok(seen)
+}
+
+fn listed(events: &[String]) -> String {
+    match events.len().checked_sub(LISTED_MAX) {
+        None | Some(0) => format!("{events:?}"),
+        Some(more) => format!("{:?} and {more} more", &events[..LISTED_MAX]),
+    }
 }
 
 #[cfg(test)]
@@ -166,8 +197,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_is_parsed() {
-        assert_eq!(parse_hex("\\x00ff7a"), [0, 255, b'z']);
-        assert_eq!(parse_hex("\\x"), [0; 0]);
+    fn a_failed_assertion_lists_a_limited_number_of_events() {
+        let events: Vec<String> = (0..22).map(|n| n.to_string()).collect();
+        assert_eq!(listed(&events[..2]), r#"["0", "1"]"#);
+        assert!(listed(&events[..20]).ends_with(r#""19"]"#));
+        assert!(listed(&events).ends_with(r#""19"] and 2 more"#));
     }
 }

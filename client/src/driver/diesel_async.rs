@@ -1,23 +1,16 @@
-mod statement;
-
 use diesel::QueryResult;
-use diesel::deserialize::FromSql;
-use diesel::pg::Pg;
-use diesel::result::Error as DieselError;
-use diesel::row::{Field, Row};
-use diesel::sql_types::{Array, Binary, Bool, Double, Integer, Nullable, Text};
 use diesel_async::{AnsiTransactionManager, AsyncConnectionCore, AsyncPgConnection, TransactionManager};
 use futures_util::TryStreamExt;
 
+use super::diesel::{Statement, answer};
 use super::plain::{self, Plain};
 #[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
-use crate::call::{Answer, Argument, Call, Column, Kind};
+use crate::call::{Answer, Argument, Call};
 use crate::error::{Error, PostgresError};
 use crate::event::Event;
 use crate::insert::Insert;
-use statement::Statement;
 
 impl OutboxTransaction for &mut AsyncPgConnection {}
 
@@ -50,7 +43,7 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresErro
     if is_in_transaction(connection)? {
         return Ok(());
     }
-    Err(PostgresError::detected("25P01", "no transaction is open on this connection"))
+    Err(PostgresError::no_transaction())
 }
 
 #[cfg(feature = "_modules")]
@@ -78,26 +71,4 @@ impl Plain for AsyncPgConnection {
         let executing = self.execute_returning_count(Statement::new(sql, arguments));
         Ok(executing.await? as u64)
     }
-}
-
-fn answer<'a>(call: &Call, row: &impl Row<'a, Pg>) -> QueryResult<Answer> {
-    let columns = call.columns().iter().enumerate().map(|(index, kind)| column(row, index, *kind));
-    Ok(Answer::new(columns.collect::<QueryResult<_>>()?))
-}
-
-fn column<'a>(row: &impl Row<'a, Pg>, index: usize, kind: Kind) -> QueryResult<Column> {
-    Ok(match kind {
-        Kind::Text => Column::Text(value::<Nullable<Text>, _>(row, index)?),
-        Kind::Bytes => Column::Bytes(value::<Nullable<Binary>, _>(row, index)?),
-        Kind::Flag => Column::Flag(value::<Bool, _>(row, index)?),
-        Kind::Flags => Column::Flags(value::<Array<Bool>, _>(row, index)?),
-        Kind::Seconds => Column::Seconds(value::<Nullable<Double>, _>(row, index)?),
-        Kind::Number => Column::Number(value::<Nullable<Integer>, _>(row, index)?),
-    })
-}
-
-fn value<'a, Sql, T: FromSql<Sql, Pg>>(row: &impl Row<'a, Pg>, index: usize) -> QueryResult<T> {
-    let field =
-        row.get(index).ok_or_else(|| DieselError::DeserializationError("a column is missing".into()))?;
-    T::from_nullable_sql(field.value()).map_err(DieselError::DeserializationError)
 }

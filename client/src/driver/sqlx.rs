@@ -1,13 +1,13 @@
+#[cfg(feature = "_modules")]
+use sqlx::PgPool;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Arguments, AssertSqlSafe, PgConnection, PgExecutor, Postgres, Row, Transaction};
-#[cfg(feature = "_modules")]
-use sqlx::{Connection, PgPool};
+use sqlx::{Arguments, AssertSqlSafe, Connection, PgConnection, PgExecutor, Postgres, Row, Transaction};
 
 use super::plain::{self, Plain};
 #[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
-use super::{Driver, OutboxTransaction};
+use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call, Column, Kind};
 use crate::error::{Error, PostgresError};
 use crate::event::Event;
@@ -24,6 +24,26 @@ impl Driver for &mut Transaction<'_, Postgres> {
     async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         (**self).rows(call, arguments).await
     }
+}
+
+impl OutboxTransaction for &mut PgConnection {}
+
+/// A connection may have no transaction. So each call checks whether sqlx has begun one, which costs no round trip.
+impl Driver for &mut PgConnection {
+    async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
+        in_transaction(self).map_err(|error| failure(insert, error))?;
+        plain::insert(self, insert, events).await
+    }
+
+    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        in_transaction(self)?;
+        self.rows(call, arguments).await
+    }
+}
+
+/// sqlx does not track a BEGIN that was sent as SQL.
+fn in_transaction(connection: &PgConnection) -> Result<(), PostgresError> {
+    if connection.is_in_transaction() { Ok(()) } else { Err(PostgresError::no_transaction()) }
 }
 
 impl Plain for PgConnection {

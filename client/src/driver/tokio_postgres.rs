@@ -74,7 +74,7 @@ async fn execute(
     transaction.execute_typed(statement, &typed).await
 }
 
-fn one_types(payload: PayloadKind) -> [Type; 6] {
+pub(super) fn one_types(payload: PayloadKind) -> [Type; 6] {
     let payload = match payload {
         PayloadKind::Json => Type::JSON,
         PayloadKind::Bytea => Type::BYTEA,
@@ -82,7 +82,7 @@ fn one_types(payload: PayloadKind) -> [Type; 6] {
     [Type::UUID, Type::TEXT, Type::TEXT, Type::TEXT, payload, Type::JSONB]
 }
 
-fn many_types(payload: PayloadKind) -> [Type; 6] {
+pub(super) fn many_types(payload: PayloadKind) -> [Type; 6] {
     let payload = match payload {
         PayloadKind::Json => Type::JSON_ARRAY,
         PayloadKind::Bytea => Type::BYTEA_ARRAY,

@@ -77,7 +77,7 @@ impl PostgresError {
     }
 
     /// An error that this crate detects.
-    #[cfg(any(feature = "sqlx", feature = "diesel-async"))]
+    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
     pub(crate) fn detected(sqlstate: &str, message: &str) -> PostgresError {
         let details = Details {
             sqlstate: Some(sqlstate.to_owned()),
@@ -88,8 +88,14 @@ impl PostgresError {
         PostgresError(Box::new((details, message.into())))
     }
 
+    /// A call that needs an open transaction was made outside of one.
+    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
+    pub(crate) fn no_transaction() -> PostgresError {
+        PostgresError::detected("25P01", "no transaction is open on this connection")
+    }
+
     /// A call that commits by itself was made in an open transaction.
-    #[cfg(all(feature = "_modules", any(feature = "sqlx", feature = "diesel-async")))]
+    #[cfg(all(feature = "_modules", any(feature = "sqlx", feature = "_diesel")))]
     pub(crate) fn in_transaction() -> PostgresError {
         PostgresError::detected("25001", "a transaction is open on this connection")
     }

@@ -50,6 +50,43 @@ impl Guard {
         Ok(result)
     }
 
+    /// [`Guard::phase`], for the synchronous driver postgres.
+    ///
+    /// ```no_run
+    /// # use pg_outbox::idempotency::{Guard, PhaseError};
+    /// # fn example(guard: &mut Guard, client: &mut postgres::Client) -> Result<(), PhaseError<postgres::Error>> {
+    /// let payment: i64 = guard.phase_postgres(client, "recorded", |tx| {
+    ///     let row = tx.query_one("INSERT INTO payment DEFAULT VALUES RETURNING id", &[])?;
+    ///     Ok(row.get(0))
+    /// })?;
+    /// # let _ = payment; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`Guard::phase`].
+    #[cfg(feature = "postgres")]
+    pub fn phase_postgres<T, E, F>(
+        &mut self,
+        client: &mut postgres::Client,
+        phase: &str,
+        work: F,
+    ) -> Result<T, PhaseError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(&mut postgres::Transaction<'_>) -> Result<T, E>,
+    {
+        if let Some(kept) = self.stored_result(phase) {
+            return kept;
+        }
+        let mut tx = client.transaction().map_err(|error| PhaseError::Begin(error.into()))?;
+        let result = work(&mut tx).map_err(PhaseError::Work)?;
+        let data = crate::block_on(self.record(&mut tx, phase, &result))?;
+        tx.commit().map_err(|error| PhaseError::Commit(error.into()))?;
+        self.note_committed(phase, data);
+        Ok(result)
+    }
+
     /// [`Guard::phase`], for sqlx.
     ///
     /// ```no_run
@@ -154,6 +191,47 @@ impl Guard {
             }
         };
         Manager::commit_transaction(connection).await.map_err(|error| PhaseError::Commit(error.into()))?;
+        self.note_committed(phase, data);
+        Ok(result)
+    }
+
+    /// [`Guard::phase`], for the synchronous connection of diesel. A connection with an open transaction causes
+    /// [`PhaseError::Begin`], because the phase would only be a savepoint.
+    ///
+    /// # Errors
+    ///
+    /// See [`Guard::phase`].
+    #[cfg(feature = "diesel")]
+    pub fn phase_diesel_blocking<T, E, F>(
+        &mut self,
+        connection: &mut diesel::PgConnection,
+        phase: &str,
+        work: F,
+    ) -> Result<T, PhaseError<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(&mut diesel::PgConnection) -> Result<T, E>,
+    {
+        use diesel::connection::{AnsiTransactionManager as Manager, TransactionManager};
+
+        if let Some(kept) = self.stored_result(phase) {
+            return kept;
+        }
+        crate::driver::outside_blocking_transaction(connection).map_err(PhaseError::Begin)?;
+        Manager::begin_transaction(connection).map_err(|error| PhaseError::Begin(error.into()))?;
+        let done = work(connection).map_err(PhaseError::Work).and_then(|result| {
+            let data = crate::block_on(self.record(&mut *connection, phase, &result))?;
+            Ok((result, data))
+        });
+        let (result, data) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // If this fails, diesel marks the connection as broken, and the first error is more useful.
+                let _ = Manager::rollback_transaction(connection);
+                return Err(error);
+            }
+        };
+        Manager::commit_transaction(connection).map_err(|error| PhaseError::Commit(error.into()))?;
         self.note_committed(phase, data);
         Ok(result)
     }

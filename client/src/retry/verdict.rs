@@ -35,17 +35,16 @@ impl Verdict {
     }
 }
 
-#[cfg(feature = "_driver")]
 mod of_drivers;
 
-#[cfg(all(feature = "_modules", feature = "_driver"))]
+#[cfg(feature = "_modules")]
 impl Classify for crate::call::DatabaseError {
     fn verdict(&self) -> Verdict {
         self.postgres().verdict()
     }
 }
 
-#[cfg(all(feature = "inbox", feature = "_driver"))]
+#[cfg(feature = "inbox")]
 impl Classify for crate::inbox::Error {
     fn verdict(&self) -> Verdict {
         match self {
@@ -55,7 +54,7 @@ impl Classify for crate::inbox::Error {
     }
 }
 
-#[cfg(all(feature = "once", feature = "_driver"))]
+#[cfg(feature = "once")]
 impl Classify for crate::once::Error {
     fn verdict(&self) -> Verdict {
         match self {
@@ -65,7 +64,7 @@ impl Classify for crate::once::Error {
     }
 }
 
-#[cfg(all(feature = "idempotency", feature = "_driver"))]
+#[cfg(feature = "idempotency")]
 mod of_idempotency {
     use super::{Classify, Verdict};
     use crate::idempotency::{Error, PhaseError};

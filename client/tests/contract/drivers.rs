@@ -2,12 +2,16 @@
 
 #[cfg(feature = "deadpool-postgres")]
 pub mod deadpool_postgres;
+#[cfg(feature = "diesel")]
+mod diesel;
 #[cfg(feature = "diesel-async")]
 mod diesel_async;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 #[cfg(feature = "sqlx")]
-mod sqlx;
+pub mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
@@ -51,4 +55,18 @@ pub trait Tx {
     async fn commit(self);
 
     async fn rollback(self);
+}
+
+/// Runs a test whose driver blocks the thread. What the test spawns, and the connections of the other clients, run on another
+/// thread.
+#[cfg(feature = "_blocking")]
+pub fn on_this_thread(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let handle = runtime.handle().clone();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let others = std::thread::spawn(move || runtime.block_on(stopped));
+    let entered = handle.enter();
+    pg_outbox::block_on(test);
+    drop((entered, stop));
+    let _ = others.join();
 }

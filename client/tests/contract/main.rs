@@ -13,6 +13,7 @@ mod proxy;
 mod round_trips;
 mod testing;
 mod transaction_only;
+mod typed;
 mod version;
 
 #[path = "../integration/database.rs"]
@@ -25,7 +26,31 @@ mod modules;
 /// Defines a test for each function of the suite, for one driver.
 macro_rules! contract {
     ($connection:ty) => {
-        contract! { $connection,
+        in_turn! { asynchronous, $connection }
+        tests! { asynchronous, $connection,
+            errors {
+                a_deadlock_can_be_retried
+            }
+            inbox {
+                the_second_of_two_waits_and_is_a_duplicate_if_the_first_commits
+                the_second_of_two_waits_and_is_first_if_the_first_rolls_back
+            }
+        }
+    };
+}
+
+/// The same for a synchronous driver. One thread cannot wait for itself, so tests in which calls wait for each other are left out.
+#[cfg(feature = "_blocking")]
+macro_rules! synchronous_contract {
+    ($connection:ty) => {
+        in_turn! { synchronous, $connection }
+    };
+}
+
+/// Tests in which no call waits for another one.
+macro_rules! in_turn {
+    ($kind:ident, $connection:ty) => {
+        tests! { $kind, $connection,
             outbox {
                 a_commit_makes_the_events_visible
                 a_rollback_leaves_nothing
@@ -39,13 +64,16 @@ macro_rules! contract {
                 a_changed_column_type_fails_at_most_one_transaction
                 a_hostile_table_name_is_quoted
             }
+            typed {
+                a_typed_event_is_stored_with_its_types_key_and_json
+                a_typed_event_that_cannot_be_serialized_leaves_the_transaction_usable
+            }
             errors {
                 an_invalid_event_is_rejected_before_a_statement_is_sent
                 the_error_for_a_missing_table_names_the_migrate_command
                 a_table_that_drops_rows_is_an_error
                 errors_do_not_print_the_payload
                 the_error_names_a_violated_constraint
-                a_deadlock_can_be_retried
                 a_serialization_failure_can_be_retried
                 a_lock_timeout_can_be_retried
                 statements_after_an_error_are_not_retried
@@ -54,8 +82,6 @@ macro_rules! contract {
             inbox {
                 an_event_is_first_once
                 a_rollback_removes_the_mark
-                the_second_of_two_waits_and_is_a_duplicate_if_the_first_commits
-                the_second_of_two_waits_and_is_first_if_the_first_rolls_back
                 a_batch_returns_receipts_in_the_order_of_its_input
                 invalid_ids_are_rejected_and_the_transaction_stays_usable
                 the_error_for_a_missing_inbox_names_the_migrate_command
@@ -69,6 +95,8 @@ macro_rules! contract {
             }
             testing {
                 an_enqueued_event_is_found_and_drained_after_its_commit
+                a_filter_looks_at_types_and_keys
+                committed_events_of_other_tests_do_not_disturb
             }
             idempotency {
                 a_request_is_started_then_in_progress_then_replayed
@@ -84,13 +112,30 @@ macro_rules! contract {
             }
         }
     };
-    ($connection:ty, $($subject:ident { $($test:ident)* })*) => {
-        $($(
-            #[tokio::test]
-            async fn $test() {
-                crate::$subject::$test::<$connection>().await;
-            }
-        )*)*
+}
+
+macro_rules! tests {
+    ($kind:ident, $connection:ty, $($subject:ident { $($test:ident)* })*) => {
+        $($($kind! { $connection, $subject, $test })*)*
+    };
+}
+
+macro_rules! asynchronous {
+    ($connection:ty, $subject:ident, $test:ident) => {
+        #[tokio::test]
+        async fn $test() {
+            crate::$subject::$test::<$connection>().await;
+        }
+    };
+}
+
+#[cfg(feature = "_blocking")]
+macro_rules! synchronous {
+    ($connection:ty, $subject:ident, $test:ident) => {
+        #[test]
+        fn $test() {
+            crate::drivers::on_this_thread(crate::$subject::$test::<$connection>());
+        }
     };
 }
 
@@ -99,10 +144,21 @@ mod deadpool_postgres {
     contract!(crate::drivers::deadpool_postgres::Connection);
 }
 
+#[cfg(feature = "diesel")]
+mod diesel {
+    mod refusals;
+    synchronous_contract!(diesel::PgConnection);
+}
+
 #[cfg(feature = "diesel-async")]
 mod diesel_async {
     mod refusals;
     contract!(diesel_async::AsyncPgConnection);
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    synchronous_contract!(postgres::Client);
 }
 
 #[cfg(feature = "sea-orm")]
@@ -115,6 +171,12 @@ mod sea_orm {
 mod sqlx {
     mod clients;
     contract!(sqlx::PgConnection);
+}
+
+#[cfg(feature = "sqlx")]
+mod sqlx_connection {
+    mod refusals;
+    contract!(crate::drivers::sqlx::Connected);
 }
 
 #[cfg(feature = "tokio-postgres")]

@@ -106,7 +106,7 @@ pub async fn enqueueing_no_events_sends_no_statement<C: Connection>() {
     let mut tx = connection.begin().await;
     // The table does not exist, so a statement would fail.
     let nowhere = Outbox::new("nowhere.outbox").unwrap();
-    assert_eq!(nowhere.enqueue_many(tx.tx(), Vec::new()).await.unwrap(), []);
+    assert_eq!(nowhere.enqueue_many(tx.tx(), Vec::<Event>::new()).await.unwrap(), []);
     tx.run("SELECT 1").await.unwrap();
     tx.commit().await;
 }

@@ -1,5 +1,5 @@
 //! Compiles only if transactions are the only `OutboxTransaction`s, clients are the only `OutboxClient`s, and the futures
-//! can be spawned. diesel has one type for both, so the crate checks it at run time.
+//! can be spawned. A connection of sqlx or diesel can be both, so the crate checks it at run time.
 //!
 //! The `compile_fail` examples in the documentation of the traits do not test this: stable rustdoc accepts any error.
 
@@ -40,7 +40,8 @@ fn can_be_spawned(
 fn sqlx() {
     use sqlx::{PgConnection, PgPool, Postgres, Transaction, pool::PoolConnection};
     is_transaction::<&mut Transaction<'_, Postgres>>();
-    <&mut PgConnection as NotATransaction<_>>::some_item();
+    is_transaction::<&mut PgConnection>();
+    <&PgConnection as NotATransaction<_>>::some_item();
     <&mut PoolConnection<Postgres> as NotATransaction<_>>::some_item();
     <&PgPool as NotATransaction<_>>::some_item();
     is_client::<&PgPool>();
@@ -50,6 +51,18 @@ fn sqlx() {
 
 #[cfg(feature = "sqlx")]
 fn sqlx_futures(tx: &mut sqlx::PgTransaction<'_>) {
+    is_send(pg_outbox::enqueue(&mut *tx, Event::new("order", 1, "E").tombstone()));
+    is_send(pg_outbox::enqueue(&mut **tx, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(tx, "a", 1));
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(tx: &mut postgres::Transaction<'_>) {
+    use postgres::{Client, Transaction};
+    is_transaction::<&mut Transaction<'_>>();
+    <&mut Client as NotATransaction<_>>::some_item();
+    is_client::<&mut Client>();
+    <&mut Transaction<'_> as NotAClient<_>>::some_item();
     is_send(pg_outbox::enqueue(&mut *tx, Event::new("order", 1, "E").tombstone()));
     is_send(inbox::receive(tx, "a", 1));
 }
@@ -63,6 +76,16 @@ fn sea_orm(tx: &sea_orm::DatabaseTransaction) {
     <&DatabaseTransaction as NotAClient<_>>::some_item();
     is_send(pg_outbox::enqueue(tx, Event::new("order", 1, "E").tombstone()));
     is_send(inbox::receive(tx, "a", 1));
+}
+
+#[cfg(feature = "diesel")]
+fn diesel(connection: &mut diesel::PgConnection) {
+    use diesel::PgConnection;
+    is_transaction::<&mut PgConnection>();
+    <&PgConnection as NotATransaction<_>>::some_item();
+    is_client::<&mut PgConnection>();
+    is_send(pg_outbox::enqueue(&mut *connection, Event::new("order", 1, "E").tombstone()));
+    is_send(inbox::receive(connection, "a", 1));
 }
 
 #[cfg(feature = "diesel-async")]

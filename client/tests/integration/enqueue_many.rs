@@ -56,7 +56,7 @@ async fn enqueueing_no_events_sends_no_statement() {
     let tx = db.client.transaction().await.unwrap();
     // The table does not exist, so a statement would fail.
     let nowhere = pg_outbox::Outbox::new("nowhere.outbox").unwrap();
-    assert_eq!(nowhere.enqueue_many(&tx, Vec::new()).await.unwrap(), []);
+    assert_eq!(nowhere.enqueue_many(&tx, Vec::<Event>::new()).await.unwrap(), []);
     tx.commit().await.unwrap();
     db.clean_up().await;
 }

@@ -9,5 +9,7 @@ mod enqueue_many;
 mod payload;
 mod refusals;
 mod round_trips;
+#[cfg(feature = "opentelemetry")]
+mod trace;
 mod transaction_only;
 mod wire;

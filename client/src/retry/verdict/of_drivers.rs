@@ -59,14 +59,14 @@ impl<E: Classify + std::error::Error> Classify for sea_orm::TransactionError<E> 
 }
 
 /// diesel does not expose the SQLSTATE. The outcome of an error that is not recognized is unknown.
-#[cfg(feature = "diesel-async")]
+#[cfg(feature = "_diesel")]
 impl Classify for diesel::result::Error {
     fn verdict(&self) -> Verdict {
         verdict(&self.details())
     }
 }
 
-#[cfg(all(test, any(feature = "sqlx", feature = "diesel-async")))]
+#[cfg(all(test, any(feature = "sqlx", feature = "_diesel")))]
 mod tests {
     use super::*;
 
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout).verdict(), Verdict::Again);
     }
 
-    #[cfg(feature = "diesel-async")]
+    #[cfg(feature = "_diesel")]
     #[test]
     fn errors_of_diesel_that_are_not_recognized_are_unknown() {
         use diesel::result::{DatabaseErrorKind, Error};

@@ -51,3 +51,49 @@ impl Tx for PgTransaction<'_> {
         self.rollback().await.unwrap();
     }
 }
+
+/// Enqueues through the connection of the transaction, as a function that takes `&mut PgConnection` does.
+pub struct Connected(PgConnection);
+
+pub struct OpenConnection<'c>(PgTransaction<'c>);
+
+impl Connection for Connected {
+    type Tx<'c> = OpenConnection<'c>;
+    type Error = Error;
+
+    async fn connect(url: &str) -> Connected {
+        Connected(<PgConnection as Connection>::connect(url).await)
+    }
+
+    async fn begin(&mut self) -> OpenConnection<'_> {
+        OpenConnection(Connection::begin(&mut self.0).await)
+    }
+
+    fn client(&mut self) -> impl OutboxClient {
+        &mut self.0
+    }
+
+    async fn phase(&mut self, guard: &mut Guard, name: &str, sql: &str) -> Result<i64, PhaseError<Error>> {
+        self.0.phase(guard, name, sql).await
+    }
+}
+
+impl Tx for OpenConnection<'_> {
+    type Error = Error;
+
+    fn tx(&mut self) -> impl OutboxTransaction {
+        &mut *self.0
+    }
+
+    async fn run(&mut self, sql: &str) -> Result<u64, Error> {
+        self.0.run(sql).await
+    }
+
+    async fn commit(self) {
+        Tx::commit(self.0).await;
+    }
+
+    async fn rollback(self) {
+        Tx::rollback(self.0).await;
+    }
+}

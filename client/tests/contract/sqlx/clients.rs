@@ -24,7 +24,7 @@ async fn a_pool_can_begin_a_request_and_a_savepoint_rolls_back_events() {
     db.outbox.enqueue(&mut savepoint, Event::new("order", "undone", "E").tombstone()).await.unwrap();
     savepoint.rollback().await.unwrap();
     tx.commit().await.unwrap();
-    let drained = testing::drain(&pool, &db.outbox).await.unwrap();
+    let drained = testing::drain(&pool, testing::Filter::new().outbox(&db.outbox)).await.unwrap();
     assert_eq!(drained.iter().map(|event| &*event.aggregate_id).collect::<Vec<_>>(), ["kept"]);
     pool.close().await;
     db.clean_up().await;

@@ -1,0 +1,13 @@
+use pg_outbox::OutboxEvent;
+
+#[derive(serde::Serialize, OutboxEvent)]
+#[outbox(aggregate = "order", key = "order_id")]
+struct OrderPaid {
+    order_id: i64,
+}
+
+fn pay(tx: impl pg_outbox::OutboxTransaction) {
+    drop(pg_outbox::enqueue(tx, OrderPaid { order_id: 42 }));
+}
+
+fn main() {}

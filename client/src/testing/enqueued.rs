@@ -1,0 +1,126 @@
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use thiserror::Error as ThisError;
+
+use crate::call::{Answer, DatabaseError};
+use crate::event_id::{EventId, ParseEventIdError};
+use crate::typed::OutboxEvent;
+
+/// An event in the outbox, as it will be published. Display shows its type and key: `OrderPaid of order 42`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The header `event_id`.
+    pub event_id: EventId,
+    /// Determines the topic.
+    pub aggregate_type: String,
+    /// The record's key.
+    pub aggregate_id: String,
+    /// The header `event_type`.
+    pub event_type: String,
+    /// The other headers.
+    pub headers: BTreeMap<String, String>,
+    /// The record's value; `None` for a tombstone.
+    pub payload: Option<Vec<u8>>,
+}
+
+/// Why the outbox could not be read.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// PostgreSQL rejected the call or is unavailable.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The headers or the payload are not JSON, or not the JSON of the expected type.
+    #[error("the headers or the payload of an event are not the expected JSON")]
+    Json(#[from] serde_json::Error),
+    /// The event id is not a UUID.
+    #[error(transparent)]
+    EventId(#[from] ParseEventIdError),
+    /// The event has another aggregate type or event type.
+    #[error("expected an event {expected}, but found {found}")]
+    OtherType {
+        /// The event type and the aggregate type of the expected event.
+        expected: String,
+        /// The event.
+        found: String,
+    },
+}
+
+impl Enqueued {
+    /// The payload as JSON; `Null` for a tombstone.
+    ///
+    /// ```no_run
+    /// # fn example(event: &pg_outbox::testing::Enqueued) -> Result<(), pg_outbox::testing::Error> {
+    /// assert_eq!(event.json()?["cents"], 1200);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Json`].
+    pub fn json(&self) -> Result<serde_json::Value, Error> {
+        let payload = self.payload.as_deref().map(serde_json::from_slice);
+        Ok(payload.transpose()?.unwrap_or_default())
+    }
+
+    /// The typed event.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "derive")] mod example {
+    /// # #[derive(serde::Serialize, serde::Deserialize, pg_outbox::OutboxEvent)]
+    /// # #[outbox(aggregate = "order", key = "order_id")]
+    /// # struct OrderPaid { order_id: i64 }
+    /// # fn example(event: &pg_outbox::testing::Enqueued) -> Result<(), pg_outbox::testing::Error> {
+    /// let event: OrderPaid = event.event()?;
+    /// assert_eq!(event.order_id, 42);
+    /// # Ok(()) }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherType`], or [`Error::Json`] if the payload is not the JSON of this type.
+    pub fn event<E: OutboxEvent + DeserializeOwned>(&self) -> Result<E, Error> {
+        if (E::AGGREGATE_TYPE, E::EVENT_TYPE) != (&self.aggregate_type, &self.event_type) {
+            let expected = format!("{} of {}", E::EVENT_TYPE, E::AGGREGATE_TYPE);
+            return Err(Error::OtherType { expected, found: self.to_string() });
+        }
+        Ok(serde_json::from_slice(self.payload.as_deref().unwrap_or(b"null"))?)
+    }
+
+    pub(super) fn from_answer(mut answer: Answer) -> Result<Enqueued, Error> {
+        let event_id = answer.text().unwrap_or_default().parse()?;
+        let mut text = || answer.text().unwrap_or_default();
+        let (aggregate_type, aggregate_id, event_type) = (text(), text(), text());
+        let headers = answer.text().map_or(Ok(BTreeMap::new()), |headers| serde_json::from_str(&headers))?;
+        let is_bytea = answer.text().as_deref() == Some("bytea");
+        let payload = answer.text().map(|text| if is_bytea { parse_hex(&text) } else { text.into_bytes() });
+        Ok(Enqueued { event_id, aggregate_type, aggregate_id, event_type, headers, payload })
+    }
+}
+
+impl fmt::Display for Enqueued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} {}", self.event_type, self.aggregate_type, self.aggregate_id)
+    }
+}
+
+/// Parses the text form of bytea, such as `\x00ff`.
+fn parse_hex(text: &str) -> Vec<u8> {
+    let digits = text.strip_prefix("\\x").unwrap_or(text).as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
+    digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_is_parsed() {
+        assert_eq!(parse_hex("\\x00ff7a"), [0, 255, b'z']);
+        assert_eq!(parse_hex("\\x"), [0; 0]);
+    }
+}
