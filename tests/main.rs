@@ -53,5 +53,6 @@ mod taking_turns;
 mod unit_file;
 mod unreadable;
 mod upgrading;
+mod verify;
 mod version;
 mod watchdog;

@@ -19,6 +19,7 @@ pub mod run;
 mod selection;
 pub(crate) mod status;
 mod systemd;
+pub(crate) mod verify;
 pub mod version;
 
 use crate::config::{self, Config, Findings};
@@ -61,6 +62,8 @@ enum Command {
     Resume(pauses::Resume),
     /// Delete sent rows past retention.
     Reap(reap::Reap),
+    /// Compare the outbox with the records in Kafka.
+    Verify(verify::Verify),
     /// Print a shell completion script.
     Completions(completions::Completions),
 }
@@ -166,6 +169,7 @@ pub fn main() -> ExitCode {
         Command::Pause(pause) => pause.run(),
         Command::Resume(resume) => resume.run(),
         Command::Reap(reap) => reap.run(),
+        Command::Verify(verify) => verify.run(),
         Command::Completions(completions) => completions.run(),
     };
     match done {
