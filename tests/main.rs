@@ -42,6 +42,7 @@ mod queries;
 mod reaper;
 mod record_size;
 mod reload;
+mod replay;
 mod roles;
 mod sandbox;
 mod secrets;

@@ -60,7 +60,7 @@ async fn what_cannot_be_verified_ends_with_one_message() {
     let ended = delivery.outbox.relay().command(&["verify"]);
     ended.fails(78, &["GRANT SELECT ON \"app\".\"outbox_act\" TO"]);
     let ended = delivery.outbox.operator().set("kafka", "bootstrap_servers", nowhere()).command(&["verify"]);
-    ended.fails(69, &["Kafka cannot be read: no broker reachable at"]);
+    ended.fails(69, &["Kafka failed: no broker reachable at"]);
     let unreachable = format!("postgres://operator@{}/app", nowhere());
     let ended = delivery.outbox.operator().set("postgres", "url", unreachable).command(&["verify"]);
     assert_eq!(ended.code, 69, "{ended}");

@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn every_difference_changes_the_digest() {
         let headers = |list: &[(&str, Option<&str>)]| {
-            let all = list.iter().fold(OwnedHeaders::new(), |all, (key, value)| {
-                all.insert(Header { key, value: *value })
-            });
+            let all = list
+                .iter()
+                .fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: *value }));
             fingerprint(None, None, Some(&all)).headers
         };
         let lists = [

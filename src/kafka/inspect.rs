@@ -83,7 +83,8 @@ impl Inspector {
     /// Whether Kafka compacts the topic; `None` if its settings are not known.
     pub(crate) async fn compacts(&self, topic: &str) -> Option<bool> {
         let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
-        let answer = self.admin.as_ref()?.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        let answer =
+            self.admin.as_ref()?.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
         let resource = answer.ok()?.into_iter().next()?.ok()?;
         Some(resource.get("cleanup.policy")?.value.as_ref()?.contains("compact"))
     }

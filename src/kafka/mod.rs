@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod codes;
 mod context;
+pub(crate) mod copy;
 mod critical_logs;
 pub(crate) mod doctor;
 pub mod failure;

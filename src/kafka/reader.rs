@@ -95,7 +95,9 @@ impl TopicReader {
         let doing = format!("reading topic {topic}");
         let mut parts = self.find_range(topic, partitions, since_us)?;
         progress.begin(topic, parts.iter().map(Partition::left).sum());
-        self.consumer.assign(&partition::unread(topic, &parts)).map_err(|error| kafka(topic, &doing, &error))?;
+        self.consumer
+            .assign(&partition::unread(topic, &parts))
+            .map_err(|error| kafka(topic, &doing, &error))?;
         let (mut records, mut last_record, mut last_error) = (0, Instant::now(), None);
         while parts.iter().any(|part| !part.is_done()) {
             match self.consumer.poll(WAIT) {

@@ -145,9 +145,8 @@ mod tests {
             record(1),
             record(256),
         ];
-        let entries = [1, 2]
-            .map(|id| known.map(|known| Entry { event_id: Uuid::from_u128(id), known }))
-            .concat();
+        let entries =
+            [1, 2].map(|id| known.map(|known| Entry { event_id: Uuid::from_u128(id), known })).concat();
         let encoded: Vec<_> = entries.iter().map(Entry::encode).collect();
         assert!(encoded.is_sorted());
         assert_eq!(encoded.iter().map(Entry::decode).collect::<Vec<_>>(), entries);

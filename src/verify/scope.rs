@@ -51,7 +51,8 @@ impl Scope {
             return Some(Absence::Compacted);
         }
         let expired = topic.partitions.get(partition as usize).and_then(|found| found.expired_until_us);
-        let may_be_expired = expired.is_some_and(|until| created_us <= until.saturating_add(CLOCKS_DIFFER_US));
+        let may_be_expired =
+            expired.is_some_and(|until| created_us <= until.saturating_add(CLOCKS_DIFFER_US));
         may_be_expired.then_some(Absence::Expired)
     }
 

@@ -103,8 +103,7 @@ impl Delivery {
 
     /// The id and event id of the row that has this place among the delivered ones, from 1.
     pub async fn row(&self, place: i64) -> (i64, Uuid) {
-        let sql =
-            "SELECT id, event_id FROM app.outbox WHERE aggregate_type = 'order' ORDER BY id OFFSET $1 LIMIT 1";
+        let sql = "SELECT id, event_id FROM app.outbox WHERE aggregate_type = 'order' ORDER BY id OFFSET $1 LIMIT 1";
         let row = self.outbox.client.query_one(sql, &[&(place - 1)]).await.unwrap();
         (row.get(0), row.get(1))
     }

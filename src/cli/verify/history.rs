@@ -1,14 +1,15 @@
 //! Turns the rows of the outbox into entries.
 
-use super::progress::Progress;
 use super::range::{Range, micros};
 use super::topics::Topics;
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
+use crate::cli::progress::Progress;
 use crate::config::Config;
 use crate::kafka::fingerprint;
 use crate::kafka::reader::ReadError;
 use crate::postgres::operate::history::{Bounds, HistoryRange, HistoryRow, OtherIds, PostgresHistory};
+use crate::postgres::operate::sent::SentSelection;
 use crate::relay::event::Event;
 use crate::relay::{partition, topic};
 use crate::verify::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
@@ -60,8 +61,12 @@ impl<'a> Collector<'a> {
         progress: &Progress,
     ) -> Result<(), Failed> {
         let wanted = HistoryRange {
-            since: range.since,
-            until: range.until,
+            selection: SentSelection {
+                by_created: true,
+                since: Some(range.since),
+                until: Some(range.until),
+                ..SentSelection::default()
+            },
             highest: bounds.highest,
             record_bytes_max: self.record_bytes_max as i64,
         };
@@ -78,16 +83,17 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Reads the event ids of dead letters, and of those that were discarded.
+    /// Reads the event ids of dead letters, also discarded ones, and of replayed events.
     pub(super) async fn read_other_ids(&mut self, history: &PostgresHistory) -> Result<(), Failed> {
-        for kind in [OtherIds::DeadLetters, OtherIds::Discarded] {
+        for kind in [OtherIds::DeadLetters, OtherIds::Acts] {
             let mut after = i64::MIN;
             loop {
                 let ids = history.other_ids(kind, after).await.map_err(one_shot::fault)?;
-                let Some((last, _)) = ids.last() else { break };
-                after = *last;
-                for event_id in ids.into_iter().filter_map(|(_, event_id)| event_id) {
-                    self.push(event_id, Known::DeadLetter)?;
+                let Some(last) = ids.last() else { break };
+                after = last.id;
+                for other in &ids {
+                    let known = if other.is_replay { Known::Replay } else { Known::DeadLetter };
+                    other.event_id.map_or(Ok(()), |event_id| self.push(event_id, known))?;
                 }
             }
         }
@@ -111,7 +117,8 @@ impl<'a> Collector<'a> {
             return Ok(None);
         };
         let Some(place) = self.topics.place(&name).await? else { return Ok(None) };
-        let Ok(fingerprint) = fingerprint::of_event(&row.event, &outbox.headers, self.record_bytes_max) else {
+        let Ok(fingerprint) = fingerprint::of_event(&row.event, &outbox.headers, self.record_bytes_max)
+        else {
             self.unpublishable += 1;
             return Ok(None);
         };
@@ -130,7 +137,8 @@ impl<'a> Collector<'a> {
 
     /// Rows that were sent before this time may have been reaped, in microseconds since 1970.
     pub(super) fn reaped_until_us(&self, now: SystemTime) -> i64 {
-        let by_age = self.config.reaper.enabled.then(|| now.checked_sub(self.config.reaper.retention)).flatten();
+        let by_age =
+            self.config.reaper.enabled.then(|| now.checked_sub(self.config.reaper.retention)).flatten();
         // Rows before the oldest one may have been deleted with a shorter retention.
         let oldest = self.oldest_sent.unwrap_or(now);
         micros(by_age.map_or(oldest, |by_age| by_age.max(oldest)))

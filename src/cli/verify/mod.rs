@@ -1,25 +1,22 @@
 //! `outbox-relay verify`: compares the events of a time range with the records in Kafka.
 
 mod history;
-mod progress;
 mod range;
 mod records;
 mod report;
 mod topics;
 
 use super::exit::Failed;
+use super::moment::{Moment, moment};
+use super::progress::Progress;
 use super::{ConfigFile, block_on, one_shot, output};
-use crate::config::{Config, OnSent, Part};
+use crate::config::{Config, Part};
 use crate::kafka::cluster::KafkaCluster;
 use crate::kafka::reader::{ReadError, TopicReader};
 use crate::postgres::access::grants::VERIFY_PRIVILEGES;
 use crate::postgres::operate::history::PostgresHistory;
-use crate::relay::failure::{Failure, FailureKind};
-use crate::relay::reason::{CONFIGURATION, fix, remedy};
 use clap::Args;
 use history::Collector;
-use progress::Progress;
-use range::Moment;
 use report::Report;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,10 +47,10 @@ pub(crate) struct Verify {
     #[command(flatten)]
     config: ConfigFile,
     /// Verify events created from this time on: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = range::moment)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = moment)]
     since: Moment,
     /// Verify events created before this time [default: now].
-    #[arg(long, value_name = "TIME", value_parser = range::moment)]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Moment>,
     /// Verify only these topics, separated by commas [default: the topics of all events in the range].
     #[arg(long, value_delimiter = ',')]
@@ -76,9 +73,9 @@ impl Verify {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let config = self.config.load()?;
         let id_header = id_header(&config)?;
-        let cluster =
-            KafkaCluster::new(&config.kafka, &config.outbox, &config.relay).map_err(|f| kafka(&f))?;
-        cluster.check_settings().map_err(|failure| kafka(&failure))?;
+        let cluster = KafkaCluster::new(&config.kafka, &config.outbox, &config.relay)
+            .map_err(|f| one_shot::kafka(&f))?;
+        cluster.check_settings().map_err(|failure| one_shot::kafka(&failure))?;
         let report = block_on(self.verify(&config, &cluster, &id_header))??;
         output::print(if self.json { report.json()? } else { report.to_string() }.as_bytes())?;
         match report.broken {
@@ -100,14 +97,20 @@ impl Verify {
         }
     }
 
-    async fn verify(&self, config: &Config, cluster: &KafkaCluster, id_header: &str) -> Result<Report, Failed> {
+    async fn verify(
+        &self,
+        config: &Config,
+        cluster: &KafkaCluster,
+        id_header: &str,
+    ) -> Result<Report, Failed> {
         let database = one_shot::database(config)?;
         let facts = one_shot::allowed(config, &database, VERIFY_PRIVILEGES).await?;
-        let history = PostgresHistory::new(database, config.outbox.table.clone(), facts.payload);
+        let history = PostgresHistory::new(database, &config.outbox, facts.payload);
         let bounds = history.bounds().await.map_err(one_shot::fault)?;
         let range = range::resolve(self.since, self.until, bounds.now)?;
-        cluster.reach().await.map_err(|failure| kafka(&failure))?;
-        let reader = TopicReader::new(&config.kafka, id_header).map_err(|failure| kafka(&failure))?;
+        cluster.reach().await.map_err(|failure| one_shot::kafka(&failure))?;
+        let reader =
+            TopicReader::new(&config.kafka, id_header).map_err(|failure| one_shot::kafka(&failure))?;
         let topics = Topics::new(Arc::new(reader), &self.topic).await?;
         let folder = self.folder()?;
         let progress = Progress::new();
@@ -121,12 +124,7 @@ impl Verify {
 
 /// The header that identifies the event of a record.
 fn id_header(config: &Config) -> Result<String, Failed> {
-    if config.outbox.on_sent == OnSent::Delete {
-        return Err(Failed::Configuration(anyhow::anyhow!(
-            "There is nothing to compare with: [outbox] on_sent = \"delete\" deletes each event as soon as it is sent. \
-             Set on_sent = \"mark\" to keep sent events for [reaper] retention."
-        )));
-    }
+    one_shot::keeps_history(config)?;
     let header = config.outbox.headers.iter().find(|header| header.value == [Part::EventId]);
     header.map(|header| header.name.clone()).ok_or_else(|| {
         Failed::Configuration(anyhow::anyhow!(
@@ -136,21 +134,9 @@ fn id_header(config: &Config) -> Result<String, Failed> {
     })
 }
 
-/// The exit for a failure of Kafka.
-fn kafka(failure: &Failure) -> Failed {
-    if failure.reason == CONFIGURATION.word {
-        return Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error));
-    }
-    let error = anyhow::anyhow!("Kafka cannot be read: {failure}. {}", fix(remedy(failure.reason)));
-    match failure.kind {
-        FailureKind::Cluster | FailureKind::Unknown => Failed::Unavailable(error),
-        FailureKind::Row | FailureKind::Topic | FailureKind::Session => Failed::Failure(error),
-    }
-}
-
 fn read_error(error: ReadError) -> Failed {
     match error {
-        ReadError::Kafka(failure) => kafka(&failure),
+        ReadError::Kafka(failure) => one_shot::kafka(&failure),
         ReadError::Denied(_) => Failed::Configuration(error.into()),
         ReadError::Expired(_) | ReadError::Files(_) => Failed::Failure(error.into()),
     }

@@ -1,16 +1,8 @@
 //! The time range.
 
 use crate::cli::exit::Failed;
-use humantime::{format_duration, parse_duration, parse_rfc3339_weak};
-use std::time::{Duration, SystemTime};
-
-/// A point in time on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
-    /// Before the server's time.
-    Ago(Duration),
-    At(SystemTime),
-}
+use crate::cli::moment::Moment;
+use std::time::SystemTime;
 
 /// The range, by the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +11,6 @@ pub(super) struct Range {
     pub until: SystemTime,
     /// The server's time when the command began.
     pub now: SystemTime,
-}
-
-/// Parses a moment.
-pub(super) fn moment(text: &str) -> Result<Moment, String> {
-    if let Ok(at) = parse_rfc3339_weak(text) {
-        return Ok(Moment::At(at));
-    }
-    parse_duration(text).map(Moment::Ago).map_err(|_| {
-        "write a duration before now, such as 2h, or a time in UTC, such as 2026-01-31T12:00:00Z".to_owned()
-    })
 }
 
 /// The range at this time of the server.
@@ -43,20 +25,6 @@ pub(super) fn resolve(since: Moment, until: Option<Moment>, now: SystemTime) -> 
     Ok(Range { since, until: until.min(now), now })
 }
 
-impl Moment {
-    fn at(self, now: SystemTime) -> Result<SystemTime, Failed> {
-        let at = match self {
-            Moment::At(at) => Some(at),
-            // PostgreSQL and Kafka have no times far before 1970.
-            Moment::Ago(ago) => now.checked_sub(ago).filter(|at| *at >= SystemTime::UNIX_EPOCH),
-        };
-        at.ok_or_else(|| {
-            let Moment::Ago(ago) = self else { unreachable!("a time is always valid") };
-            Failed::Usage(format!("{} before now is before 1970. Use a shorter duration.", format_duration(ago)))
-        })
-    }
-}
-
 /// Microseconds since 1970.
 pub(super) fn micros(at: SystemTime) -> i64 {
     match at.duration_since(SystemTime::UNIX_EPOCH) {
@@ -68,6 +36,8 @@ pub(super) fn micros(at: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::moment::moment;
+    use std::time::Duration;
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 

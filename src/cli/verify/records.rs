@@ -1,11 +1,12 @@
 //! Reads the records and compares them with the entries of the outbox.
 
 use super::history::Collector;
-use super::progress::Progress;
 use super::range::{Range, micros};
+use super::read_error;
 use super::topics::FoundTopic;
-use super::{kafka, read_error};
 use crate::cli::exit::Failed;
+use crate::cli::one_shot;
+use crate::cli::progress::Progress;
 use crate::config::Config;
 use crate::kafka::cluster::KafkaCluster;
 use crate::kafka::inspect::Inspector;
@@ -64,7 +65,8 @@ async fn compacted(
     cluster: &KafkaCluster,
     topics: &[FoundTopic],
 ) -> Result<Vec<Option<bool>>, Failed> {
-    let inspector = Inspector::new(&config.kafka, cluster).await.map_err(|failure| kafka(&failure))?;
+    let inspector =
+        Inspector::new(&config.kafka, cluster).await.map_err(|failure| one_shot::kafka(&failure))?;
     let mut compacts = Vec::new();
     for topic in topics {
         compacts.push(match topic.partitions {
@@ -100,9 +102,7 @@ impl Comparison {
         };
         let read = match topic.partitions {
             0 => TopicRead::default(),
-            partitions => {
-                reader.read((place, &topic.name, partitions), since_us, &self.progress, each)?
-            }
+            partitions => reader.read((place, &topic.name, partitions), since_us, &self.progress, each)?,
         };
         self.records += read.records;
         let partitions: Vec<Partition> = read.partitions.iter().map(partition).collect();

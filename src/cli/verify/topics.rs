@@ -56,8 +56,7 @@ impl Topics {
         }
         let (reader, topic) = (Arc::clone(&self.reader), name.to_owned());
         let looked_up = tokio::task::spawn_blocking(move || reader.partitions(&topic)).await;
-        let partitions =
-            looked_up.map_err(|error| Failed::Failure(error.into()))?.map_err(read_error)?;
+        let partitions = looked_up.map_err(|error| Failed::Failure(error.into()))?.map_err(read_error)?;
         let place = self.found.len() as u32;
         self.found.push(FoundTopic { name: name.to_owned(), partitions });
         self.places.insert(name.to_owned(), place);

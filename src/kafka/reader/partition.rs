@@ -94,9 +94,10 @@ impl Partition {
 pub(super) fn unread(topic: &str, parts: &[Partition]) -> TopicPartitionList {
     let mut unread = TopicPartitionList::new();
     for (partition, part) in (0..).zip(parts).filter(|(_, part)| !part.is_done()) {
-        unread.add_partition(topic, partition).set_offset(Offset::Offset(part.next)).unwrap_or_else(|error| {
-            unreachable!("{error}: an offset is never negative")
-        });
+        unread
+            .add_partition(topic, partition)
+            .set_offset(Offset::Offset(part.next))
+            .unwrap_or_else(|error| unreachable!("{error}: an offset is never negative"));
     }
     unread
 }

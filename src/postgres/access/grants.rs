@@ -178,6 +178,15 @@ pub(crate) const VERIFY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{act}"),
 ];
 
+/// For `replay`. Deleting no hold invalidates the low-water marks.
+pub(crate) const REPLAY_PRIVILEGES: &[Privilege] = &[
+    privilege("SELECT", "{outbox}"),
+    MARK_SENT,
+    privilege("SELECT", "{hold}"),
+    privilege("DELETE", "{hold}"),
+    RECORD_ACT,
+];
+
 /// For the runbook, which has operators delete a hold in psql.
 const RUNBOOK_PRIVILEGES: &[Privilege] = &[privilege("DELETE", "{hold}")];
 
@@ -251,6 +260,7 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
         RESUME_PRIVILEGES,
         REAP_PRIVILEGES,
         VERIFY_PRIVILEGES,
+        REPLAY_PRIVILEGES,
         RUNBOOK_PRIVILEGES,
     ];
     grants(table, role, &lists)

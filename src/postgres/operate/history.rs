@@ -3,14 +3,17 @@
 //! Each batch has its own READ ONLY transaction of one statement. It takes no lock that a writer or a claim waits for, and
 //! does not hold back vacuum for long.
 
+use crate::config;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::fault::fault;
 use crate::postgres::connection::transaction::ShortTransaction;
 use crate::postgres::cycle::event::OutboxRow;
+use crate::postgres::operate::sent::{SELECTION_PARAMS, SentSelection};
 use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
+use pg_outbox::topic::TopicTemplate;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
@@ -27,43 +30,43 @@ const BATCH_IDS: i64 = 10_000;
 const BOUNDS: &str = "
 SELECT clock_timestamp(), (SELECT min(id) FROM {outbox}), (SELECT max(id) FROM {outbox})";
 
-/// The first columns are those of the claim's read, so that a row becomes the same event. Only rows that were sent and were
-/// created in the range are read whole, unless they are too large for a record.
+/// The first columns are those of the claim's read, so that a row becomes the same event. Only selected rows are read whole,
+/// unless they are too large for a record.
 const ROWS: &str = "
 SELECT 0::bigint, 0::bigint, p.id, 0::smallint, p.event_id,
        CASE WHEN p.is_read THEN p.aggregate_type END,
        CASE WHEN p.is_read THEN p.aggregate_id END,
        CASE WHEN p.is_read THEN p.event_type END,
-       CASE WHEN p.bytes <= $6::bigint THEN p.payload END,
-       CASE WHEN p.bytes > $6::bigint THEN p.bytes END,
-       CASE WHEN p.bytes <= $6::bigint THEN p.headers END,
+       CASE WHEN p.bytes <= $11::bigint THEN p.payload END,
+       CASE WHEN p.bytes > $11::bigint THEN p.bytes END,
+       CASE WHEN p.bytes <= $11::bigint THEN p.headers END,
        p.created_at, p.is_in_range, p.is_read, p.sent_at
 FROM (
-    SELECT o.*, coalesce(sum(o.bytes) OVER (ORDER BY o.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    SELECT s.*, coalesce(sum(s.bytes) OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM (
-        SELECT i.id, i.event_id, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.headers, i.created_at,
-               CASE WHEN isfinite(i.sent_at) THEN i.sent_at END AS sent_at,
-               i.created_at >= $3::timestamptz AND i.created_at < $4::timestamptz AS is_in_range,
-               i.created_at >= $3 AND i.created_at < $4 AND i.sent_at IS NOT NULL AS is_read,
-               CASE WHEN i.created_at >= $3 AND i.created_at < $4 AND i.sent_at IS NOT NULL
-                    THEN coalesce({length}, 0)::bigint + octet_length(i.aggregate_id) + octet_length(i.event_type)
-                         + octet_length(i.aggregate_type) + coalesce(pg_column_size(i.headers #> '{}'), 0)
+        SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+               CASE WHEN isfinite(o.sent_at) THEN o.sent_at END AS sent_at,
+               coalesce({in_range}, false) AS is_in_range,
+               {fits} AS is_read,
+               CASE WHEN {fits}
+                    THEN coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type)
+                         + octet_length(o.aggregate_type) + coalesce(pg_column_size(o.headers #> '{}'), 0)
                END AS bytes
-        FROM {outbox} i
-        WHERE i.id > $1::bigint AND i.id <= $2::bigint
-        ORDER BY i.id
-        LIMIT $7::bigint
-    ) o
+        FROM {outbox} o
+        WHERE o.id > $8::bigint AND o.id <= $9::bigint
+        ORDER BY o.id
+        LIMIT $12::bigint
+    ) s
 ) p
-WHERE p.before < $5::bigint
+WHERE p.before < $10::bigint
 ORDER BY p.id";
 
 const DEAD_LETTERS: &str = "
-SELECT d.id, d.event_id FROM {dead_letter} d WHERE d.id > $1::bigint ORDER BY d.id LIMIT $2::bigint";
+SELECT d.id, d.event_id, false FROM {dead_letter} d WHERE d.id > $1::bigint ORDER BY d.id LIMIT $2::bigint";
 
 /// A discarded dead letter may have been stored in Kafka after all.
-const DISCARDED: &str = "
-SELECT a.id, CASE WHEN a.act = 'discard' THEN a.event_id END
+const ACTS: &str = "
+SELECT a.id, CASE WHEN a.act IN ('discard', 'replay') THEN a.event_id END, a.act = 'replay'
 FROM {act} a
 WHERE a.id > $1::bigint
 ORDER BY a.id
@@ -80,6 +83,7 @@ mod column {
 pub(crate) struct PostgresHistory {
     reading: ShortTransaction,
     table: TableName,
+    template: TopicTemplate,
     payload: PayloadType,
 }
 
@@ -92,21 +96,20 @@ pub(crate) struct Bounds {
 }
 
 /// Which rows are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HistoryRange {
-    /// Created from this time on.
-    pub since: SystemTime,
-    /// Created before this time.
-    pub until: SystemTime,
+    /// The rows that are read whole, if they were sent.
+    pub selection: SentSelection,
     /// The highest id.
     pub highest: i64,
     /// `message.max.bytes`. Larger rows are read without their payload and headers.
     pub record_bytes_max: i64,
 }
 
-/// A row. Its event is complete if it was sent and was created in the range.
+/// A row. Its event is complete if it was sent and is selected.
 pub(crate) struct HistoryRow {
     pub event: OutboxRow,
+    /// Whether it is selected, sent or not.
     pub is_in_range: bool,
     /// Whether the event is complete.
     pub is_read: bool,
@@ -118,13 +121,25 @@ pub(crate) struct HistoryRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherIds {
     DeadLetters,
-    Discarded,
+    /// Discarded dead letters and replayed events.
+    Acts,
+}
+
+/// A record of an event id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherId {
+    /// Where the next read continues.
+    pub id: i64,
+    /// `None` if the record is about something else.
+    pub event_id: Option<Uuid>,
+    pub is_replay: bool,
 }
 
 impl PostgresHistory {
     /// For this outbox, with this type of the payload column. Connects on first use.
-    pub(crate) fn new(database: Database, table: TableName, payload: PayloadType) -> PostgresHistory {
-        PostgresHistory { reading: ShortTransaction::reading(database), table, payload }
+    pub(crate) fn new(database: Database, outbox: &config::Outbox, payload: PayloadType) -> PostgresHistory {
+        let (table, template) = (outbox.table.clone(), outbox.topic.clone());
+        PostgresHistory { reading: ShortTransaction::reading(database), table, template, payload }
     }
 
     pub(crate) async fn bounds(&self) -> Result<Bounds, Fault> {
@@ -136,34 +151,31 @@ impl PostgresHistory {
 
     /// The next rows after this id; empty at the end.
     pub(crate) async fn rows(&self, range: &HistoryRange, after: i64) -> Result<Vec<HistoryRow>, Fault> {
-        let HistoryRange { since, until, highest, record_bytes_max } = range;
-        let params: [(&(dyn ToSql + Sync), Type); 7] = [
+        let mut params = range.selection.params();
+        debug_assert_eq!(params.len(), SELECTION_PARAMS);
+        params.extend::<[(&(dyn ToSql + Sync), Type); 5]>([
             (&after, Type::INT8),
-            (highest, Type::INT8),
-            (since, Type::TIMESTAMPTZ),
-            (until, Type::TIMESTAMPTZ),
+            (&range.highest, Type::INT8),
             (&BATCH_BYTES, Type::INT8),
-            (record_bytes_max, Type::INT8),
+            (&range.record_bytes_max, Type::INT8),
             (&BATCH_ROWS, Type::INT8),
-        ];
-        let sql = self.table.render(&ROWS.replace("{length}", &self.payload.length_sql("i.payload")));
+        ]);
+        let sql = ROWS.replace("{length}", &self.payload.length_sql("o.payload"));
+        let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.template));
         let rows = self.reading.query(DOING, &sql, &params).await?;
         rows.into_iter().map(|row| history_row(row).map_err(|error| fault(DOING, error))).collect()
     }
 
-    /// The next ids after this one, each with its event id if it has one of this kind.
-    pub(crate) async fn other_ids(
-        &self,
-        kind: OtherIds,
-        after: i64,
-    ) -> Result<Vec<(i64, Option<Uuid>)>, Fault> {
+    /// The next records after this id; empty at the end.
+    pub(crate) async fn other_ids(&self, kind: OtherIds, after: i64) -> Result<Vec<OtherId>, Fault> {
         let (doing, sql) = match kind {
             OtherIds::DeadLetters => ("reading the dead letters", DEAD_LETTERS),
-            OtherIds::Discarded => ("reading the history", DISCARDED),
+            OtherIds::Acts => ("reading the history", ACTS),
         };
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::INT8), (&BATCH_IDS, Type::INT8)];
         let rows = self.reading.query(doing, &self.table.render(sql), &params).await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        let other = |row: &Row| OtherId { id: row.get(0), event_id: row.get(1), is_replay: row.get(2) };
+        Ok(rows.iter().map(other).collect())
     }
 }
 

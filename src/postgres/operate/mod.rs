@@ -5,4 +5,6 @@ pub(crate) mod blocked_keys;
 pub(crate) mod dead_letters;
 pub(crate) mod history;
 pub(crate) mod pauses;
+pub(crate) mod replay;
 pub(crate) mod selection;
+pub(crate) mod sent;

@@ -5,10 +5,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const STYLE: &str = "{msg:32!} [{bar:30}] {percent:>3} %  {eta} left";
 
-pub(super) struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    pub(super) fn new() -> Progress {
+    pub(crate) fn new() -> Progress {
         let bar = ProgressBar::new(0);
         if let Ok(style) = ProgressStyle::with_template(STYLE) {
             bar.set_style(style.progress_chars("=> "));
@@ -17,13 +17,13 @@ impl Progress {
     }
 
     /// Begins a phase.
-    pub(super) fn begin(&self, what: &str, length: u64) {
+    pub(crate) fn begin(&self, what: &str, length: u64) {
         self.0.set_length(length);
         self.0.set_message(what.to_owned());
         self.0.reset();
     }
 
-    pub(super) fn advance_by(&self, done: u64) {
+    pub(crate) fn advance_by(&self, done: u64) {
         self.0.inc(done);
     }
 }
