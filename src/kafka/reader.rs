@@ -127,8 +127,9 @@ impl TopicReader {
                 return Err(ReadError::Kafka(last_error.unwrap_or_else(silent)));
             }
         }
-        // Nothing of this topic may arrive after the next one is assigned.
         self.consumer.unassign().map_err(|error| kafka(topic, &doing, &error))?;
+        // The end of a partition is reported without its topic, so none may be left for the next topic.
+        while self.consumer.poll(Duration::ZERO).is_some() {}
         Ok(TopicRead { records, partitions: parts.iter().map(Partition::result).collect() })
     }
 

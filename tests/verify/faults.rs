@@ -109,7 +109,7 @@ async fn record_that_belongs_to_no_event_is_unknown() {
     let mut foreign = delivery.record(delivery.row(1).await.1).await;
     foreign.headers.retain(|(name, _)| name != "event_id");
     delivery.publish(&foreign, EARLIER);
-    let event_id = Uuid::new_v4();
+    let event_id = Uuid::now_v7();
     foreign.headers.push(("event_id".to_owned(), Some(event_id.to_string().into_bytes())));
     delivery.publish(&foreign, EARLIER);
     let found = delivery.finds(1, &["unknown", "unknown"]);

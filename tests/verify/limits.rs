@@ -79,7 +79,7 @@ async fn reaped_rows_dead_letters_and_requeued_events_are_no_findings() {
 
     // Without the oldest row, the reaper may have deleted others too.
     delivery.sql("DELETE FROM app.outbox WHERE aggregate_type = 'ancient'").await;
-    let unknown = Uuid::new_v4().to_string().into_bytes();
+    let unknown = Uuid::now_v7().to_string().into_bytes();
     record.headers.retain(|(name, _)| name != "event_id");
     record.headers.push(("event_id".to_owned(), Some(unknown)));
     delivery.publish(&record, EARLIER);
