@@ -194,13 +194,10 @@ impl Replay {
         let progress = Progress::new();
         let counts = match &self.to_topic {
             _ if self.options.dry_run => plan.count(&progress).await,
+            Some(topic) => plan.copy(&history, topic, &progress).await,
             None => {
                 announce(sent_before);
                 plan.run(&progress).await
-            }
-            Some(topic) => {
-                announce(sent_before);
-                plan.copy(&history, topic, &progress).await
             }
         }?;
         Ok((counts, sent_before))
