@@ -16,3 +16,4 @@ pub mod kafka;
 pub mod postgres;
 pub mod relay;
 pub mod supervisor;
+pub(crate) mod verify;

@@ -27,6 +27,7 @@ const PAGES: [&str; 9] = [
     "migrating-from-a-poller.md",
     "migrating-from-debezium.md",
     "record-format.md",
+    "verify-and-replay.md",
 ];
 
 /// The first lines of blocks that cannot run here: packages, systemd, and servers of other systems.
@@ -111,5 +112,23 @@ async fn concepts_logs_operating_and_record_format() {
     run("concepts.md", &mut world).await;
     run("operating.md", &mut world).await;
     run("record-format.md", &mut world).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn verify_and_replay() {
+    let mut world = World::create(&[]).await;
+    world.with_outbox().await;
+    world.create_topic("events.order", 3).await;
+    let text = "psql -q -c 'CREATE ROLE alice LOGIN' -c 'GRANT outbox_relay_operator TO alice' -c \"INSERT INTO outbox \
+                (aggregate_type, aggregate_id, event_type) SELECT 'order', n::text, 'Placed' FROM generate_series(1, 9) \
+                AS n\"\noutbox-relay run --once --config config.toml";
+    let before = Block { line: 0, kind: Kind::Shell, text: text.to_owned(), prints: None };
+    world.run("prerequisites of a page", &before).await;
+    run("verify-and-replay.md", &mut world).await;
+    // The page replays the events twice, and no relay is running.
+    let text = "test $(psql -At -c 'SELECT count(*) FROM outbox WHERE sent_at IS NULL') = 9";
+    let after = Block { line: 0, kind: Kind::Shell, text: text.to_owned(), prints: None };
+    world.run("effect of a page", &after).await;
     world.end().await;
 }

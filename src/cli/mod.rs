@@ -8,17 +8,21 @@ pub(crate) mod doctor;
 pub mod exit;
 pub mod log;
 pub(crate) mod migrate;
+mod moment;
 mod one_shot;
 mod operator;
 pub mod output;
 pub mod panic;
 pub(crate) mod pauses;
+mod progress;
 pub(crate) mod reap;
 mod reload;
+pub(crate) mod replay;
 pub mod run;
 mod selection;
 pub(crate) mod status;
 mod systemd;
+pub(crate) mod verify;
 pub mod version;
 
 use crate::config::{self, Config, Findings};
@@ -61,6 +65,10 @@ enum Command {
     Resume(pauses::Resume),
     /// Delete sent rows past retention.
     Reap(reap::Reap),
+    /// Publish sent events again.
+    Replay(replay::Replay),
+    /// Compare the outbox with the records in Kafka.
+    Verify(verify::Verify),
     /// Print a shell completion script.
     Completions(completions::Completions),
 }
@@ -166,6 +174,8 @@ pub fn main() -> ExitCode {
         Command::Pause(pause) => pause.run(),
         Command::Resume(resume) => resume.run(),
         Command::Reap(reap) => reap.run(),
+        Command::Replay(replay) => replay.run(),
+        Command::Verify(verify) => verify.run(),
         Command::Completions(completions) => completions.run(),
     };
     match done {

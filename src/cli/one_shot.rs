@@ -1,12 +1,13 @@
 //! Shared by commands that query Postgres and end: exit code 69 for an unreachable server, 78 for an invalid schema.
 
 use super::exit::Failed;
-use crate::config::{Config, ConnectionError};
+use crate::config::{Config, ConnectionError, OnSent};
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::connection::connect::Database;
 use crate::postgres::schema::check::Facts;
-use crate::relay::failure::{Fault, FaultKind};
+use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
+use crate::relay::reason::{CONFIGURATION, fix, remedy};
 use crate::supervisor::{self, StartError};
 use std::sync::Arc;
 
@@ -42,6 +43,17 @@ pub(super) async fn allowed(
     supervisor::check_schema_for(config, database, privileges).await.map_err(failed_check)
 }
 
+/// For a command that needs sent events.
+pub(super) fn keeps_history(config: &Config) -> Result<(), Failed> {
+    match config.outbox.on_sent {
+        OnSent::Mark => Ok(()),
+        OnSent::Delete => Err(Failed::Configuration(anyhow::anyhow!(
+            "There are no sent events: [outbox] on_sent = \"delete\" deletes each event as soon as it is sent. Set \
+             on_sent = \"mark\" to keep them for [reaper] retention."
+        ))),
+    }
+}
+
 fn failed_check(error: StartError) -> Failed {
     match error {
         StartError::Unavailable(text) => Failed::Unavailable(anyhow::anyhow!(text)),
@@ -54,5 +66,17 @@ pub(crate) fn fault(fault: Fault) -> Failed {
     match fault.kind {
         FaultKind::Unavailable => Failed::Unavailable(fault.into()),
         _ => Failed::Failure(fault.into()),
+    }
+}
+
+/// Maps a failure of Kafka to the exit of a command.
+pub(crate) fn kafka(failure: &Failure) -> Failed {
+    if failure.reason == CONFIGURATION.word {
+        return Failed::Configuration(anyhow::anyhow!("[kafka.properties] is invalid: {}", failure.error));
+    }
+    let error = anyhow::anyhow!("Kafka failed: {failure}. {}", fix(remedy(failure.reason)));
+    match failure.kind {
+        FailureKind::Cluster | FailureKind::Unknown => Failed::Unavailable(error),
+        FailureKind::Row | FailureKind::Topic | FailureKind::Session => Failed::Failure(error),
     }
 }

@@ -207,19 +207,30 @@ impl KafkaCluster {
         Ok(self.wrap(producer, reports, batch_bytes))
     }
 
-    /// A producer that is connected and has its producer ID.
-    ///
-    /// librdkafka requests the ID when a broker answers a metadata request. The first answer comes from a bootstrap
-    /// connection, which it then closes; without a second metadata request it waits for 500 ms.
-    async fn identified(&self) -> Result<KafkaProducer, Failure> {
+    /// A producer to which a broker has answered. This needs no permission.
+    async fn answering(&self) -> Result<(PolledProducer, Arc<Reports>, usize), Failure> {
         let (producer, reports, batch_bytes) = self.connect().await?;
         let client = producer.share();
         let answered =
             tokio::task::spawn_blocking(move || client.client().fetch_cluster_id(METADATA_TIMEOUT));
         let (answered, ()) = tokio::join!(answered, self.limits.prepare());
-        if !matches!(answered, Ok(Some(_))) {
-            return Err(self.unreachable(&reports).await);
+        match answered {
+            Ok(Some(_)) => Ok((producer, reports, batch_bytes)),
+            _ => Err(self.unreachable(&reports).await),
         }
+    }
+
+    /// Checks that a broker answers.
+    pub(crate) async fn reach(&self) -> Result<(), Failure> {
+        self.answering().await.map(drop)
+    }
+
+    /// A producer that is connected and has its producer ID.
+    ///
+    /// librdkafka requests the ID when a broker answers a metadata request. The first answer comes from a bootstrap
+    /// connection, which it then closes; without a second metadata request it waits for 500 ms.
+    async fn identified(&self) -> Result<KafkaProducer, Failure> {
+        let (producer, reports, batch_bytes) = self.answering().await?;
         let begun = Instant::now();
         loop {
             if reports.is_identified() {

@@ -80,6 +80,15 @@ impl Inspector {
         Ok(Described { replicas, in_sync, settings: self.settings(topic, broker).await })
     }
 
+    /// Whether Kafka compacts the topic; `None` if its settings are not known.
+    pub(crate) async fn compacts(&self, topic: &str) -> Option<bool> {
+        let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
+        let answer =
+            self.admin.as_ref()?.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+        let resource = answer.ok()?.into_iter().next()?.ok()?;
+        Some(resource.get("cleanup.policy")?.value.as_ref()?.contains("compact"))
+    }
+
     async fn settings(&self, topic: &str, broker: Option<i32>) -> Result<TopicSettings, Unknown> {
         let Some(admin) = &self.admin else { return Err(Unknown::Unsupported) };
         // Any broker knows them. Without a broker ID, librdkafka would wait for the controller.

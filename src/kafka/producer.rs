@@ -6,10 +6,10 @@ use super::limits::TopicLimits;
 use super::polled::PolledProducer;
 use super::record;
 use crate::config::HeaderTemplate;
-use crate::relay::event::{Event, Payload};
-use crate::relay::failure::{Failure, Rejection};
+use crate::relay::event::Event;
+use crate::relay::failure::Failure;
 use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
-use crate::relay::reason::{RECORD_TOO_LARGE, SMALLER_BATCHES, TAKEN_BACK};
+use crate::relay::reason::{SMALLER_BATCHES, TAKEN_BACK};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::{Metadata, MetadataBroker};
 use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig};
@@ -109,26 +109,20 @@ impl Producer for KafkaProducer {
     }
 
     fn send<E: Event>(&mut self, index: u32, topic: &str, partition: u32, event: &E) -> Result<(), Refusal> {
-        let payload = match event.payload() {
-            Payload::TooLarge { bytes } => {
-                return Err(Refusal::Row(too_large(bytes, self.limits.record_bytes_max)));
-            }
-            Payload::Tombstone => None,
-            Payload::Bytes(bytes) => Some(bytes),
-        };
-        let headers = record::headers(event, &self.headers).map_err(Refusal::Row)?;
+        let record::Record { key, value, headers } =
+            record::record(event, &self.headers, self.limits.record_bytes_max).map_err(Refusal::Row)?;
         let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, index as usize)
             .partition(partition as i32)
-            .key(event.key())
+            .key(key)
             .headers(headers);
-        record.payload = payload;
+        record.payload = value;
         self.reports.expect();
         let Err((error, _)) = self.producer.send(record) else { return Ok(()) };
         self.reports.withdraw();
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageSizeTooLarge) {
-            let parts = [payload, Some(event.key()), Some(event.event_type()), event.headers()];
+            let parts = [value, Some(key), Some(event.event_type()), event.headers()];
             let bytes: usize = parts.into_iter().flatten().map(<[u8]>::len).sum();
-            return Err(Refusal::Row(too_large(bytes as i64, self.limits.record_bytes_max)));
+            return Err(Refusal::Row(record::too_large(bytes as i64, self.limits.record_bytes_max)));
         }
         let refused = || failure("passing a record to the producer", &error);
         Err(Refusal::Session(self.cause().unwrap_or_else(refused)))
@@ -176,12 +170,6 @@ impl Producer for KafkaProducer {
     fn abandon(self) {
         drop(self);
     }
-}
-
-fn too_large(bytes: i64, max: usize) -> Rejection {
-    RECORD_TOO_LARGE.rejection(format!(
-        "payload, key, type and headers have {bytes} bytes; the record exceeds message.max.bytes = {max} of [kafka.properties]"
-    ))
 }
 
 /// A topic that exists.

@@ -5,9 +5,9 @@
 
 use super::timestamp::rfc3339;
 use crate::config::{HeaderTemplate, Part};
-use crate::relay::event::Event;
+use crate::relay::event::{Event, Payload};
 use crate::relay::failure::Rejection;
-use crate::relay::reason::INVALID_HEADERS;
+use crate::relay::reason::{INVALID_HEADERS, RECORD_TOO_LARGE};
 use rdkafka::message::{Header, OwnedHeaders};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use std::borrow::Cow;
@@ -15,6 +15,36 @@ use std::fmt;
 
 /// The header by which consumers detect duplicates, unless `[outbox.headers]` renames it.
 pub const EVENT_ID: &str = "event_id";
+
+/// The record of a row, without its topic and partition.
+pub(crate) struct Record<'e> {
+    /// The key.
+    pub key: &'e [u8],
+    /// `None` is a tombstone.
+    pub value: Option<&'e [u8]>,
+    /// In the order in which they are sent.
+    pub headers: OwnedHeaders,
+}
+
+/// The record of a row. `bytes_max` is `message.max.bytes`, for the error.
+pub(crate) fn record<'e, E: Event>(
+    event: &'e E,
+    templates: &[HeaderTemplate],
+    bytes_max: usize,
+) -> Result<Record<'e>, Rejection> {
+    let value = match event.payload() {
+        Payload::TooLarge { bytes } => return Err(too_large(bytes, bytes_max)),
+        Payload::Tombstone => None,
+        Payload::Bytes(bytes) => Some(bytes),
+    };
+    Ok(Record { key: event.key(), value, headers: headers(event, templates)? })
+}
+
+pub(super) fn too_large(bytes: i64, max: usize) -> Rejection {
+    RECORD_TOO_LARGE.rejection(format!(
+        "payload, key, type and headers have {bytes} bytes; the record exceeds message.max.bytes = {max} of [kafka.properties]"
+    ))
+}
 
 /// The headers of a row's record. Those of the row follow the templates, so a consumer that reads the last header of a name
 /// reads the row's.

@@ -26,6 +26,7 @@ pub mod reaper;
 pub mod reason;
 pub mod rows;
 pub mod settings;
+pub(crate) mod topic;
 
 use cycle::narrow::Narrowing;
 use health::Health;

@@ -2,8 +2,16 @@
 
 use super::{Ended, binary};
 
-const COMMANDS: [&[&str]; 6] =
-    [&["run"], &["check-config"], &["status"], &["doctor"], &["reap"], &["migrate", "--print"]];
+const COMMANDS: [&[&str]; 8] = [
+    &["run"],
+    &["check-config"],
+    &["status"],
+    &["doctor"],
+    &["reap"],
+    &["verify"],
+    &["replay", "--all"],
+    &["migrate", "--print"],
+];
 
 const GOOD: &str =
     "[postgres]\nurl = \"postgres://relay@localhost/app\"\n[kafka]\nbootstrap_servers = \"localhost:9\"\n";

@@ -4,7 +4,7 @@ use super::Setup;
 use crate::support::database::run;
 use outbox_relay::postgres::access::grants::{operator_grants, relay_grants};
 
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 12] = [
     &["run"],
     &["run", "--once"],
     &["status"],
@@ -15,6 +15,8 @@ const COMMANDS: [&[&str]; 10] = [
     &["blocked-keys", "retry", "--all"],
     &["pause"],
     &["resume"],
+    &["verify"],
+    &["replay", "--all"],
 ];
 
 fn all_fail(setup: &Setup, said: &[&str]) {

@@ -13,6 +13,8 @@ async fn commands_that_do_not_wait_end_with_69_without_postgres() {
         &["doctor"],
         &["reap"],
         &["reap", "--dry-run"],
+        &["verify"],
+        &["replay", "--all"],
         &["migrate"],
         &["migrate", "--status"],
         &["migrate", "--dry-run"],

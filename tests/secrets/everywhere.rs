@@ -169,7 +169,7 @@ async fn relay_through_everything(world: &World, way: Way, format: &str) {
 }
 
 /// Commands that succeed, and whether their output may contain keys.
-const COMMANDS: [(&[&str], bool); 11] = [
+const COMMANDS: [(&[&str], bool); 13] = [
     (&["status"], true),
     (&["status", "--json"], true),
     (&["check-config"], false),
@@ -180,6 +180,8 @@ const COMMANDS: [(&[&str], bool); 11] = [
     (&["blocked-keys", "list"], true),
     (&["blocked-keys", "list", "--json"], true),
     (&["reap"], false),
+    (&["verify"], false),
+    (&["replay", "--all", "--dry-run"], false),
     (&["migrate", "--status"], false),
 ];
 

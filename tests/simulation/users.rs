@@ -135,16 +135,30 @@ impl Users {
         }
     }
 
-    /// An operator puts back a sent row, so that it is published again: `sent_at = NULL`.
+    /// An operator puts back a sent row, so that it is published again: `sent_at = NULL`. Or `replay` puts back all sent rows
+    /// of its key, and invalidates the marks.
     async fn put_back(&self) {
         self.some_time().await;
         let Some(event) = self.any(&self.server.rows(|row| row.sent_at.is_some())) else { return };
+        // Not a random choice, which would change all schedules.
+        let replays = event.id % 2 == 0;
+        let is_chosen = |row: &Row| {
+            let is_of_key = (row.event.topic, row.event.key) == (event.topic, event.key);
+            row.sent_at.is_some() && (row.event.id == event.id || replays && is_of_key)
+        };
+        let ids: Vec<i64> = self.server.rows(is_chosen).iter().map(|row| row.event.id).collect();
         let transaction = OpenTransaction::begin(&self.server);
         self.server.lock_table(transaction.name);
-        let Some(rows) = self.server.lock_rows(transaction.name, &[event.id], false).await else { return };
+        let Some(rows) = self.server.lock_rows(transaction.name, &ids, false).await else { return };
+        if replays && self.server.lock_holds(transaction.name).await.is_none() {
+            return;
+        }
         self.world.pass(10).await;
         for row in rows.iter().filter(|row| row.sent_at.is_some()) {
             self.server.change(transaction.name, Change::PutBack(row.event));
+        }
+        if replays {
+            self.server.change(transaction.name, Change::MarksInvalidated);
         }
         self.server.commit(transaction.name, true);
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// List operator actions, newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, and paused or resumed publishing. \
+Shows who requeued or discarded dead letters, retried or dead-lettered blocked keys, replayed events, and paused or resumed publishing. \
 The action `lift` means that a key was unblocked because its event no longer existed. Each line shows the time, role, \
 action, dead letter, outbox row, event_id, topic, reason, and the application_name and address of the connection. For a \
 pause, it shows the ID, scope and reason of the pause. Keys are not recorded.

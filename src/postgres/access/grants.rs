@@ -171,6 +171,22 @@ pub(crate) const REAP_PRIVILEGES: &[Privilege] = &[
     privilege("DELETE", "{outbox}"),
 ];
 
+/// For `verify`, which only reads.
+pub(crate) const VERIFY_PRIVILEGES: &[Privilege] = &[
+    privilege("SELECT", "{outbox}"),
+    on_columns("SELECT", "{dead_letter}", &["id", "event_id"]),
+    privilege("SELECT", "{act}"),
+];
+
+/// For `replay`. Deleting no hold invalidates the low-water marks.
+pub(crate) const REPLAY_PRIVILEGES: &[Privilege] = &[
+    privilege("SELECT", "{outbox}"),
+    MARK_SENT,
+    privilege("SELECT", "{hold}"),
+    privilege("DELETE", "{hold}"),
+    RECORD_ACT,
+];
+
 /// For the runbook, which has operators delete a hold in psql.
 const RUNBOOK_PRIVILEGES: &[Privilege] = &[privilege("DELETE", "{hold}")];
 
@@ -243,6 +259,8 @@ pub fn operator_grants(table: &TableName, role: &str) -> String {
         PAUSE_PRIVILEGES,
         RESUME_PRIVILEGES,
         REAP_PRIVILEGES,
+        VERIFY_PRIVILEGES,
+        REPLAY_PRIVILEGES,
         RUNBOOK_PRIVILEGES,
     ];
     grants(table, role, &lists)

@@ -90,7 +90,8 @@ const HEADER: &str = "\
 --
 --   {relay}: `outbox-relay run` connects as it. It may log in. Set a password with \\password, or
 --       configure another method in pg_hba.conf.
---   {operator}: a group for operators, who use status, dead-letters, blocked-keys and reap.
+--   {operator}: a group for operators, who use status, dead-letters, blocked-keys, replay, verify and
+--       reap.
 --   {monitor}: a group for monitoring, with read access for status.
 --   {writer}: a group for applications, which insert events and use the optional modules.
 --

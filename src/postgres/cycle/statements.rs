@@ -21,6 +21,11 @@ pub(crate) use query::Query;
 use claim::Reads;
 use conditions::Target;
 
+/// SQL for the topic of a row `o`.
+pub(crate) fn topic_sql(table: &TableName, template: &TopicTemplate) -> String {
+    Target { table, template }.topic()
+}
+
 /// The statements of the cycle, the scout and the probes.
 #[derive(Clone, Debug)]
 pub struct Statements {

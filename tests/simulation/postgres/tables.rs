@@ -33,6 +33,8 @@ pub enum Change {
     /// Settled as sent, with `on_sent = "delete"`.
     SentAndDeleted(SimEvent),
     PutBack(SimEvent),
+    /// A replay invalidates the marks: the trigger counts a DELETE of no holds.
+    MarksInvalidated,
     Reaped(SimEvent),
     DeadLetter(SimEvent),
     /// The dead letter is removed, because its event is inserted again.
@@ -98,6 +100,7 @@ impl Tables {
             }
             Change::Sent(event, at) => self.set_sent_at(event.id, Some(at)),
             Change::PutBack(event) => self.set_sent_at(event.id, None),
+            Change::MarksInvalidated => self.count_removal(),
             Change::SentAndDeleted(event) | Change::Reaped(event) => _ = self.rows.remove(&event.id),
             Change::DeadLetter(event) => {
                 self.rows.remove(&event.id);

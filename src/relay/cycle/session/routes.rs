@@ -4,8 +4,8 @@ use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
-use crate::relay::reason::INVALID_TOPIC_NAME;
 use crate::relay::rows::batch::Batch;
+use crate::relay::topic;
 use futures_util::{StreamExt, stream};
 use pg_outbox::topic::TopicTemplate;
 use std::cmp::Reverse;
@@ -85,22 +85,14 @@ impl<P: Producer> Session<P> {
     }
 
     fn route(&mut self, template: &TopicTemplate, aggregate_type: &[u8]) -> Route {
-        let name = template.topic(&String::from_utf8_lossy(aggregate_type));
-        if let Err(rejection) = check_name(&name, aggregate_type) {
-            return Route::Invalid(name, rejection);
-        }
+        let name = match topic::of(template, aggregate_type) {
+            Ok(name) => name,
+            Err((name, rejection)) => return Route::Invalid(name, rejection),
+        };
         let known = self.topics.iter().position(|topic| topic.name == name);
         Route::Topic(known.unwrap_or_else(|| {
             self.topics.push(Topic { name, state: TopicState::Unknown, used_at: self.now });
             self.topics.len() - 1
         }))
     }
-}
-
-fn check_name(topic: &str, aggregate_type: &[u8]) -> Result<(), Rejection> {
-    let invalid = |error: String| INVALID_TOPIC_NAME.rejection(error);
-    std::str::from_utf8(aggregate_type).map_err(|_| {
-        invalid("aggregate_type is not valid UTF-8, so it is not a valid topic name".to_owned())
-    })?;
-    pg_outbox::topic::check_topic(topic).map_err(|error| invalid(error.to_string()))
 }

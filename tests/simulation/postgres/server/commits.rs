@@ -118,6 +118,7 @@ impl Server {
             }
             Change::Release(topic) => self.world.note("topic is released", TOPICS[*topic as usize]),
             Change::Truncate => self.world.note("the outbox is truncated, ids start again at", 1),
+            Change::MarksInvalidated => self.world.note("a replay invalidates the marks", ()),
             Change::Requeued(_) | Change::Prepared(..) | Change::EndPrepared(_) => {}
         }
     }

@@ -1,0 +1,262 @@
+//! `outbox-relay replay`: publishes sent events again.
+
+mod copy;
+mod in_place;
+
+use super::exit::Failed;
+use super::moment::{Moment, moment};
+use super::progress::Progress;
+use super::selection::{ChangeOptions, event_id};
+use super::{ConfigFile, block_on, one_shot, output};
+use crate::config::Config;
+use crate::postgres::access::grants::REPLAY_PRIVILEGES;
+use crate::postgres::operate::history::PostgresHistory;
+use crate::postgres::operate::replay::PostgresReplay;
+use crate::postgres::operate::sent::SentSelection;
+use clap::Args;
+use humantime::format_rfc3339_micros;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+/// The most events per second.
+const RATE_MAX: u32 = 1_000_000;
+/// Events per transaction.
+const BATCH_ROWS: u64 = 1_000;
+
+/// Publish sent events again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sets the selected events back to unsent. The relays publish them again to the same topic, with the same event_id, key, \
+payload and headers, and in order per key. Later events of the same key that are sent at the same time may arrive in \
+between. To prevent that, pause the topic first, and resume it afterwards. Events can be replayed until they are reaped.
+
+With --to-topic, the command itself publishes the events to another topic, which must exist, and changes no row.
+
+Consumers that deduplicate by event_id, for example with the inbox of pg-outbox, ignore replayed events that they have \
+processed before. Each event is recorded in the history (`dead-letters history`).
+
+You can interrupt the command and run it again. To leave out the events that the first run replayed, pass --sent-before \
+with the time that it printed.
+
+Examples:
+  outbox-relay replay --config config.toml --topic events.order --since 2h --dry-run
+  outbox-relay replay --config config.toml --key 42 --reason \"consumer lost its state\"
+  outbox-relay replay --config config.toml --since 1d --to-topic backfill --rate 500
+
+Exit codes: 0 success, even if nothing matched, 1 failure, 2 usage error, 69 PostgreSQL or Kafka unreachable, 78 \
+invalid configuration or schema, or missing privileges.")]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    config: ConfigFile,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    options: ChangeOptions,
+    /// Only events last sent before this time [default: now].
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    sent_before: Option<Moment>,
+    /// Replay at most this many events per second.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(RATE_MAX)))]
+    rate: Option<u32>,
+    /// Publish to this topic, without changing the rows.
+    #[arg(long, value_name = "TOPIC")]
+    to_topic: Option<String>,
+    /// Reason, shown in the history.
+    #[arg(long, value_name = "TEXT", default_value = "replay")]
+    reason: String,
+}
+
+/// Filters, which all have to match.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Filters")]
+struct Filters {
+    /// Only events sent from this time on: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Moment>,
+    /// Only events sent before this time.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Moment>,
+    /// Apply --since and --until to the time when the event was created.
+    #[arg(long)]
+    created: bool,
+    /// Only events of this topic.
+    #[arg(long)]
+    topic: Option<String>,
+    /// Only events with this key (`aggregate_id`).
+    #[arg(long)]
+    key: Option<String>,
+    /// Only these event IDs, separated by commas.
+    #[arg(long, value_name = "UUID", value_delimiter = ',', value_parser = event_id)]
+    event_id: Vec<Uuid>,
+}
+
+/// The object of `--json`.
+#[derive(Debug, Serialize)]
+struct Done {
+    act: &'static str,
+    dry_run: bool,
+    events: u64,
+    /// By the events' own topics.
+    topics: BTreeMap<String, u64>,
+    sent_before: String,
+}
+
+/// What a run needs.
+struct Plan<'a> {
+    config: &'a Config,
+    replay: PostgresReplay,
+    selection: SentSelection,
+    lowest: i64,
+    highest: i64,
+    most: u64,
+    reason: &'a str,
+    pace: Pace,
+}
+
+/// The counts of a run, by topic.
+#[derive(Debug, Default)]
+struct Counts {
+    events: u64,
+    topics: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    fn add(&mut self, topic: String, events: u64) {
+        self.events += events;
+        *self.topics.entry(topic).or_default() += events;
+    }
+}
+
+/// Limits the rate.
+#[derive(Clone, Copy, Debug)]
+struct Pace(Option<u32>);
+
+impl Pace {
+    /// The size of a batch, so that a slow rate is even.
+    fn batch_rows(self) -> u64 {
+        self.0.map_or(BATCH_ROWS, |rate| u64::from(rate).min(BATCH_ROWS))
+    }
+
+    async fn after(self, events: u64) {
+        if let Some(rate) = self.0 {
+            sleep(Duration::from_secs_f64(events as f64 / f64::from(rate))).await;
+        }
+    }
+}
+
+impl Replay {
+    pub(crate) fn run(self) -> Result<(), Failed> {
+        self.options.check(self.filters.is_set())?;
+        let config = match &self.to_topic {
+            Some(_) => self.config.load()?,
+            None => self.config.load_for_database()?,
+        };
+        one_shot::keeps_history(&config)?;
+        let (counts, sent_before) = block_on(self.replay(&config))??;
+        let done = Done {
+            act: if self.to_topic.is_some() { "copy" } else { "replay" },
+            dry_run: self.options.dry_run,
+            events: counts.events,
+            topics: counts.topics,
+            sent_before: format_rfc3339_micros(sent_before).to_string(),
+        };
+        let text = if self.options.json { output::json(&done)? } else { self.describe(&config, &done) };
+        output::line(&text)?;
+        if done.events > 0 && !done.dry_run {
+            eprintln!(
+                "Consumers that deduplicate by event_id ignore the events that they have processed before."
+            );
+        }
+        Ok(())
+    }
+
+    async fn replay(&self, config: &Config) -> Result<(Counts, SystemTime), Failed> {
+        let database = one_shot::database(config)?;
+        let facts = one_shot::allowed(config, &database, REPLAY_PRIVILEGES).await?;
+        let history = PostgresHistory::new(database.clone(), &config.outbox, facts.payload);
+        let bounds = history.bounds().await.map_err(one_shot::fault)?;
+        let sent_before = self.sent_before.map_or(Ok(bounds.now), |before| before.at(bounds.now))?;
+        let selection = self.filters.selection(bounds.now, sent_before)?;
+        let (table, template) = (config.outbox.table.clone(), config.outbox.topic.clone());
+        let plan = Plan {
+            config,
+            replay: PostgresReplay::new(database, table, template),
+            selection,
+            lowest: bounds.lowest,
+            highest: bounds.highest,
+            most: self.options.most(),
+            reason: &self.reason,
+            pace: Pace(self.rate),
+        };
+        let progress = Progress::new();
+        let counts = match &self.to_topic {
+            _ if self.options.dry_run => plan.count(&progress).await,
+            Some(topic) => plan.copy(&history, topic, &progress).await,
+            None => {
+                announce(sent_before);
+                plan.run(&progress).await
+            }
+        }?;
+        Ok((counts, sent_before))
+    }
+
+    fn describe(&self, config: &Config, done: &Done) -> String {
+        let mut text = String::new();
+        for (topic, events) in &done.topics {
+            text += &format!("{topic}: {}\n", output::counted(*events, "event"));
+        }
+        let events = output::counted(done.events, "event");
+        let what = match (&self.to_topic, done.dry_run) {
+            (None, false) => "set back to unsent, to be published again".to_owned(),
+            (None, true) => "would be published again".to_owned(),
+            (Some(topic), false) => format!("published to {topic}"),
+            (Some(topic), true) => format!("would be published to {topic}"),
+        };
+        text + &format!("{}: {events} {what}", config.outbox.table)
+    }
+}
+
+fn announce(sent_before: SystemTime) {
+    let before = format_rfc3339_micros(sent_before);
+    eprintln!("To continue if this is interrupted, run the command again with --sent-before {before}");
+}
+
+impl Filters {
+    fn is_set(&self) -> bool {
+        let Filters { since, until, created: _, topic, key, event_id } = self;
+        since.is_some() || until.is_some() || topic.is_some() || key.is_some() || !event_id.is_empty()
+    }
+
+    fn selection(&self, now: SystemTime, sent_before: SystemTime) -> Result<SentSelection, Failed> {
+        let at = |moment: Option<Moment>| moment.map(|moment| moment.at(now)).transpose();
+        let (since, until) = (at(self.since)?, at(self.until)?);
+        if since.is_some_and(|since| since >= until.unwrap_or(now)) {
+            return Err(Failed::Usage("--since must be before --until and before now.".to_owned()));
+        }
+        Ok(SentSelection {
+            by_created: self.created,
+            since,
+            until,
+            topic: self.topic.clone(),
+            key: self.key.clone(),
+            event_ids: (!self.event_id.is_empty()).then(|| self.event_id.clone()),
+            sent_before: Some(sent_before),
+        })
+    }
+}
+
+/// Adds what was done before a failure.
+fn after_some(failed: Failed, done: u64) -> Failed {
+    if done == 0 {
+        return failed;
+    }
+    let some = format!("failed after {}, recorded in the history", output::counted(done, "event"));
+    match failed {
+        Failed::Failure(error) => Failed::Failure(error.context(some)),
+        Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),
+        other => other,
+    }
+}

@@ -1,0 +1,97 @@
+//! Publishes events to a topic of the operator's choice, for `replay --to-topic`.
+
+use super::cluster::KafkaCluster;
+use super::producer::KafkaProducer;
+use crate::relay::event::Event;
+use crate::relay::failure::{Failure, FailureKind};
+use crate::relay::partition;
+use crate::relay::publisher::{DeliveryReport, Producer, Publisher, Refusal};
+use crate::relay::reason::NO_ANSWER;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long to wait for the acknowledgements of a batch.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A producer for one topic. Events of a key stay in order. After a failure it must not be used again.
+pub(crate) struct Copier {
+    producer: KafkaProducer,
+    topic: String,
+    /// Whether each partition has acknowledged a record. The first one of a partition is sent alone, as in a session.
+    primed: Vec<bool>,
+    in_flight: u32,
+}
+
+/// Publishing stopped.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// How many events of the batch, from the first, Kafka has acknowledged.
+    pub acknowledged: usize,
+    pub failure: Failure,
+}
+
+impl Copier {
+    /// Connects and looks up the topic.
+    pub(crate) async fn open(cluster: &KafkaCluster, topic: &str) -> Result<Copier, Failure> {
+        let producer = cluster.open().await?;
+        let partitions = producer.lookup(topic).await?;
+        Ok(Copier {
+            producer,
+            topic: topic.to_owned(),
+            primed: vec![false; partitions as usize],
+            in_flight: 0,
+        })
+    }
+
+    /// Publishes events in order, and returns when Kafka has acknowledged all of them.
+    pub(crate) async fn publish<E: Event>(&mut self, events: &[&E]) -> Result<(), Stopped> {
+        let mut acknowledged = 0;
+        for (place, event) in events.iter().enumerate() {
+            let partition = partition::of(event.key(), self.primed.len() as u32);
+            let is_primed = self.primed[partition as usize];
+            if !is_primed {
+                acknowledged += self.wait(acknowledged).await?;
+            }
+            if let Err(refusal) = self.producer.send(place as u32, &self.topic, partition, *event) {
+                // The earlier events are still acknowledged, unless they fail too.
+                acknowledged += self.wait(acknowledged).await?;
+                return Err(Stopped { acknowledged, failure: refused(refusal) });
+            }
+            self.in_flight += 1;
+            if !is_primed {
+                acknowledged += self.wait(acknowledged).await?;
+                self.primed[partition as usize] = true;
+            }
+        }
+        self.wait(acknowledged).await.map(drop)
+    }
+
+    /// Waits for everything in flight, and returns the number of acknowledgements.
+    async fn wait(&mut self, before: usize) -> Result<usize, Stopped> {
+        let sent = std::mem::take(&mut self.in_flight) as usize;
+        let in_time = timeout(ACKNOWLEDGED_WITHIN, self.producer.quiet(false)).await;
+        let mut reports = Vec::new();
+        self.producer.drain(&mut reports);
+        reports.sort_by_key(|report| report.index);
+        let acknowledged = reports.iter().take_while(|report| report.outcome.is_ok()).count();
+        if acknowledged == sent {
+            return Ok(acknowledged);
+        }
+        let failed = reports.into_iter().find_map(|DeliveryReport { outcome, .. }| outcome.err());
+        let silent = || {
+            let why =
+                if in_time.is_err() { format!(" within {ACKNOWLEDGED_WITHIN:?}") } else { String::new() };
+            NO_ANSWER.failure(format!("Kafka did not acknowledge the records{why}"))
+        };
+        Err(Stopped { acknowledged: before + acknowledged, failure: failed.unwrap_or_else(silent) })
+    }
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Session(failure) => failure,
+        Refusal::Row(rejection) => {
+            Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
+        }
+    }
+}

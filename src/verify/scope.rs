@@ -1,0 +1,77 @@
+//! What can be judged: the range, and what the topics still have.
+
+/// How much the clocks of the relay, the brokers and PostgreSQL may differ, in microseconds.
+pub(crate) const CLOCKS_DIFFER_US: i64 = 60_000_000;
+
+/// What is verified. Times are in microseconds since 1970.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    /// The beginning of the range.
+    pub since_us: i64,
+    /// The end of the range for unknown records: later ones may belong to rows that were committed after they were read.
+    pub unknown_until_us: i64,
+    /// Rows that were sent before this time may have been reaped.
+    pub reaped_until_us: i64,
+    /// The topics, to which entries refer by place.
+    pub topics: Vec<Topic>,
+}
+
+/// A topic.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Topic {
+    pub name: String,
+    /// Kafka may have compacted records.
+    pub compacted: bool,
+    /// Empty if the topic does not exist.
+    pub partitions: Vec<Partition>,
+}
+
+/// What a partition still has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Partition {
+    /// Records up to this time may have expired; `None` if the partition has all records of the range.
+    pub expired_until_us: Option<i64>,
+}
+
+/// Why the absence of a record proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    TopicMissing,
+    Compacted,
+    Expired,
+}
+
+impl Scope {
+    /// Why a record for an event that was created at this time may be missing although the event was published.
+    pub(crate) fn explain_absence(&self, topic: u32, partition: u32, created_us: i64) -> Option<Absence> {
+        let Some(topic) = self.topics.get(topic as usize).filter(|topic| !topic.partitions.is_empty()) else {
+            return Some(Absence::TopicMissing);
+        };
+        if topic.compacted {
+            return Some(Absence::Compacted);
+        }
+        let expired = topic.partitions.get(partition as usize).and_then(|found| found.expired_until_us);
+        let may_be_expired =
+            expired.is_some_and(|until| created_us <= until.saturating_add(CLOCKS_DIFFER_US));
+        may_be_expired.then_some(Absence::Expired)
+    }
+
+    /// Whether a record of this time without a row is judged.
+    pub(crate) fn judges_unknown(&self, at_us: i64) -> Unknown {
+        if at_us < self.since_us || at_us >= self.unknown_until_us {
+            return Unknown::OutOfRange;
+        }
+        if at_us < self.reaped_until_us.saturating_add(CLOCKS_DIFFER_US) {
+            return Unknown::MayBeReaped;
+        }
+        Unknown::Judged
+    }
+}
+
+/// What is known about a record without a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    Judged,
+    MayBeReaped,
+    OutOfRange,
+}
