@@ -15,4 +15,6 @@ pub(crate) mod fail_point;
 pub mod kafka;
 pub mod postgres;
 pub mod relay;
+pub(crate) mod status;
 pub mod supervisor;
+pub(crate) mod text;
