@@ -35,13 +35,19 @@ pub(super) struct Field {
     pub(super) column: &'static str,
     /// A name, a key or a command, in a fixed-width font.
     pub(super) is_code: bool,
+    /// A number or a time, which stays in one line.
+    pub(super) is_short: bool,
     /// Smaller lines below the text.
     pub(super) notes: Vec<String>,
 }
 
 impl Field {
     fn text(text: impl Into<String>) -> Field {
-        Field { text: text.into(), column: "", is_code: false, notes: Vec::new() }
+        Field { text: text.into(), column: "", is_code: false, is_short: false, notes: Vec::new() }
+    }
+
+    fn short(text: impl Into<String>) -> Field {
+        Field { is_short: true, ..Field::text(text) }
     }
 
     fn code(text: &str, most: usize) -> Field {
@@ -89,7 +95,7 @@ fn paused(report: &Report, shows_keys: bool) -> Table {
             Field::text(scope(pause, shows_keys)),
             Field::text(in_line(pause.reason.as_deref().unwrap_or("none given"), TEXT)),
             Field::text(in_line(&pause.by, TEXT)),
-            Field::text(utc(&pause.since)),
+            Field::short(utc(&pause.since)),
         ]);
     }
     table
@@ -116,12 +122,17 @@ fn held(report: &Report) -> Table {
         let error = held.error.lines().next().unwrap_or_default();
         table.row([
             Field::code(&held.topic, TOPIC),
-            Field::text(in_line(&held.reason, TEXT)).noted([in_line(error, ERROR), fix(held.remedy)]),
-            Field::text(utc(&held.since)),
-            Field::text(utc(&held.next_probe)).noted([format!("{} so far", counted_probes(held.probes))]),
+            Field::text(in_line(&held.reason, TEXT)).noted([in_line(error, ERROR), plain(&fix(held.remedy))]),
+            Field::short(utc(&held.since)),
+            Field::short(utc(&held.next_probe)).noted([format!("{} so far", counted_probes(held.probes))]),
         ]);
     }
     table
+}
+
+/// Without the marks around commands and names.
+fn plain(text: &str) -> String {
+    text.replace('`', "")
 }
 
 fn counted_probes(probes: i32) -> String {
@@ -153,9 +164,9 @@ fn blocked(report: &Report, shows_keys: bool) -> Table {
         table.row([
             name,
             Field::code(&key.topic, TOPIC),
-            Field::text(in_line(&key.reason, TEXT)).noted([fix(key.remedy)]),
-            Field::text(key.outbox_id.to_string()),
-            Field::text(utc(&key.since)),
+            Field::text(in_line(&key.reason, TEXT)).noted([plain(&fix(key.remedy))]),
+            Field::short(key.outbox_id.to_string()),
+            Field::short(utc(&key.since)),
         ]);
     }
     table
@@ -176,8 +187,8 @@ fn dead_letters(report: &Report) -> Table {
         let means = reason(&by_reason.reason).map_or("", |reason| reason.means);
         table.row([
             Field::text(in_line(&by_reason.reason, TEXT)),
-            Field::text(thousands(by_reason.rows.unsigned_abs() as usize)),
-            Field::text(means.replace('`', "")),
+            Field::short(thousands(by_reason.rows.unsigned_abs() as usize)),
+            Field::text(plain(means)),
         ]);
     }
     table

@@ -53,10 +53,7 @@ fn healthy_page_shows_the_verdict_the_figures_and_the_configuration() {
 fn page_of_each_state_names_it_and_what_to_do() {
     for (name, texts) in [
         ("behind", &["verdict behind", "about 40,000", "status --watch --config", "99+"][..]),
-        (
-            "kafka-away",
-            &["verdict stopped", "not relaying", "brokers-down", "This relay is not ready", "class=\"away\""],
-        ),
+        ("kafka-away", &["verdict stopped", "not relaying", "brokers-down", "class=\"away\""]),
         (
             "held-topic",
             &["verdict behind", "<code>events.invoice</code>", "12 probes so far", "Fix: create the topic"],
@@ -96,6 +93,19 @@ fn without_the_database_a_ready_relay_is_unknown_and_not_healthy() {
     let html = scene.html();
     assert_shows(&html, &["verdict unknown", "are 1m old", "has not answered yet"]);
     assert!(!html.contains("verdict healthy"), "{html}");
+}
+
+#[test]
+fn relay_that_is_not_ready_is_named_once() {
+    let html = page("kafka-away");
+    assert!(!html.contains("This relay is not ready"), "the verdict names it: {html}");
+    // Another relay may send the events.
+    let mut scene = Scene::of(report());
+    scene.here = here(false, "Kafka: no broker answers");
+    assert_shows(
+        &scene.html(),
+        &["verdict healthy", "<strong>This relay is not ready.</strong> Kafka: no broker answers"],
+    );
 }
 
 #[test]

@@ -155,7 +155,8 @@ impl Banner {
 /// What is wrong with this relay or this page, in addition to the verdict.
 fn notices(shown: &Shown<'_>) -> Vec<Notice> {
     let mut notices = Vec::new();
-    if !shown.here.ready && shown.verdict().is_some() {
+    let in_verdict = shown.verdict().is_none_or(|verdict| verdict.why.contains(&shown.here.says));
+    if !shown.here.ready && !in_verdict {
         notices.push(Notice { title: "This relay is not ready", text: shown.here.says.clone() });
     }
     let age = shown.age();

@@ -52,8 +52,16 @@ impl Chromium {
         // Waits for the browser. Reading fails when it ends.
         let answers = BufReader::new(File::open(&answers).unwrap());
         let (session, log) = (String::new(), Vec::new());
-        let mut chromium =
-            Chromium { child, requests: to, answers, session, number: 0, log, _folder: folder };
+        let mut chromium = Chromium {
+            child,
+            requests: to,
+            answers,
+            session,
+            number: 0,
+            loaded: false,
+            log,
+            _folder: folder,
+        };
         let target = chromium.call("Target.createTarget", json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = chromium.call("Target.attachToTarget", attach);
