@@ -357,6 +357,6 @@ fn everything() -> Scene {
     });
     report.reaper.behind = true;
     let mut scene = Scene::of(report).lanes(lanes(&[(0, 100, 3_600), (63, 100, 1)]));
-    scene.config = config(&format!("[outbox.headers]\nevent_id = '{{event_id}}'\nsource = {:?}\n", HOSTILE));
+    scene.config = config(&format!("[outbox.headers]\nevent_id = '{{event_id}}'\nsource = {HOSTILE:?}\n"));
     scene
 }

@@ -44,12 +44,13 @@ impl Source for Reader<'_> {
     async fn read(&mut self) -> Result<Snapshot, String> {
         let mut monitor = self.monitor().map_err(|error| describe(&error))?;
         let here = ready(Some(self.page.here()));
-        let read = timeout(READ_WITHIN, async {
+        // In memory of its own, because the process needs it only while someone looks.
+        let read = Box::pin(async {
             let report = monitor.report(None, here).await?;
             let lanes = monitor.lanes().await?;
             Ok(Snapshot { report, lanes, read_at: SystemTime::now() })
         });
-        match read.await {
+        match timeout(READ_WITHIN, read).await {
             Ok(Ok(snapshot)) => {
                 self.monitor = Some(monitor);
                 Ok(snapshot)

@@ -62,12 +62,12 @@ impl Chromium {
             log,
             _folder: folder,
         };
-        let target = chromium.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let target = chromium.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let attached = chromium.call("Target.attachToTarget", attach);
+        let attached = chromium.call("Target.attachToTarget", &attach);
         chromium.session = attached["sessionId"].as_str().unwrap().to_owned();
         for domain in ["Page", "Runtime", "Log"] {
-            chromium.call(&format!("{domain}.enable"), json!({}));
+            chromium.call(&format!("{domain}.enable"), &json!({}));
         }
         chromium
     }
@@ -75,11 +75,11 @@ impl Chromium {
     /// Loads the page on a screen of this width.
     pub(super) fn show(&mut self, url: &str, width: u32, theme: &str) {
         let screen = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600 });
-        self.call("Emulation.setDeviceMetricsOverride", screen);
+        self.call("Emulation.setDeviceMetricsOverride", &screen);
         let theme = json!({ "features": [{ "name": "prefers-color-scheme", "value": theme }] });
-        self.call("Emulation.setEmulatedMedia", theme);
+        self.call("Emulation.setEmulatedMedia", &theme);
         (self.loaded, self.log) = (false, Vec::new());
-        self.call("Page.navigate", json!({ "url": url }));
+        self.call("Page.navigate", &json!({ "url": url }));
         while !self.loaded {
             self.receive();
         }
@@ -87,24 +87,24 @@ impl Chromium {
 
     /// The value of a script in the page.
     pub(super) fn evaluate(&mut self, script: &str) -> Value {
-        let answer = self.call("Runtime.evaluate", json!({ "expression": script, "returnByValue": true }));
+        let answer = self.call("Runtime.evaluate", &json!({ "expression": script, "returnByValue": true }));
         assert!(answer.get("exceptionDetails").is_none(), "{answer:#}");
         answer["result"]["value"].clone()
     }
 
     /// The whole page as a PNG.
     pub(super) fn screenshot(&mut self) -> Vec<u8> {
-        let answer = self.call("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
+        let answer = self.call("Page.captureScreenshot", &json!({ "captureBeyondViewport": true }));
         decode_block(answer["data"].as_str().unwrap()).unwrap()
     }
 
     /// What the browser has logged about the page, such as violations of its policy.
     pub(super) fn take_log(&mut self) -> Vec<String> {
-        self.call("Runtime.evaluate", json!({ "expression": "1" })); // events before its answer have arrived
+        self.call("Runtime.evaluate", &json!({ "expression": "1" })); // events before its answer have arrived
         std::mem::take(&mut self.log)
     }
 
-    fn call(&mut self, method: &str, params: Value) -> Value {
+    fn call(&mut self, method: &str, params: &Value) -> Value {
         self.number += 1;
         let mut message = json!({ "id": self.number, "method": method, "params": params });
         if !self.session.is_empty() {
