@@ -1,6 +1,6 @@
 # Short names for the scripts in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo check test examples docs drivers features recovery simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
+.PHONY: help demo check test examples docs drivers features recovery page simulate model chaos chaos-payments bench lint deny fuzz microbench instructions package package-rpm package-test package-rpm-test reproducible services down
 
 comma := ,
 
@@ -35,6 +35,9 @@ features: ## check pg-outbox with each feature and driver alone and with all of 
 recovery: ## run the fault tests one at a time with the limits of an idle machine for the time that recovery takes
 	@OUTBOX_RELAY_TEST_ALONE=1 RUST_TEST_THREADS=1 scripts/test --test faults --test integration -- \
 		--nocapture --skip doctor kafka_ postgres_ fail_points pgbouncer probes takeover held_topics service
+
+page: ## check the status page in a headless Chromium, and keep screenshots in target/page
+	@scripts/page
 
 simulate: ## run the simulator with many schedules (SCHEDULES=100000 SEED=1)
 	@SCHEDULES=$(or $(SCHEDULES),100000) SEED=$(or $(SEED),1) cargo test --release --test simulation schedules::whatever_fails -- --nocapture

@@ -15,5 +15,7 @@ pub(crate) mod fail_point;
 pub mod kafka;
 pub mod postgres;
 pub mod relay;
+pub(crate) mod status;
 pub mod supervisor;
+pub(crate) mod text;
 pub(crate) mod verify;

@@ -17,7 +17,7 @@ use crate::support::consumer;
 use crate::support::wait::{STALLED, wait_until};
 
 /// The pages whose blocks are run. Each has its own test.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "../README.md",
     "getting-started.md",
     "concepts.md",

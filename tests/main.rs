@@ -48,6 +48,7 @@ mod sandbox;
 mod secrets;
 mod service;
 mod status;
+mod status_page;
 mod support;
 mod takeover;
 mod taking_turns;

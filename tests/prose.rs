@@ -80,7 +80,10 @@ fn files_below(path: &Path, files: &mut Vec<PathBuf>) {
     if path.is_dir() {
         let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
         entries.for_each(|entry| files_below(&entry, files));
-    } else if path.extension().is_some_and(|kind| ["md", "toml", "rs", "1", "5"].iter().any(|x| kind == *x)) {
+    } else if path
+        .extension()
+        .is_some_and(|kind| ["md", "toml", "html", "rs", "1", "5"].iter().any(|x| kind == *x))
+    {
         files.push(path.to_owned());
     }
 }

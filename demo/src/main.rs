@@ -17,6 +17,7 @@ mod verdict;
 use crate::broker::MockBroker;
 use anyhow::anyhow;
 use clap::Parser;
+use outbox_relay::admin::Listening;
 use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::cli::{block_on, log, panic};
@@ -95,7 +96,7 @@ fn configure(url: &str, broker: &MockBroker, screen: &Screen) -> Result<Config, 
         ("POSTGRES__APPLICATION_NAME", "outbox-demo"),
         ("KAFKA__BOOTSTRAP_SERVERS", &broker.bootstrap_servers()),
         ("OUTBOX__TABLE", schema::OUTBOX),
-        ("ADMIN__LISTEN", "off"),
+        ("ADMIN__LISTEN", "127.0.0.1:0"),
         ("LOG__LEVEL", level),
     ];
     let settings = settings.map(|(name, value)| (format!("OUTBOX_RELAY__{name}"), value.to_owned()));
@@ -122,8 +123,13 @@ async fn demonstrate(
         () = signals.next() => return Ok(()),
     };
     let mut schema = connected.create(&config.outbox.table).await?;
-    story::begin(&mut screen, time);
-    let scene = Scene { config: &config, broker, screen: &mut screen, signals: &mut signals, time };
+    let admin = match config.admin.listen {
+        Some(listen) => Listening::open(listen).await.ok(),
+        None => None,
+    };
+    let page = admin.as_ref().and_then(|admin| admin.address().ok());
+    story::begin(&mut screen, time, page);
+    let scene = Scene { config: &config, broker, admin, screen: &mut screen, signals: &mut signals, time };
     let played = Box::pin(scene.play(&mut schema)).await;
     let dropped = schema.drop().await;
     if dropped.is_ok() {

@@ -9,12 +9,14 @@ use super::shop::Shop;
 use super::{database, order, story};
 use crate::broker::MockBroker;
 use anyhow::{Context, anyhow};
+use outbox_relay::admin::{Listening, Observed};
 use outbox_relay::cli::exit::Failed;
 use outbox_relay::cli::run::Signals;
 use outbox_relay::config::Config;
 use outbox_relay::postgres::connection::connect::Database;
 use outbox_relay::relay::health::stats::Stats;
 use outbox_relay::supervisor::{self, End, Ready, StartError, Until};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -30,6 +32,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) struct Scene<'a> {
     pub(super) config: &'a Config,
     pub(super) broker: &'a MockBroker,
+    /// For the status page.
+    pub(super) admin: Option<Listening>,
     pub(super) screen: &'a mut Screen,
     pub(super) signals: &'a mut Signals,
     /// How long the shop is open.
@@ -53,8 +57,9 @@ impl Scene<'_> {
             .map_err(|failure| anyhow!("{failure}"))?;
 
         let config = self.config;
+        let admin = self.admin.take();
         let trading = self.trade(&ledger, &stats);
-        let relayed = relay_while(config, database, ready, &stats, trading).await;
+        let relayed = relay_while(config, database, ready, admin, &stats, trading).await;
         tokio::task::spawn_blocking(|| reader.finish()).await.context("reading to the end")?;
         relayed?;
         let unsure = ledger.lock().take_unsure();
@@ -124,6 +129,7 @@ async fn relay_while(
     config: &Config,
     database: Database,
     ready: Ready,
+    admin: Option<Listening>,
     stats: &Arc<Stats>,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -133,6 +139,7 @@ async fn relay_while(
     let relay = supervisor::run(config, database, ready, Arc::clone(stats), Until::Requested, stop, reloads);
     let mut relay = Box::pin(relay);
     tokio::select! {
+        never = serve(admin, config, stats) => match never {},
         end = &mut relay => return Err(anyhow!("the relay ended unexpectedly: {end:?}")),
         worked = work => worked?,
     }
@@ -141,6 +148,13 @@ async fn relay_while(
         End::Requested => Ok(()),
         end => Err(anyhow!("the relay did not shut down correctly: {end:?}")),
     }
+}
+
+/// Serves the status page.
+async fn serve(admin: Option<Listening>, config: &Config, stats: &Arc<Stats>) -> Infallible {
+    let Some(admin) = admin else { return std::future::pending().await };
+    let (_configs, config) = watch::channel(config.clone());
+    admin.serve(Observed { stats: Arc::clone(stats), config, config_file: None }).await
 }
 
 /// Waits until the relay has reached both servers, so that its startup does not count as latency.

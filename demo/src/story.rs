@@ -6,10 +6,11 @@ use super::screen::{Screen, milliseconds};
 use super::shop::WRITERS;
 use outbox_bench::checker::Verdict;
 use outbox_relay::cli::output::thousands;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Describes what the demo does.
-pub(super) fn begin(screen: &mut Screen, time: Duration) {
+/// Describes what the demo does, and where the status page of its relay is.
+pub(super) fn begin(screen: &mut Screen, time: Duration, page: Option<SocketAddr>) {
     screen.say(&format!(
         "{title}
 
@@ -27,6 +28,10 @@ created for the demo and dropped at the end.
         title = screen.bold("outbox-demo"),
         seconds = time.as_secs(),
     ));
+    if let Some(page) = page {
+        let address = screen.bold(&format!("http://{page}/"));
+        screen.say(&format!("To watch the relay in a browser, open its status page: {address}\n"));
+    }
 }
 
 /// Prints the result.

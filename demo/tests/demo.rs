@@ -5,7 +5,8 @@
 mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,9 @@ async fn ctrl_c_ends_the_demo_early_with_the_same_summary_and_nothing_left_behin
     let begun = Instant::now();
     let stdout = tokio::task::spawn_blocking(move || {
         let shown = read_until(&mut child, "events written");
+        let (_, rest) = shown.split_once("open its status page: http://").expect("the demo names its page");
+        let page = status_page(rest.split('/').next().unwrap());
+        assert!(page.contains("<h1>outbox-relay <span>outbox_demo.outbox</span></h1>"), "{page}");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();
         let stdout = shown + &text(&output.stdout);
@@ -83,6 +87,14 @@ async fn ctrl_c_ends_the_demo_early_with_the_same_summary_and_nothing_left_behin
     assert!(begun.elapsed() < Duration::from_secs(60), "{stdout}");
     assert!(!schema_exists(&client).await, "{stdout}");
     database.drop(&[]).await;
+}
+
+fn status_page(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    page
 }
 
 fn read_until(child: &mut Child, text_sought: &str) -> String {

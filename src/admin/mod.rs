@@ -1,5 +1,6 @@
-//! The admin endpoint: metrics and health over HTTP, read-only.
+//! The admin endpoint: a status page, metrics and health over HTTP, read-only.
 //!
+//! - `/`: the status page, for people.
 //! - `/metrics`: OpenMetrics text.
 //! - `/livez`: 200 while the cycle makes progress, even without Kafka or Postgres, because a restart would not help then.
 //! - `/readyz`: 200 while the relay can publish, otherwise 503 and one line with the reason.
@@ -8,10 +9,12 @@
 //! reason.
 
 pub mod metrics;
+mod page;
 mod serve;
 
-pub(crate) use serve::Listening;
+pub use serve::{AdminError, Listening};
 
+use crate::config::Config;
 use crate::fail_point;
 use crate::relay::health::stats::Stats;
 use axum::Router;
@@ -20,26 +23,41 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics::Metrics;
+use page::Page;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The scout normally makes progress many times a second, but a statement may take 35 s when Postgres is overloaded.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The relay that the endpoint shows.
+pub struct Observed {
+    /// Its counters.
+    pub stats: Arc<Stats>,
+    /// Its configuration in force.
+    pub config: watch::Receiver<Config>,
+    /// The file of the configuration, for the commands that the status page names.
+    pub config_file: Option<PathBuf>,
+}
+
 #[derive(Clone)]
 struct AdminState {
     stats: Arc<Stats>,
     metrics: Arc<Metrics>,
+    page: Arc<Page>,
 }
 
-fn router(stats: Arc<Stats>) -> Router {
+fn router(stats: Arc<Stats>, page: Arc<Page>) -> Router {
     let metrics = Arc::new(Metrics::new(&stats));
     Router::new()
+        .route("/", get(page::show))
         .route("/metrics", get(show_metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(AdminState { stats, metrics })
+        .with_state(AdminState { stats, metrics, page })
 }
 
 async fn show_metrics(State(shown): State<AdminState>) -> Response {

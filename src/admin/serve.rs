@@ -1,7 +1,7 @@
 //! The HTTP server of the admin endpoint, with limits on requests.
 
-use super::router;
-use crate::relay::health::stats::Stats;
+use super::page::Page;
+use super::{Observed, router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -27,29 +27,40 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 #[error(
     "Cannot listen on [admin] listen = \"{listen}\": {cause}. Choose another address or port, or \"off\""
 )]
-pub(crate) struct AdminError {
+pub struct AdminError {
     listen: SocketAddr,
     cause: io::Error,
 }
 
 /// The open port.
-pub(crate) struct Listening(TcpListener);
+pub struct Listening(TcpListener);
 
 impl Listening {
     /// Opens the port, so that a port in use is reported before anything starts.
-    pub(crate) async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
+    pub async fn open(listen: SocketAddr) -> Result<Listening, AdminError> {
         let listener = TcpListener::bind(listen).await.map_err(|cause| AdminError { listen, cause })?;
         Ok(Listening(listener))
     }
 
     /// The address, with the actual port if the configured one is 0.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+    pub fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
     /// Serves forever. Dropping the future closes the port and every connection.
-    pub(crate) async fn serve(self, stats: Arc<Stats>) -> Infallible {
-        let router = router(stats);
+    pub async fn serve(self, observed: Observed) -> Infallible {
+        // Without a local address, the socket is broken, and no one can connect.
+        let address = self.address().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let stats = Arc::clone(&observed.stats);
+        let page = Arc::new(Page::new(observed, address));
+        let router = router(stats, Arc::clone(&page));
+        tokio::select! {
+            never = self.accept(router) => match never {},
+            never = page.keep() => match never {},
+        }
+    }
+
+    async fn accept(self, router: axum::Router) -> Infallible {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {

@@ -1,9 +1,9 @@
 //! Shared by commands that query Postgres and end: exit code 69 for an unreachable server, 78 for an invalid schema.
 
 use super::exit::Failed;
-use crate::config::{Config, ConnectionError, OnSent};
+use crate::config::{Config, OnSent};
 use crate::postgres::access::grants::Privilege;
-use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::connect::{Database, monitoring_settings};
 use crate::postgres::schema::check::Facts;
 use crate::relay::failure::{Failure, FailureKind, Fault, FaultKind};
 use crate::relay::health::stats::Stats;
@@ -16,16 +16,11 @@ pub(crate) fn database(config: &Config) -> Result<Database, Failed> {
     Database::new(&config.postgres, 1, Arc::new(Stats::new())).map_err(fault)
 }
 
-/// For a command that finds relays by their application_name: returns that name, and a pool with two connections under a
-/// different name. It prepares no statements, so that it works behind any pooler.
-pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<(String, Database), Failed> {
-    let unreadable = |error: ConnectionError| Failed::Unavailable(anyhow::Error::new(error));
-    let connection = config.postgres.connection().map_err(unreadable)?;
-    let name = connection.config.get_application_name().unwrap_or_default().to_owned();
-    let mut settings = config.postgres.clone();
-    settings.application_name = Some(format!("{name} {command}"));
-    settings.prepared_statements = false;
-    Ok((name, Database::new(&settings, 2, Arc::new(Stats::new())).map_err(fault)?))
+/// For a command that only examines the database: a pool of two connections under another name than the relay's.
+pub(crate) fn monitoring_database(config: &Config, command: &str) -> Result<Database, Failed> {
+    let settings = monitoring_settings(&config.postgres, command);
+    let (_, settings) = settings.map_err(|error| Failed::Unavailable(anyhow::Error::new(error)))?;
+    Database::new(&settings, 2, Arc::new(Stats::new())).map_err(fault)
 }
 
 /// Runs the checks that a relay runs at start.
@@ -54,7 +49,7 @@ pub(super) fn keeps_history(config: &Config) -> Result<(), Failed> {
     }
 }
 
-fn failed_check(error: StartError) -> Failed {
+pub(super) fn failed_check(error: StartError) -> Failed {
     match error {
         StartError::Unavailable(text) => Failed::Unavailable(anyhow::anyhow!(text)),
         StartError::Unfit(text) => Failed::Configuration(anyhow::anyhow!(text)),

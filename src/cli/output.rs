@@ -2,10 +2,10 @@
 
 use super::exit::Failed;
 use crate::relay::failure::Fault;
-use humantime::format_rfc3339_seconds;
+pub use crate::text::{counted, thousands};
+pub(crate) use crate::text::{in_line, time};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
-use std::time::SystemTime;
 
 /// Rows per page of a list, so that long lists need little memory.
 const PAGE_ROWS: i64 = 100;
@@ -65,61 +65,6 @@ pub(crate) async fn list<T>(
         }
         if complete {
             return Ok(());
-        }
-    }
-}
-
-/// RFC 3339, in UTC, to the second.
-pub(crate) fn time(at: SystemTime) -> String {
-    format_rfc3339_seconds(at).to_string()
-}
-
-/// "1 event", "2 events".
-pub fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// `1,234,567`.
-pub fn thousands(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Makes untrusted text safe for one line of a terminal: escapes control characters and cuts it to `most` characters.
-pub(crate) fn in_line(text: &str, most: usize) -> String {
-    let mut shown = String::new();
-    for (count, c) in text.chars().enumerate() {
-        if count == most {
-            shown.push('…');
-            break;
-        }
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{in_line, thousands};
-
-    #[test]
-    fn untrusted_text_stays_in_its_line_without_control_characters() {
-        assert_eq!(in_line("a\nb\u{1b}[31mä", 100), r"a\nb\u{1b}[31mä");
-        assert_eq!(in_line("äöü", 3), "äöü");
-        assert_eq!(in_line("äöüß", 3), "äöü…");
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(thousands(number), text);
         }
     }
 }

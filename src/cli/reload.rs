@@ -7,9 +7,10 @@ use crate::config::{self, Change, Config, Effect, Findings};
 use crate::kafka::properties::check;
 use crate::relay::health::stats::Stats;
 use crate::supervisor;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -19,6 +20,7 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Reloading {
     path: Option<PathBuf>,
     config: Config,
+    in_force: watch::Sender<Config>,
     filter: Filter,
     hangups: Signal,
 }
@@ -28,7 +30,17 @@ impl Reloading {
     pub(crate) fn new(path: Option<PathBuf>, config: Config, filter: Filter) -> Result<Reloading, Failed> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|error| anyhow::Error::new(error).context("cannot listen for signals"))?;
-        Ok(Reloading { path, config, filter, hangups })
+        let in_force = watch::Sender::new(config.clone());
+        Ok(Reloading { path, config, in_force, filter, hangups })
+    }
+
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The configuration in force, now and after each reload.
+    pub(crate) fn in_force(&self) -> watch::Receiver<Config> {
+        self.in_force.subscribe()
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -70,6 +82,7 @@ impl Reloading {
         }
         let changes = config::changes(&self.config, new);
         self.config = self.config.reloaded(new);
+        self.in_force.send_replace(self.config.clone());
         if let Err(error) = self.filter.set(&self.config.log.level) {
             tracing::error!("[log] level was not applied: {error}");
         }

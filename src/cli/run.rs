@@ -4,7 +4,7 @@ use super::exit::Failed;
 use super::output::counted;
 use super::reload::Reloading;
 use super::{ConfigFile, block_on, log, systemd};
-use crate::admin::Listening;
+use crate::admin::{Listening, Observed};
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
 use crate::relay::backoff::Backoff;
@@ -15,6 +15,7 @@ use crate::relay::holds::prober::Waiting;
 use crate::supervisor::{self, End, Ready, StartError, Until};
 use clap::Args;
 use std::convert::Infallible;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ SIGHUP reloads the configuration. Most limits and intervals, most secrets and th
 The log names each changed setting that needs a restart. If the new file is invalid, the relay keeps the current \
 configuration and logs the reason.
 
-The relay serves /metrics, /livez and /readyz on [admin] listen (default: 127.0.0.1:10187). Under systemd, it reports \
+The relay serves a status page, /metrics, /livez and /readyz on [admin] listen (default: http://127.0.0.1:10187/). Under systemd, it reports \
 when it is ready, what it is waiting for, and when it stops. It feeds the watchdog while it makes progress.
 
 Examples:
@@ -77,7 +78,12 @@ async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Re
     let config = reloading.config().clone();
     supervisor::check_kafka(&config).map_err(|failure| unusable_kafka(&failure))?;
     let stats = Arc::new(Stats::new());
-    let serving = open_admin(&config, once, &stats).await?;
+    let observed = Observed {
+        stats: Arc::clone(&stats),
+        config: reloading.in_force(),
+        config_file: reloading.path().map(Path::to_path_buf),
+    };
+    let serving = open_admin(&config, once, observed).await?;
     tokio::select! {
         done = start(&mut reloading, once, &stats, &mut signals) => done,
         never = serving => match never {},
@@ -91,24 +97,24 @@ async fn relay(mut reloading: Reloading, once: bool, mut signals: Signals) -> Re
 async fn open_admin(
     config: &Config,
     once: bool,
-    stats: &Arc<Stats>,
+    observed: Observed,
 ) -> Result<impl Future<Output = Infallible> + use<>, Failed> {
     let listening = match config.admin.listen.filter(|_| !once) {
         Some(listen) => {
             let listening = Listening::open(listen).await.map_err(|error| Failed::Failure(error.into()))?;
             if let Ok(address) = listening.address() {
                 tracing::info!(
-                    "serving metrics and health checks at http://{address}/metrics, /livez and /readyz"
+                    "serving metrics and health checks at http://{address}/metrics, /livez and /readyz, and the \
+                     status page at http://{address}/"
                 );
             }
             Some(listening)
         }
         None => None,
     };
-    let stats = Arc::clone(stats);
     Ok(async {
         match listening {
-            Some(listening) => listening.serve(stats).await,
+            Some(listening) => listening.serve(observed).await,
             None => std::future::pending().await,
         }
     })

@@ -20,9 +20,10 @@ use super::kafka::{Property, brokers};
 use super::postgres::TlsMode;
 use super::reader::Reader;
 use super::rules::{listen_address, log_filter};
-use super::secret::{Lookup, SecretSource};
-use super::setting::{Compared, Section, read_setting, settings};
+use super::secret::{Lookup, Secret, SecretSource};
+use super::setting::{Compared, Readable, Section, read_setting, settings};
 pub use super::setting::{Effect, Fallback, Kind, Setting, VARIABLE_PREFIX, find};
+use super::shown::Shown;
 use super::size::ByteSize;
 use super::table::TableName;
 use super::values::FromText;
@@ -56,7 +57,7 @@ settings! {
         ): Option<SecretSource>, Text, Unset("secret"), NextConnection,
             "The password. It overrides the password in the url. If the environment sets another url, the password \
              in the\nconfiguration file is not used: include the password in that url.";
-        password_command: Option<String>, Text, Unset("aws rds generate-db-auth-token --hostname db --port 5432 --username outbox_relay"), NextConnection,
+        password_command: Option<Secret>, Text, Unset("aws rds generate-db-auth-token --hostname db --port 5432 --username outbox_relay"), NextConnection,
             "Command that prints the password. Use it instead of password or password_file. /bin/sh runs it before \
              each\nconnection. It must finish within 10 s. Its output is never logged.";
         sslmode: Option<TlsMode>, Choice(TlsMode::WORDS), Unset("verify-full"), NextConnection,
@@ -201,7 +202,7 @@ settings! {
     }
 
     section "admin" Admin at |config| Some(&config.admin),
-        "Metrics and health checks over HTTP: /metrics, /livez and /readyz." {
+        "The status page, metrics and health checks over HTTP: /, /metrics, /livez and /readyz." {
         listen: Option<SocketAddr> => listen_address, Text, Default("127.0.0.1:10187"), Restart,
             "Address and port to listen on. \"off\" disables the endpoints.";
     }

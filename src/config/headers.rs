@@ -42,6 +42,13 @@ pub enum Part {
     CreatedAt,
 }
 
+impl Part {
+    /// The name of a placeholder; empty for text.
+    pub(super) fn name(&self) -> &'static str {
+        PLACEHOLDERS.iter().find(|(_, part)| part == self).map_or("", |(name, _)| name)
+    }
+}
+
 /// A header of each record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderTemplate {

@@ -19,6 +19,7 @@ mod reload;
 mod rules;
 mod secret;
 mod setting;
+mod shown;
 mod size;
 mod table;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use kafka::{Property, properties};
 pub use postgres::{Connection, ConnectionError, Tls, TlsMode, TlsVersion};
 pub use reload::{Change, changes};
 pub use secret::{Secret, SecretSource, are_of_systemd};
+pub(crate) use shown::SettingInForce;
 pub use size::{ByteSize, InvalidSize};
 pub use table::{TableName, TableNameError, quote_identifier};
 
@@ -58,7 +60,7 @@ pub struct Config {
     pub relay: Relay,
     /// Deletion of old rows.
     pub reaper: Reaper,
-    /// Metrics and health checks over HTTP.
+    /// The status page, metrics and health checks over HTTP.
     pub admin: Admin,
     /// Logging.
     pub log: Log,

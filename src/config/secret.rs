@@ -57,6 +57,12 @@ impl SecretSource {
     }
 }
 
+impl FromText for Secret {
+    fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<Secret, Problem> {
+        Ok(Secret::new(text))
+    }
+}
+
 impl FromText for SecretSource {
     fn from_text(text: &str, _: &Setting, _: &Reader) -> Result<SecretSource, Problem> {
         Ok(SecretSource::Inline(Secret::new(text)))

@@ -115,6 +115,9 @@ pub fn find(section: &str, key: &str) -> Option<&'static Setting> {
 /// Section, key and effect of a setting, and whether it differs between two configurations.
 pub(super) type Compared = (&'static str, &'static str, Effect, fn(&Config, &Config) -> bool);
 
+/// Section and key of a setting, and how it is shown. `None` if it is not set.
+pub(super) type Readable = (&'static str, &'static str, fn(&Config) -> Option<String>);
+
 /// A table of the configuration file.
 pub(super) trait Section: Sized {
     /// Reads each setting and reports problems. `None` if a setting has no value.
@@ -125,8 +128,8 @@ pub(super) trait Section: Sized {
 }
 
 /// Defines the sections of the configuration. Each one becomes a struct that implements [`Section`], with one field per
-/// setting, and entries in [`SETTINGS`], [`SECTIONS`](super::catalogue::SECTIONS) and
-/// [`COMPARED`](super::catalogue::COMPARED). `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
+/// setting, and entries in [`SETTINGS`], [`SECTIONS`](super::catalogue::SECTIONS),
+/// [`COMPARED`](super::catalogue::COMPARED) and [`READABLE`](super::catalogue::READABLE). `Relay::batch_size` is the [`Setting`] of the field `batch_size`.
 ///
 /// A setting is `key: type, kind, fallback, effect, help;`. `key / key_file(example, help)` is a secret and its twin.
 /// `type => function` replaces [`FromText`](super::values::FromText). `[key] kind, help;` is a table. `and` adds
@@ -212,6 +215,14 @@ macro_rules! settings {
             ($section, stringify!($key), Effect::$effect, |a, b| {
                 let section: fn(&Config) -> Option<&$name> = $at;
                 section(a).map(|section| &section.$key) != section(b).map(|section| &section.$key)
+            }),
+        )*)*];
+
+        /// Every setting except tables, as [`Config::shown`](super::Config::shown) shows it. Twins share an entry.
+        pub(super) const READABLE: &[Readable] = &[$($(
+            ($section, stringify!($key), |config| {
+                let section: fn(&Config) -> Option<&$name> = $at;
+                section(config)?.$key.shown()
             }),
         )*)*];
     };

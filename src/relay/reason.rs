@@ -186,6 +186,23 @@ pub(crate) fn fix(remedy: &str) -> String {
     }
 }
 
+/// What an operator can do about a key that is blocked for this reason.
+pub(crate) fn blocked_key_remedy(reason: &str) -> &'static str {
+    match reason {
+        "record-too-large" => {
+            "raise the topic's max.message.bytes (and message.max.bytes in [kafka.properties]), then run \
+             `outbox-relay blocked-keys retry`; or run `outbox-relay blocked-keys dead-letter`"
+        }
+        "invalid-topic-name" | "invalid-headers" => {
+            "run `outbox-relay blocked-keys dead-letter`, or correct the row and run `outbox-relay blocked-keys retry`"
+        }
+        _ => {
+            "fix the cause of the error, then run `outbox-relay blocked-keys retry`; or run `outbox-relay \
+             blocked-keys dead-letter`"
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

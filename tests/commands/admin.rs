@@ -109,7 +109,7 @@ async fn metrics_show_the_whole_catalogue_and_are_counted() {
     );
     assert_eq!(relay.ask("HEAD /metrics").await.0, 200);
     assert_eq!(relay.ask("POST /metrics").await.0, 405);
-    assert_eq!(relay.ask("GET /").await.0, 404);
+    assert_eq!(relay.ask("GET /config").await.0, 404);
     drop(relay);
     setup.drop(&[]).await;
 }

@@ -107,6 +107,7 @@ async fn assert_relay_leaks_nothing(relay: &RelayProcess, way: Way) {
         ("/metrics", relay.get("/metrics").await.unwrap().1),
         ("/readyz", relay.get("/readyz").await.unwrap().1),
         ("/livez", relay.get("/livez").await.unwrap().1),
+        ("the status page", relay.get("/").await.unwrap().1),
     ];
     if !matches!(way, Way::Environment) {
         // A secret in the environment is visible there, as docs/configuration.md states.

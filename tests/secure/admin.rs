@@ -50,13 +50,15 @@ async fn admin_endpoint_is_read_only_and_limits_headers_time_and_connections() {
     let mut relay = outbox.relay().set("admin", "listen", "127.0.0.1:0").start().await;
     let ready = async || status(&ask(&relay, "GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await) == "200";
     wait_until("the relay is ready", STALLED, ready).await;
-    for path in ["/metrics", "/livez", "/readyz"] {
-        let answer = ask(&relay, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+    for (path, host) in [("/", "127.0.0.1"), ("/metrics", "x"), ("/livez", "x"), ("/readyz", "x")] {
+        let answer = ask(&relay, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
         assert_eq!(status(&answer), "200", "{path}: {answer}");
-        for method in ["POST", "PUT", "DELETE", "PATCH"] {
-            let answer =
-                ask(&relay, &format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}"))
-                    .await;
+        for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+            let answer = ask(
+                &relay,
+                &format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 2\r\n\r\n{{}}"),
+            )
+            .await;
             assert_eq!(status(&answer), "405", "{method} {path}: {answer}");
         }
     }

@@ -1,12 +1,13 @@
 //! `outbox-relay blocked-keys list`.
 
-use super::{describe, open, remedy};
+use super::{describe, open};
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, time};
 use crate::cli::selection::{Filters, ListOptions};
 use crate::cli::{ConfigFile, block_on};
 use crate::postgres::access::grants::BLOCK_PRIVILEGES;
 use crate::postgres::operate::blocked_keys::BlockedKey;
+use crate::relay::reason::blocked_key_remedy;
 use clap::Args;
 use serde::Serialize;
 
@@ -75,6 +76,6 @@ fn line(key: &BlockedKey) -> Line<'_> {
         error: &key.error,
         blocked_at: time(key.blocked_at),
         event_gone: !key.unsent,
-        remedy: remedy(&key.reason),
+        remedy: blocked_key_remedy(&key.reason),
     }
 }

@@ -54,23 +54,6 @@ impl BlockedKeys {
     }
 }
 
-/// What an operator can do about a key that is blocked for this reason.
-pub(crate) fn remedy(reason: &str) -> &'static str {
-    match reason {
-        "record-too-large" => {
-            "raise the topic's max.message.bytes (and message.max.bytes in [kafka.properties]), then run \
-             `outbox-relay blocked-keys retry`; or run `outbox-relay blocked-keys dead-letter`"
-        }
-        "invalid-topic-name" | "invalid-headers" => {
-            "run `outbox-relay blocked-keys dead-letter`, or correct the row and run `outbox-relay blocked-keys retry`"
-        }
-        _ => {
-            "fix the cause of the error, then run `outbox-relay blocked-keys retry`; or run `outbox-relay \
-             blocked-keys dead-letter`"
-        }
-    }
-}
-
 /// Connects to the blocked keys of the configured outbox, and checks that the role has these privileges.
 async fn open(config: &Config, privileges: &[Privilege]) -> Result<PostgresBlockedKeys, Failed> {
     let database = one_shot::database(config)?;

@@ -67,7 +67,7 @@ pub(super) async fn examine(
     cluster: &KafkaCluster,
     command: &str,
 ) -> Result<Diagnosis, Failed> {
-    let (_, database) = one_shot::monitoring_database(config, command)?;
+    let database = one_shot::monitoring_database(config, command)?;
     let examined = postgres::diagnose::doctor::examine(config, &database, cluster.record_bytes_max()).await;
     let examined = examined.map_err(one_shot::fault)?;
     let mut findings = examined.findings;

@@ -8,7 +8,6 @@ pub(crate) use resume::Resume;
 
 use super::exit::Failed;
 use super::one_shot;
-use super::output::in_line;
 use crate::config::Config;
 use crate::postgres::access::grants::Privilege;
 use crate::postgres::operate::pauses::{PostgresPauses, Scope};
@@ -52,16 +51,6 @@ impl Selector {
                     template.topic("{aggregate_type}"),
                 )))
             }
-        }
-    }
-}
-
-pub(crate) fn name(scope: &Scope) -> String {
-    match scope {
-        Scope::Everything => "everything".to_owned(),
-        Scope::Topic(topic) => format!("topic {}", in_line(topic, 249)),
-        Scope::Key { aggregate_type, aggregate_id } => {
-            format!("key {} of {}", in_line(aggregate_id, 100), in_line(aggregate_type, 100))
         }
     }
 }

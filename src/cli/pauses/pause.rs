@@ -1,6 +1,6 @@
 //! `outbox-relay pause`.
 
-use super::{Selector, name, open};
+use super::{Selector, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
 use crate::postgres::access::grants::PAUSE_PRIVILEGES;
@@ -47,6 +47,6 @@ impl Pause {
                 .map_err(one_shot::fault)
         })??;
         let done = if begun { "paused" } else { "was already paused" };
-        output::line(&format!("{}: {} {done}", config.outbox.table, name(&scope))).map(|_| ())
+        output::line(&format!("{}: {} {done}", config.outbox.table, scope.name())).map(|_| ())
     }
 }

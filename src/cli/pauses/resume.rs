@@ -1,6 +1,6 @@
 //! `outbox-relay resume`.
 
-use super::{Selector, name, open};
+use super::{Selector, open};
 use crate::cli::exit::Failed;
 use crate::cli::{ConfigFile, block_on, one_shot, output};
 use crate::postgres::access::grants::RESUME_PRIVILEGES;
@@ -45,13 +45,13 @@ impl Resume {
                 output::counted(ended, "pause") + " ended"
             } else {
                 let ended = pauses.resume(&scope).await.map_err(one_shot::fault)?;
-                format!("{} {}", name(&scope), if ended { "resumed" } else { "was not paused" })
+                format!("{} {}", scope.name(), if ended { "resumed" } else { "was not paused" })
             };
             left(&pauses).await.map(|left| (done, left))
         })??;
         output::line(&format!("{}: {done}", config.outbox.table))?;
         for pause in &left {
-            output::line(&format!("still paused: {}", name(&pause.scope)))?;
+            output::line(&format!("still paused: {}", pause.scope.name()))?;
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! The state of a relay on this host, from its `[admin] listen` endpoint. The database does not show that Kafka is
 //! unavailable.
 
-use crate::cli::output::in_line;
+use crate::status::report::LocalRelay;
+use crate::text::in_line;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONNECTION, HOST};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde::Serialize;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -17,15 +17,6 @@ use tokio::time::timeout;
 const WITHIN: Duration = Duration::from_millis(500);
 const ANSWER_BYTES_MAX: usize = 4096;
 const SHOWN: usize = 300;
-
-/// The relay that answers at `[admin] listen`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct LocalRelay {
-    pub(super) address: String,
-    pub(super) ready: bool,
-    /// The one line of `/readyz`.
-    pub(super) says: String,
-}
 
 /// Requests `/readyz` at this address. `None` if nothing or another program answers.
 pub(super) async fn request(listen: Option<SocketAddr>) -> Option<LocalRelay> {

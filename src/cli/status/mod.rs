@@ -1,18 +1,14 @@
 //! `outbox-relay status`: the state of an outbox, from the database and from a relay on this host, if one answers.
 
 mod local_relay;
-mod monitor;
-mod report;
 mod screen;
-mod units;
-mod verdict;
 mod watch;
 
 use super::exit::Failed;
-use super::{ConfigFile, block_on, output};
+use super::{ConfigFile, block_on, one_shot, output};
+use crate::status::monitor::{Limits, Monitor, MonitorError};
+use crate::status::report::Report;
 use clap::Args;
-use monitor::Monitor;
-use report::Report;
 use std::time::Duration;
 
 /// How long a single report measures the rates.
@@ -63,15 +59,30 @@ impl Status {
         let path = self.config.path();
         let config = self.config.load_for_database()?;
         block_on(async {
-            let mut monitor = Monitor::new(config, path.as_deref())?;
+            let mut monitor =
+                Monitor::new(config, path.as_deref(), "status", Limits::default()).map_err(failed)?;
             match self.watch {
                 Some(interval) => watch::watch(&mut monitor, interval, self.json).await,
                 None => {
-                    let report = monitor.report(Some(SAMPLE)).await?;
+                    let report = report(&mut monitor, Some(SAMPLE)).await?;
                     output::print(shown(&report, self.json)?.as_bytes()).map(|_| ())
                 }
             }
         })?
+    }
+}
+
+/// A report with the relay on this host.
+async fn report(monitor: &mut Monitor, sample: Option<Duration>) -> Result<Report, Failed> {
+    let here = local_relay::request(monitor.config().admin.listen);
+    monitor.report(sample, here).await.map_err(failed)
+}
+
+fn failed(error: MonitorError) -> Failed {
+    match error {
+        MonitorError::Settings(error) => Failed::Unavailable(anyhow::Error::new(error)),
+        MonitorError::Check(error) => one_shot::failed_check(error),
+        MonitorError::Read(fault) => one_shot::fault(fault),
     }
 }
 

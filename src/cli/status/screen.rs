@@ -1,9 +1,7 @@
 //! The report of `status` as one screen. The first line is the verdict.
 
-use super::report::{AtWork, Report};
-use super::units::{bytes, counted, rate, seconds, thousands};
-use crate::cli::output::in_line;
-use std::collections::BTreeMap;
+use crate::status::report::Report;
+use crate::text::{bytes, counted, in_line, rate, seconds, thousands};
 use std::fmt;
 
 /// The longest topic name in Kafka.
@@ -103,14 +101,9 @@ impl Report {
                 "              connected through a pooler: these are its connections, not the relays'"
             )?;
         }
-        let mut places: BTreeMap<(&str, &str), Vec<&AtWork>> = BTreeMap::new();
-        for connection in &relays.at_work {
-            let address = connection.address.as_deref().unwrap_or("socket");
-            places.entry((&connection.application_name, address)).or_default().push(connection);
-        }
-        for ((name, address), connections) in places {
-            let name = in_line(name, TEXT_SHOWN);
-            writeln!(f, "  {name} at {address}: {}", activities(&connections))?;
+        for place in relays.places() {
+            let name = in_line(place.name, TEXT_SHOWN);
+            writeln!(f, "  {name} at {}: {}", place.address, place.activities())?;
         }
         if let Some(here) = &relays.here {
             writeln!(f, "  relay at http://{}: {}", here.address, here.says)?;
@@ -242,22 +235,4 @@ impl Report {
         let command = if reaper.enabled { "" } else { "; to delete sent rows, run: outbox-relay reap" };
         writeln!(f, "reaper        {rule}{state}{command}")
     }
-}
-
-/// Counts the connections by activity with the longest duration: `2 publishing (for 45ms), 5 idle`.
-fn activities(connections: &[&AtWork]) -> String {
-    let mut doing: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
-    for connection in connections {
-        let (count, longest) = doing.entry(connection.doing).or_default();
-        *count += 1;
-        *longest = longest.max(connection.doing_for_seconds.unwrap_or_default());
-    }
-    let part = |(doing, (count, longest)): (&str, (usize, f64))| match doing {
-        "idle" => format!("{count} idle"),
-        "hidden" => format!("{count} unknown (requires pg_read_all_stats)"),
-        _ => format!("{count} {} (for {})", doing.replace('-', " "), seconds(longest)),
-    };
-    let mut parts: Vec<String> = doing.into_iter().map(part).collect();
-    parts.sort_by_key(|part| part.ends_with("idle"));
-    parts.join(", ")
 }

@@ -1,11 +1,12 @@
 //! `status --watch`: refreshes the screen until Ctrl-C.
 
-use super::monitor::Monitor;
-use super::report::Report;
-use super::units::span;
+use super::report;
 use crate::cli::exit::Failed;
 use crate::cli::output::{self, Reader};
 use crate::cli::run::Signals;
+use crate::status::monitor::Monitor;
+use crate::status::report::Report;
+use crate::text::span;
 use humantime::format_rfc3339_seconds;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -17,7 +18,7 @@ pub(super) async fn watch(monitor: &mut Monitor, interval: Duration, json: bool)
     let mut screen = Screen::new(json);
     loop {
         let report = tokio::select! {
-            report = monitor.report(None) => report,
+            report = report(monitor, None) => report,
             () = signals.next() => return Ok(()),
         };
         let reader = match report {

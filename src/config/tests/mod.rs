@@ -13,6 +13,7 @@ mod oauth;
 mod page;
 mod reload;
 mod secrets;
+mod shown;
 mod size;
 mod table;
 

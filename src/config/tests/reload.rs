@@ -3,7 +3,7 @@
 use super::{LEAST, with};
 use crate::config::catalogue::SETTINGS;
 use crate::config::reload::COMPARED;
-use crate::config::{Config, Effect, changes};
+use crate::config::{Config, Effect, Secret, changes};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
@@ -95,7 +95,8 @@ fn a_password_command_is_applied() {
     let running = loaded(LEAST);
     let new = loaded(&LEAST.replace("[kafka]", "password_command = 'print-it'\n[kafka]"));
     assert_eq!(changes(&running, &new)[0].effect, Effect::NextConnection);
-    assert_eq!(running.reloaded(&new).postgres.password_command.as_deref(), Some("print-it"));
+    let command = running.reloaded(&new).postgres.password_command;
+    assert_eq!(command.as_ref().map(Secret::expose), Some("print-it"));
 }
 
 #[test]

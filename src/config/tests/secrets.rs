@@ -2,7 +2,7 @@
 
 use super::{Case, LEAST, with};
 use crate::config::secret::Lookup;
-use crate::config::{Property, SecretSource};
+use crate::config::{Property, Secret, SecretSource};
 use crate::kafka::properties::check;
 
 const MARK: &str = "hunter2";
@@ -10,7 +10,10 @@ const MARK: &str = "hunter2";
 #[test]
 fn a_password_command_replaces_and_excludes_a_password() {
     let text = |more: &str| LEAST.replace("[kafka]", &format!("{more}\n[kafka]"));
-    let command = |case: Case| case.load().unwrap().postgres.password_command;
+    let command = |case: Case| {
+        let command = case.load().unwrap().postgres.password_command;
+        command.map(|command| command.expose().to_owned())
+    };
     let printed = text("password_command = 'print-it'");
     assert_eq!(command(Case::new(&printed)).as_deref(), Some("print-it"));
     assert!(Case::new(&printed).load().unwrap().postgres.password.is_none());
@@ -29,7 +32,7 @@ fn a_password_command_replaces_and_excludes_a_password() {
     let in_file = Case::new(&text("password = 'x'")).env("OUTBOX_RELAY__POSTGRES__PASSWORD_COMMAND", "other");
     let config = in_file.load().unwrap();
     assert_eq!(
-        (config.postgres.password_command.as_deref(), config.postgres.password),
+        (config.postgres.password_command.as_ref().map(Secret::expose), config.postgres.password),
         (Some("other"), None)
     );
     let other_url = Case::new(&printed).env("OUTBOX_RELAY__POSTGRES__URL", "postgres://alice@localhost/app");

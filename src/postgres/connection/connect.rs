@@ -147,6 +147,20 @@ impl Database {
     }
 }
 
+/// For a program that finds relays by their `application_name`: returns that name, and settings under which it connects
+/// itself, with its purpose after the name. It prepares no statements, so that it works behind any pooler.
+pub(crate) fn monitoring_settings(
+    settings: &config::Postgres,
+    purpose: &str,
+) -> Result<(String, config::Postgres), config::ConnectionError> {
+    let connection = settings.connection()?;
+    let name = connection.config.get_application_name().unwrap_or_default().to_owned();
+    let mut settings = settings.clone();
+    settings.application_name = Some(format!("{name} {purpose}"));
+    settings.prepared_statements = false;
+    Ok((name, settings))
+}
+
 /// The longest time that it takes to connect or to fail.
 pub(crate) fn connect_within(settings: &config::Postgres) -> Duration {
     CONNECT_TIMEOUTS * settings.connect_timeout.unwrap_or(CONNECT_TIMEOUT)

@@ -19,8 +19,8 @@ const BYTES_MAX: u64 = 64 << 10;
 /// # Errors
 ///
 /// The reason and a remedy, without any output of the command.
-pub(super) async fn run(command: &str) -> Result<Secret, String> {
-    run_within(WITHIN, command).await
+pub(super) async fn run(command: &Secret) -> Result<Secret, String> {
+    run_within(WITHIN, command.expose()).await
 }
 
 async fn run_within(within: Duration, command: &str) -> Result<Secret, String> {
@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     async fn refused(command: &str) -> String {
-        run(command).await.unwrap_err()
+        run(&Secret::new(command)).await.unwrap_err()
     }
 
     #[tokio::test]
     async fn the_output_is_the_password_without_line_breaks() {
-        assert_eq!(run("printf 'a b\\r\\n\\n'").await.unwrap().expose(), "a b");
-        assert_eq!(run("echo one; echo two").await.unwrap().expose(), "one\ntwo");
+        assert_eq!(run(&Secret::new("printf 'a b\\r\\n\\n'")).await.unwrap().expose(), "a b");
+        assert_eq!(run(&Secret::new("echo one; echo two")).await.unwrap().expose(), "one\ntwo");
     }
 
     #[tokio::test]

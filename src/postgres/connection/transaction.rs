@@ -11,6 +11,7 @@ use crate::postgres::connection::session::{
 use crate::relay::failure::{Fault, FaultKind};
 use deadpool_postgres::Object;
 use futures_util::join;
+use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -29,6 +30,12 @@ impl ShortTransaction {
     /// For statements that only read.
     pub(crate) fn reading(database: Database) -> ShortTransaction {
         ShortTransaction::new(database, "READ ONLY", &plain_settings())
+    }
+
+    /// The same, with another timeout of the server for each statement.
+    pub(crate) fn reading_within(database: Database, limit: Duration) -> ShortTransaction {
+        let settings = format!("{}; SET LOCAL statement_timeout = {}", plain_settings(), limit.as_millis());
+        ShortTransaction::new(database, "READ ONLY", &settings)
     }
 
     /// For statements that write.

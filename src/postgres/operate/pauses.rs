@@ -5,6 +5,7 @@ use crate::postgres::connection::connect::Database;
 use crate::postgres::connection::transaction::{Params, ShortTransaction};
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
+use crate::text::in_line;
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -124,6 +125,17 @@ impl PostgresPauses {
 }
 
 impl Scope {
+    /// For people, in one line.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Scope::Everything => "everything".to_owned(),
+            Scope::Topic(topic) => format!("topic {}", in_line(topic, 249)),
+            Scope::Key { aggregate_type, aggregate_id } => {
+                format!("key {} of {}", in_line(aggregate_id, 100), in_line(aggregate_type, 100))
+            }
+        }
+    }
+
     /// Topic, aggregate type and key.
     fn columns(&self) -> [Option<&str>; 3] {
         match self {

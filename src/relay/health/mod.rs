@@ -112,7 +112,7 @@ impl Health {
         let (Some(oldest), Some((clock_us, at))) = (oldest, self.clock.get()) else { return };
         let now_us = clock_us.saturating_add_unsigned(at.elapsed().as_micros() as u64);
         let late_us = now_us.saturating_sub(oldest.created_at_us()).max(0);
-        self.stats.latency_seconds.observe(late_us as f64 / 1e6);
+        self.stats.observe_latency(Duration::from_micros(late_us.unsigned_abs()));
     }
 
     /// Counts a rejected row. Only the first of a run is reported, with the consequence for the row.

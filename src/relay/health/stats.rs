@@ -37,6 +37,8 @@ pub struct Stats {
     pub publish_seconds: Histogram,
     /// Seconds from the insert of the oldest row of a batch until Kafka acknowledged it, by the database's clock.
     pub latency_seconds: Histogram,
+    /// The same latencies, for their mean.
+    pub(crate) latencies: Latencies,
     /// Records that Kafka has acknowledged, by topic.
     pub topic_records: PerLabel<Counter>,
     /// The size of their rows in bytes, by topic.
@@ -118,6 +120,7 @@ impl Stats {
             batch_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 17)),
             publish_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 17)),
             latency_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 23)),
+            latencies: Latencies::default(),
             topic_records: PerLabel::default(),
             topic_bytes: PerLabel::default(),
             topics: Named::new("topic", TOPICS_COUNTED_MAX),
@@ -159,6 +162,13 @@ impl Stats {
         stats
     }
 
+    /// Records the latency of the oldest row of a batch.
+    pub(crate) fn observe_latency(&self, latency: Duration) {
+        self.latency_seconds.observe(latency.as_secs_f64());
+        self.latencies.count.inc();
+        self.latencies.micros.inc_by(latency.as_micros() as u64);
+    }
+
     pub(crate) fn count_pauses(&self, everything: i64, topics: i64, keys: i64) {
         for (scope, pauses) in [("everything", everything), ("topic", topics), ("key", keys)] {
             self.paused.get_or_create(&vec![("scope", scope.to_owned())]).set(pauses);
@@ -166,7 +176,12 @@ impl Stats {
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.paused.get_or_create(&vec![("scope", "everything".to_owned())]).get() > 0
+        self.pauses("everything") > 0
+    }
+
+    /// The number of pauses with this scope: everything, topic or key.
+    pub(crate) fn pauses(&self, scope: &str) -> i64 {
+        self.paused.get_or_create(&vec![("scope", scope.to_owned())]).get()
     }
 
     pub(crate) fn name_held(&self, topics: &[(String, String)]) {
@@ -214,6 +229,11 @@ impl Stats {
         self.since(&self.measured_ms)
     }
 
+    /// Whether they were measured at all.
+    pub(crate) fn has_measured(&self) -> bool {
+        self.measured_ms.load(Ordering::Relaxed) > 0
+    }
+
     fn age_ms(&self) -> i64 {
         i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
@@ -247,6 +267,13 @@ impl Stats {
 /// Reasons are defined in the code, so the number of labels is bounded.
 fn by_reason(reason: &'static str) -> labels::Label {
     vec![("reason", reason.to_owned())]
+}
+
+/// Latencies and their sum. A histogram cannot be read back.
+#[derive(Default)]
+pub(crate) struct Latencies {
+    pub(crate) count: Counter,
+    pub(crate) micros: Counter,
 }
 
 /// Whether Kafka or Postgres answers, and if not, why.

@@ -12,8 +12,8 @@ pub(crate) use relays::RelayConnection;
 pub(crate) use sent::{Counters, Latency, Reaping, SENT_ROWS_READ_MAX, Sent};
 pub(crate) use server::{Size, Versions};
 pub(crate) use waiting::{
-    BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, FirstUnsent, HeldTopic,
-    KeyBlock, PAUSES_LISTED_MAX,
+    BACKLOG_COUNTED_MAX, BLOCKED_KEYS_COUNTED_MAX, DEAD_LETTERS_COUNTED_MAX, FIRST_ROWS_A_LANE, FirstUnsent,
+    HeldTopic, KeyBlock, LaneStatus, PAUSES_LISTED_MAX,
 };
 
 use crate::config;
@@ -68,10 +68,19 @@ pub(crate) struct PostgresStatus {
 }
 
 impl PostgresStatus {
-    /// For this outbox. Connects on first use.
-    pub(crate) fn new(database: Database, outbox: &config::Outbox) -> PostgresStatus {
+    /// For this outbox. Connects on first use. The server may work on each statement for `statement_timeout`, or as long as
+    /// on other statements.
+    pub(crate) fn new(
+        database: Database,
+        outbox: &config::Outbox,
+        statement_timeout: Option<Duration>,
+    ) -> PostgresStatus {
+        let transaction = match statement_timeout {
+            Some(limit) => ShortTransaction::reading_within(database, limit),
+            None => ShortTransaction::reading(database),
+        };
         PostgresStatus {
-            transaction: ShortTransaction::reading(database),
+            transaction,
             table: outbox.table.clone(),
             first: waiting::first(&outbox.table, &outbox.topic),
             on_sent: outbox.on_sent,
@@ -84,7 +93,7 @@ impl PostgresStatus {
         let lows = vec![i64::MIN; LANES];
         let backlog = self.one(BACKLOG.sql, &[(&lanes, Type::INT2_ARRAY), (&lows, Type::INT8_ARRAY)]).await?;
         let oldest = self.one(OLDEST.sql, &[(&lanes, Type::INT2_ARRAY)]).await?;
-        let rows = waiting::FIRST_ROWS_A_LANE;
+        let rows = FIRST_ROWS_A_LANE;
         let first = self.only(&self.first, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
         let first = FirstUnsent::from(&first);
         let held = self.all(waiting::HELD, &[]).await?;
@@ -114,6 +123,14 @@ impl PostgresStatus {
             vacuum: vacuum.first().map(holder),
             size: Size::from(&size),
         })
+    }
+
+    /// Reads the lanes with unsent rows, by number.
+    pub(crate) async fn lanes(&self) -> Result<Vec<LaneStatus>, Fault> {
+        let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
+        let rows = FIRST_ROWS_A_LANE;
+        let rows = self.all(waiting::LANES, &[(&lanes, Type::INT2_ARRAY), (&rows, Type::INT8)]).await?;
+        Ok(rows.iter().map(LaneStatus::from).collect())
     }
 
     /// Reads the latest sent rows. With a backlog, these are before the first row that can be sent now.

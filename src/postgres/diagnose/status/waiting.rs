@@ -15,8 +15,8 @@ pub(crate) const BLOCKED_KEYS_COUNTED_MAX: i64 = 10_000;
 pub(crate) const BACKLOG_COUNTED_MAX: i64 = 10_000;
 /// The most pauses that are listed.
 pub(crate) const PAUSES_LISTED_MAX: i64 = 100;
-/// The number of unsent rows per lane that [`FirstUnsent`] covers.
-pub(super) const FIRST_ROWS_A_LANE: i64 = 100;
+/// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
+pub(crate) const FIRST_ROWS_A_LANE: i64 = 100;
 
 pub(super) const HELD: &str =
     "SELECT topic, reason, error, held_at, probe_at, probes FROM {hold} ORDER BY held_at, topic LIMIT 100";
@@ -32,6 +32,21 @@ SELECT topic, aggregate_id, outbox_id, reason, blocked_at, (SELECT count(*) FROM
 FROM {blocked_key}
 ORDER BY outbox_id
 LIMIT 5";
+
+/// The lanes with unsent rows: how many there are among the first $2, and the age of the oldest of them.
+pub(super) const LANES: &str = "
+SELECT l.lane, count(*),
+       max(greatest(extract(epoch FROM clock_timestamp()) - extract(epoch FROM p.created_at), 0))::float8
+FROM unnest($1::smallint[]) AS l(lane)
+CROSS JOIN LATERAL (
+    SELECT o.created_at
+    FROM {outbox} o
+    WHERE (hashtext(o.aggregate_id) & 63) = l.lane AND o.sent_at IS NULL
+    ORDER BY (hashtext(o.aggregate_id) & 63), o.id
+    LIMIT $2::bigint
+) AS p
+GROUP BY l.lane
+ORDER BY l.lane";
 
 /// Counts the first unsent rows of each lane by the reason why they wait. If there are several, a pause counts, then a hold,
 /// then a block.
@@ -86,6 +101,22 @@ impl From<&Row> for FirstUnsent {
             id: row.get(3),
             age: seconds(row.get(4)),
         }
+    }
+}
+
+/// A lane with unsent rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneStatus {
+    pub lane: i16,
+    /// The number of unsent rows, counted up to [`FIRST_ROWS_A_LANE`].
+    pub rows: i64,
+    /// The age of the oldest of them.
+    pub oldest: Option<Duration>,
+}
+
+impl From<&Row> for LaneStatus {
+    fn from(row: &Row) -> LaneStatus {
+        LaneStatus { lane: row.get(0), rows: row.get(1), oldest: seconds(row.get(2)) }
     }
 }
 

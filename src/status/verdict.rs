@@ -1,11 +1,9 @@
 //! The verdict in the first line: the state, the reason, and the next command to run.
 
-use super::local_relay::LocalRelay;
-use super::report::Rates;
-use super::units::{counted, span, thousands};
-use crate::cli::output::in_line;
+use super::report::{LocalRelay, Rates};
 use crate::postgres::diagnose::status::{BACKLOG_COUNTED_MAX, OutboxStatus};
 use crate::postgres::operate::pauses::Scope;
+use crate::text::{counted, in_line, span, thousands};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ const PROMPT: Duration = Duration::from_secs(10);
 /// The state of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum OutboxState {
+pub(crate) enum OutboxState {
     /// Events are sent at once.
     Healthy,
     /// Events wait, but some are sent.
@@ -25,7 +23,7 @@ pub(super) enum OutboxState {
 }
 
 impl OutboxState {
-    pub(super) fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             OutboxState::Healthy => "healthy",
             OutboxState::Behind => "behind",
@@ -36,12 +34,12 @@ impl OutboxState {
 
 /// The state and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Verdict {
-    pub(super) state: OutboxState,
+pub(crate) struct Verdict {
+    pub(crate) state: OutboxState,
     /// A sentence without a full stop.
-    pub(super) why: String,
+    pub(crate) why: String,
     /// The next command to run, if any.
-    pub(super) command: Option<String>,
+    pub(crate) command: Option<String>,
 }
 
 /// What the verdict depends on in addition to the status.

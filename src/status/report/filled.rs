@@ -1,12 +1,9 @@
 //! Fills the report from the results of the database.
 
 use super::{
-    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, Paused, Rates,
-    Reaper, Reason, Relays, Report, Size,
+    AtWork, Backlog, Blocked, BlockedKeys, DeadLetters, First, Held, HeldBack, Latency, LocalRelay, Paused,
+    Rates, Reaper, Reason, Relays, Report, Size,
 };
-use crate::cli::status::local_relay::LocalRelay;
-use crate::cli::status::verdict::Verdict;
-use crate::cli::{blocked_keys, pauses};
 use crate::config::Config;
 use crate::postgres::cycle::reap::PATROLS_PER_RETENTION;
 use crate::postgres::diagnose::status::{
@@ -14,16 +11,17 @@ use crate::postgres::diagnose::status::{
     RelayConnection, VacuumHolder,
 };
 use crate::postgres::operate::pauses::{PausedScope, Scope};
-use crate::relay::reason::remedy;
-use humantime::format_rfc3339_seconds;
+use crate::relay::reason::{blocked_key_remedy, remedy};
+use crate::status::verdict::Verdict;
+use crate::text::time;
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The reaper counts as behind if the oldest sent row exceeds the retention by a patrol or this many intervals.
 const REAPER_INTERVALS: u32 = 3;
 
 impl Report {
-    pub(in crate::cli::status) fn new(
+    pub(in crate::status) fn new(
         config: &Config,
         status: &OutboxStatus,
         relays: Relays,
@@ -82,11 +80,7 @@ impl Backlog {
 
 impl Rates {
     /// The rates between two readings, or `None` if the statistics were reset in between.
-    pub(in crate::cli::status) fn between(
-        earlier: &Counters,
-        later: &Counters,
-        deletes: bool,
-    ) -> Option<Rates> {
+    pub(in crate::status) fn between(earlier: &Counters, later: &Counters, deletes: bool) -> Option<Rates> {
         let over = later.at - earlier.at;
         let rate = |earlier: i64, later: i64| (later >= earlier).then(|| (later - earlier) as f64 / over);
         let updated = rate(earlier.updated, later.updated)?;
@@ -135,7 +129,7 @@ impl From<&status::KeyBlock> for Blocked {
             key: blocked.key.clone(),
             outbox_id: blocked.outbox_id,
             reason: blocked.reason.clone(),
-            remedy: blocked_keys::remedy(&blocked.reason),
+            remedy: blocked_key_remedy(&blocked.reason),
             since: time(blocked.since),
         }
     }
@@ -159,13 +153,13 @@ impl From<&PausedScope> for Paused {
             reason: pause.reason.clone(),
             by: pause.role.clone(),
             since: time(pause.since),
-            name: pauses::name(&pause.scope),
+            name: pause.scope.name(),
         }
     }
 }
 
 impl Relays {
-    pub(in crate::cli::status) fn new(
+    pub(in crate::status) fn new(
         application_name: &str,
         pooled: bool,
         connections: &[RelayConnection],
@@ -235,10 +229,6 @@ impl From<&status::Size> for Size {
             vacuumed_at: size.vacuumed_at.map(time),
         }
     }
-}
-
-fn time(at: SystemTime) -> String {
-    format_rfc3339_seconds(at).to_string()
 }
 
 fn seconds(duration: Option<Duration>) -> Option<f64> {

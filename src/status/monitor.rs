@@ -1,0 +1,133 @@
+//! Creates reports about an outbox, once or repeatedly.
+
+use super::report::{LocalRelay, Rates, Relays, Report};
+use super::verdict::{Circumstances, verdict};
+use crate::config::{Config, ConnectionError, OnSent};
+use crate::postgres::access::grants::STATUS_PRIVILEGES;
+use crate::postgres::connection::connect::{Database, monitoring_settings};
+use crate::postgres::connection::pooler;
+use crate::postgres::diagnose::status::{Counters, LaneStatus, PostgresStatus};
+use crate::relay::failure::Fault;
+use crate::relay::health::stats::Stats;
+use crate::supervisor::{self, StartError};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Reports about one outbox, with what the next report needs from the last one.
+pub(crate) struct Monitor {
+    config: Config,
+    /// ` --config FILE`, for the commands in the report.
+    config_argument: String,
+    relay_name: String,
+    database: Database,
+    status: PostgresStatus,
+    /// Whether there is a pooler. `None` until the schema was checked.
+    checked: Option<bool>,
+    counted: Option<Counters>,
+}
+
+/// Limits of the statements, other than those of every command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// How long the server may work on one statement.
+    pub(crate) statement_timeout: Option<Duration>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MonitorError {
+    /// The connection settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] ConnectionError),
+    /// Postgres cannot be reached, the schema is not valid, or a privilege is missing.
+    #[error(transparent)]
+    Check(#[from] StartError),
+    /// A statement failed.
+    #[error(transparent)]
+    Read(#[from] Fault),
+}
+
+impl Monitor {
+    /// Does not connect yet. The configuration was read from the file at `path`. Connections are named after the relay's
+    /// and `purpose`.
+    pub(crate) fn new(
+        config: Config,
+        path: Option<&Path>,
+        purpose: &str,
+        limits: Limits,
+    ) -> Result<Monitor, MonitorError> {
+        let (relay_name, settings) = monitoring_settings(&config.postgres, purpose)?;
+        let database = Database::new(&settings, 2, Arc::new(Stats::new()))?;
+        let status = PostgresStatus::new(database.clone(), &config.outbox, limits.statement_timeout);
+        let config_argument = path.map(|path| format!(" --config {}", path.display())).unwrap_or_default();
+        Ok(Monitor { config, config_argument, relay_name, database, status, checked: None, counted: None })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The current report. The rates are measured since the last report or, if there is none, over `sample`. `here` is the
+    /// relay on this host, if it answers.
+    pub(crate) async fn report(
+        &mut self,
+        sample: Option<Duration>,
+        here: impl Future<Output = Option<LocalRelay>>,
+    ) -> Result<Report, MonitorError> {
+        let report = self.try_report(sample, here).await;
+        if report.is_err() {
+            // Another server may answer the next time.
+            (self.checked, self.counted) = (None, None);
+        }
+        report
+    }
+
+    /// The lanes with unsent rows.
+    pub(crate) async fn lanes(&self) -> Result<Vec<LaneStatus>, MonitorError> {
+        Ok(self.status.lanes().await?)
+    }
+
+    async fn try_report(
+        &mut self,
+        sample: Option<Duration>,
+        here: impl Future<Output = Option<LocalRelay>>,
+    ) -> Result<Report, MonitorError> {
+        let pooled = match self.checked {
+            Some(pooled) => pooled,
+            None => self.check().await?,
+        };
+        if self.counted.is_none() && sample.is_some() {
+            self.counted = Some(self.status.counters().await?);
+        }
+        let begun = Instant::now();
+        let status = self.status.read(&self.relay_name).await?;
+        if let Some(sample) = sample {
+            tokio::time::sleep(sample.saturating_sub(begun.elapsed())).await;
+        }
+        let counted = self.status.counters().await?;
+        let deletes = self.config.outbox.on_sent == OnSent::Delete;
+        let rates = self.counted.and_then(|earlier| Rates::between(&earlier, &counted, deletes));
+        self.counted = Some(counted);
+        let here = here.await;
+        let circumstances = Circumstances {
+            relay_name: &self.relay_name,
+            pooled,
+            rates: rates.as_ref(),
+            here: here.as_ref(),
+            config: &self.config_argument,
+        };
+        let verdict = verdict(&status, &circumstances);
+        let relays = Relays::new(&self.relay_name, pooled, &status.relays, here.clone());
+        Ok(Report::new(&self.config, &status, relays, rates, verdict))
+    }
+
+    /// Checks the schema, and returns whether there is a pooler. Called once per server.
+    async fn check(&mut self) -> Result<bool, MonitorError> {
+        supervisor::check_schema_for(&self.config, &self.database, STATUS_PRIVILEGES).await?;
+        // This needs a second connection, which may not be available. That must not prevent the report.
+        let pooled = pooler::is_in_transaction_mode(&self.database).await.unwrap_or(false);
+        self.checked = Some(pooled);
+        Ok(pooled)
+    }
+}

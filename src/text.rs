@@ -1,0 +1,91 @@
+//! Formats numbers, durations, sizes and untrusted text for people.
+
+use humantime::{format_duration, format_rfc3339_seconds};
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// RFC 3339, in UTC, to the second.
+pub(crate) fn time(at: SystemTime) -> String {
+    format_rfc3339_seconds(at).to_string()
+}
+
+/// "1 event", "2 events".
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// `1,234,567`.
+pub fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Makes untrusted text safe for one line: escapes control characters and cuts it to `most` characters.
+pub(crate) fn in_line(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == most {
+            shown.push('…');
+            break;
+        }
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// Whole milliseconds below a second, whole seconds above.
+pub(crate) fn span(duration: Duration) -> impl fmt::Display {
+    format_duration(if duration < Duration::from_secs(1) {
+        Duration::from_millis(duration.as_millis() as u64)
+    } else {
+        Duration::from_secs(duration.as_secs())
+    })
+}
+
+/// As [`span`], for a number of seconds.
+pub(crate) fn seconds(seconds: f64) -> impl fmt::Display {
+    span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// In the largest unit that fits.
+pub(crate) fn bytes(bytes: i64) -> String {
+    let (kib, mib) = (bytes / 1_024, bytes as f64 / 1_048_576.0);
+    if mib < 1.0 {
+        format!("{kib} KiB")
+    } else if mib < 1_024.0 {
+        format!("{mib:.1} MiB")
+    } else {
+        format!("{:.1} GiB", mib / 1_024.0)
+    }
+}
+
+/// One decimal below ten, none above.
+pub(crate) fn rate(per_second: f64) -> String {
+    if per_second < 10.0 { format!("{per_second:.1}") } else { thousands(per_second.round() as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{in_line, thousands};
+
+    #[test]
+    fn untrusted_text_stays_in_its_line_without_control_characters() {
+        assert_eq!(in_line("a\nb\u{1b}[31mä", 100), r"a\nb\u{1b}[31mä");
+        assert_eq!(in_line("äöü", 3), "äöü");
+        assert_eq!(in_line("äöüß", 3), "äöü…");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(thousands(number), text);
+        }
+    }
+}
