@@ -98,7 +98,10 @@ impl Comparison {
         let (scope, findings, entries) = (&self.scope, &mut self.findings, &mut self.entries);
         let each = |event_id: Option<uuid::Uuid>, record: Record| match event_id {
             Some(event_id) => entries.push(Entry { event_id, known: Known::Record(record) }.encode()),
-            None => Ok(unknown(scope, None, &record, findings)),
+            None => {
+                unknown(scope, None, &record, findings);
+                Ok(())
+            }
         };
         let read = match topic.partitions {
             0 => TopicRead::default(),

@@ -43,8 +43,8 @@ impl TopicReader {
             let (low, end) =
                 self.consumer.fetch_watermarks(topic, partition, METADATA_TIMEOUT).map_err(failed)?;
             let start = starts.find_partition(topic, partition);
-            if let Some(Err(error)) = start.as_ref().map(|start| start.error()) {
-                return Err(failed(error));
+            if let Some(start) = &start {
+                start.error().map_err(failed)?;
             }
             let next = match start.map(|start| start.offset()) {
                 Some(Offset::Offset(offset)) => offset.clamp(low, end),
