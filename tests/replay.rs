@@ -11,7 +11,8 @@ use crate::support::writers::{Load, Writers};
 
 const INSERT: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
                       SELECT kind, 'k' || n % 3, 'Placed', ('{\"n\":  ' || n || '}')::json, '{\"trace\": \"a\"}'
-                      FROM generate_series(1, 30) AS n, unnest(ARRAY['order', 'invoice']) AS kind";
+                      FROM generate_series(1, 30) AS n, unnest(ARRAY['order', 'invoice']) AS kind
+                      ORDER BY n, kind";
 
 /// 30 events of each of two types, published by a relay that has stopped.
 async fn delivered(test: &str) -> Outbox {

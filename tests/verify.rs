@@ -51,7 +51,7 @@ async fn what_cannot_be_verified_ends_with_one_message() {
     fails(&["--since", "yesterday"], 2, "write a duration before now, such as 2h");
     fails(&["--since", "9000years"], 2, "is before 1970");
     fails(&["--topic", "no-such-topic"], 2, "Topic no-such-topic does not exist");
-    fails(&["--topic", "not a topic"], 2, "Topic not a topic does not exist");
+    fails(&["--topic", "not a topic"], 2, "--topic not a topic: character");
     fails(&["--temp-dir", "/does/not/exist"], 2, "Cannot write temporary files in /does/not/exist");
     let ended = delivery.outbox.operator().set("outbox", "on_sent", "delete").command(&["verify"]);
     ended.fails(78, &["on_sent = \"delete\" deletes each event as soon as it is sent"]);

@@ -3,6 +3,7 @@
 use super::read_error;
 use crate::cli::exit::Failed;
 use crate::kafka::reader::TopicReader;
+use pg_outbox::topic::check_topic;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -29,6 +30,9 @@ impl Topics {
     pub(super) async fn new(reader: Arc<TopicReader>, only: &[String]) -> Result<Topics, Failed> {
         let mut topics = Topics { reader, found: Vec::new(), places: HashMap::new(), is_fixed: false };
         for name in only {
+            if let Err(error) = check_topic(name) {
+                return Err(Failed::Usage(format!("--topic {}: {error}.", name.escape_debug())));
+            }
             let place = topics.place(name).await?;
             if place.is_some_and(|place| topics.found[place as usize].partitions == 0) {
                 return Err(Failed::Usage(format!(
