@@ -369,7 +369,9 @@ async fn permanent_lock_ends_the_command_after_the_batches_before_it() {
     let setup = Setup::migrated("letters_locked").await;
     add_dead_letters(&setup, 250).await;
     setup.sql("BEGIN; SELECT FROM app.outbox_dead_letter WHERE id = 150 FOR UPDATE").await;
-    setup.relay(&["dead-letters", "discard", "--all"]).fails(1, &["failed after 100 events", "lock timeout"]);
+    setup
+        .relay(&["dead-letters", "discard", "--all"])
+        .fails(1, &["stopped after 100 events", "lock timeout"]);
     setup.sql("COMMIT").await;
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_dead_letter").await, 150);
     assert_eq!(setup.number("SELECT count(*) FROM app.outbox_act").await, 100);

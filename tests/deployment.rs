@@ -199,7 +199,8 @@ fn image_build_contains_every_file_that_cargo_needs() {
         manifest["workspace"]["members"].as_array().unwrap().iter().map(|member| member.as_str().unwrap());
     for needed in members.chain(["Cargo.toml", "Cargo.lock", "build.rs", "README.md", "src", "sql", "tests"])
     {
-        assert!(sent.contains(&needed), "{needed}");
+        let is_sent = |entry: &&str| Path::new(needed).starts_with(entry);
+        assert!(sent.iter().any(is_sent), "{needed}");
         assert!(Path::new(ROOT).join(needed).exists(), "{needed}");
     }
     let rust = manifest["workspace"]["package"]["rust-version"].as_str().unwrap();

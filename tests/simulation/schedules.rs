@@ -61,7 +61,8 @@ fn a_partition_that_falls_silent_during_a_flow_delays_no_other_topic() {
         kinds: &[Disaster::PartitionStuck],
         ..flows(seed, Plan::calm(seed))
     };
-    let outcome = each(plan, 100, |_, outcome| outcome.slowest < Duration::from_millis(1_500));
+    // Once the topic is held, the relay waits two seconds for reports that may still arrive.
+    let outcome = each(plan, 100, |_, outcome| outcome.slowest < Duration::from_secs(3));
     assert!(outcome.stuck > 0, "no topic was held: {outcome:?}");
 }
 

@@ -8,7 +8,6 @@ use crate::relay::failure::Failure;
 use crate::relay::holds::isolation;
 use crate::relay::outbox::Claim;
 use crate::relay::publisher::{Producer, Publisher};
-use crate::relay::reason::STUCK;
 use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -151,11 +150,7 @@ async fn closes_stuck<E: Event, P: Publisher>(
         session.close(failure);
         return true;
     }
-    // Rows that were sent later may be on their way. Closing the session would make them duplicates.
-    let _ = timeout(COLLECT_REPORTS_WITHIN, session.finish_others(batch, overdue.rows)).await;
-    session.failure().is_some()
-        || others_work(relay, session, batch, overdue)
-            && session.hold_stuck(batch, overdue.rows, patience(relay))
+    others_work(relay, session, batch, overdue) && session.hold_stuck(batch, overdue.rows, patience(relay))
 }
 
 /// Whether rows of other partitions were acknowledged, in this batch or another one.
@@ -178,12 +173,10 @@ pub(super) fn not_acknowledged<P: Publisher>(relay: &Relay<P>, session: &Session
     })
 }
 
-/// Waits briefly after the session has closed for the reports of rows that are already being sent. Those of a stuck
-/// partition would not arrive.
+/// Waits briefly after the session has closed for the reports of rows that are already being sent, even if its partitions
+/// are stuck: they may just work again, and these rows would be duplicates.
 pub(super) async fn collect_reports<E: Event, P: Producer>(session: &mut Session<P>, batch: &mut Batch<E>) {
     session.absorb(batch);
-    let stuck = session.failure().is_some_and(|failure| failure.reason == STUCK.word);
-    let limit = if stuck { Duration::ZERO } else { COLLECT_REPORTS_WITHIN };
-    let _ = timeout(limit, session.purge()).await;
+    let _ = timeout(COLLECT_REPORTS_WITHIN, session.purge()).await;
     session.absorb(batch);
 }

@@ -49,18 +49,6 @@ impl<P: Producer> Session<P> {
         !acknowledged.is_subset(&self.with(Fate::InFlight, batch, batch.len()))
     }
 
-    /// Waits until only partitions of the first `rows` have rows in flight, or a failure closes the session.
-    pub(crate) async fn finish_others<E: Event>(&mut self, batch: &mut Batch<E>, rows: usize) {
-        loop {
-            self.absorb(batch);
-            let silent = self.with(Fate::InFlight, batch, rows);
-            if self.failure.is_some() || self.with(Fate::InFlight, batch, batch.len()).is_subset(&silent) {
-                return;
-            }
-            self.producer.quiet(true).await;
-        }
-    }
-
     /// Called when none of the first `rows` was reported for `patience` although the cluster answers and other partitions
     /// work. Closes the session, holds the topics of the partitions in which some of these rows are in flight, and returns
     /// true. Rows that were not sent are ignored.
