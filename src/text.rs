@@ -4,9 +4,16 @@ use humantime::{format_duration, format_rfc3339_seconds};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// RFC 3339, in UTC, to the second.
+/// 9999-12-31T23:59:59Z, in seconds since 1970.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// RFC 3339, in UTC, to the second. A time in the database can be infinite, and the format ends with the year 9999.
 pub(crate) fn time(at: SystemTime) -> String {
-    format_rfc3339_seconds(at).to_string()
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Err(_) => "before 1970".to_owned(),
+        Ok(since) if since.as_secs() > LAST_SECOND => "after 9999".to_owned(),
+        Ok(_) => format_rfc3339_seconds(at).to_string(),
+    }
 }
 
 /// "1 event", "2 events".
@@ -73,7 +80,19 @@ pub(crate) fn rate(per_second: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_line, thousands};
+    use super::*;
+
+    #[test]
+    fn a_time_that_the_format_cannot_express_has_a_text() {
+        let (epoch, second) = (SystemTime::UNIX_EPOCH, Duration::from_secs(1));
+        assert_eq!(time(epoch), "1970-01-01T00:00:00Z");
+        assert_eq!(time(epoch - second), "before 1970");
+        let last = epoch + Duration::from_secs(LAST_SECOND);
+        assert_eq!(
+            (time(last).as_str(), time(last + second).as_str()),
+            ("9999-12-31T23:59:59Z", "after 9999")
+        );
+    }
 
     #[test]
     fn untrusted_text_stays_in_its_line_without_control_characters() {

@@ -18,8 +18,7 @@ pub(crate) const PAUSES_LISTED_MAX: i64 = 100;
 /// The number of unsent rows per lane that [`FirstUnsent`] and [`LaneStatus`] cover.
 pub(crate) const FIRST_ROWS_A_LANE: i64 = 100;
 
-pub(super) const HELD: &str =
-    "SELECT topic, reason, error, held_at, probe_at, probes FROM {hold} ORDER BY held_at, topic LIMIT 100";
+pub(super) const HELD: &str = "SELECT topic, reason, left(error, 2000), held_at, probe_at, probes FROM {hold} ORDER BY held_at, topic LIMIT 100";
 
 pub(super) const DEAD_LETTERS: &str = "
 SELECT reason, count(*)
@@ -28,7 +27,7 @@ GROUP BY reason
 ORDER BY count(*) DESC, reason";
 
 pub(super) const BLOCKED: &str = "
-SELECT topic, aggregate_id, outbox_id, reason, blocked_at, (SELECT count(*) FROM (SELECT FROM {blocked_key} LIMIT $1) AS b)
+SELECT topic, left(aggregate_id, 300), outbox_id, reason, blocked_at, (SELECT count(*) FROM (SELECT FROM {blocked_key} LIMIT $1) AS b)
 FROM {blocked_key}
 ORDER BY outbox_id
 LIMIT 5";
