@@ -15,20 +15,22 @@ use crate::insert::Insert;
 
 impl OutboxTransaction for &mut Transaction<'_, Postgres> {}
 
-/// sqlx caches prepared statements per connection.
+/// Its connection is checked too: when a nested `begin` fails or is cancelled, sqlx rolls back the outer transaction, whose
+/// object remains.
 impl Driver for &mut Transaction<'_, Postgres> {
     async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
-        plain::insert(&mut **self, insert, events).await
+        Driver::insert(&mut **self, insert, events).await
     }
 
     async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        (**self).rows(call, arguments).await
+        Driver::call(&mut **self, call, arguments).await
     }
 }
 
 impl OutboxTransaction for &mut PgConnection {}
 
-/// A connection may have no transaction. So each call checks whether sqlx has begun one, which costs no round trip.
+/// A connection may have no transaction. So each call checks whether sqlx has begun one, which costs no round trip. sqlx
+/// caches prepared statements per connection.
 impl Driver for &mut PgConnection {
     async fn insert(self, insert: &Insert, events: &[Event]) -> Result<u64, Error> {
         in_transaction(self).map_err(|error| failure(insert, error))?;

@@ -90,3 +90,19 @@ async fn a_savepoint_and_a_connection_of_a_pool_are_accepted() {
     pool.close().await;
     db.clean_up().await;
 }
+
+/// When a nested transaction cannot begin, sqlx rolls back the outer one, and its object remains.
+#[tokio::test]
+async fn after_a_failed_nested_begin_nothing_is_stored() {
+    let db = database::Database::new().await;
+    let mut connection = PgConnection::connect(&database::url()).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    sqlx::raw_sql("SELECT 1 / 0").execute(&mut *tx).await.unwrap_err();
+    tx.begin().await.map(drop).unwrap_err();
+    let refused = db.outbox.enqueue(&mut tx, event()).await.unwrap_err();
+    assert!(matches!(refused, Error::NoTransaction { .. }), "{refused:?}");
+    tx.commit().await.unwrap();
+    connection.ping().await.unwrap();
+    assert_eq!(db.rows().await.len(), 0);
+    db.clean_up().await;
+}
