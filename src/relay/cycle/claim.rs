@@ -60,7 +60,7 @@ pub(super) async fn claim<'o, O: Outbox, P>(
     let claim_first = relay.board.has_more(lanes)
         || relay.board.was_elsewhere(lanes)
         || relay.narrowing.claims_first(lanes);
-    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay) };
+    let rows_max = if claim_first { relay.settings.limits().batch_rows } else { prompt_rows(relay, lanes) };
     let rows_max = relay.narrowing.rows_max(lanes, rows_max);
     let early = (!claim_first).then(|| PlannedRead::new(relay, lanes, rows_max));
     let claim = outbox.claim(lanes, early.as_ref().map(|planned| &planned.read)).await?;
@@ -99,10 +99,12 @@ fn shares<P>(relay: &Relay<P>, lanes: &[Lane], rows_max: usize) -> Vec<usize> {
     relay.board.shares(lanes, rows_max)
 }
 
-/// How many rows to read at once if no backlog is known.
-fn prompt_rows<P>(relay: &Relay<P>) -> usize {
+/// How many rows to read at once if no backlog is known. A claim of all lanes may read a whole batch, so that it can become a
+/// flow even after many rows have arrived at once, for example during the settlement of the previous flow.
+fn prompt_rows<P>(relay: &Relay<P>, lanes: &[Lane]) -> usize {
     let limits = relay.settings.limits();
-    relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows).min(SLICE_ROWS_MAX)
+    let rows_max = relay.rows.rows_in(limits.batch_bytes).min(limits.batch_rows);
+    if lanes.len() > CLAIM_LANES_MAX { rows_max } else { rows_max.min(SLICE_ROWS_MAX) }
 }
 
 impl PlannedRead {
