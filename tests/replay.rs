@@ -136,7 +136,7 @@ async fn each_filter_selects_and_unsent_events_are_left_alone() {
     fails(
         &["--topic", &outbox.topic("order"), "--to-topic", &outbox.topic("order")],
         2,
-        "cannot be copied to it",
+        "cannot be copied to the same topic",
     );
     let deleting = outbox.operator().set("outbox", "on_sent", "delete");
     deleting.command(&["replay", "--all"]).fails(78, &["There are no sent events"]);

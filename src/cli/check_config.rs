@@ -64,7 +64,7 @@ impl CheckConfig {
 
     /// Where the configuration comes from.
     fn source(&self) -> String {
-        self.config.path().map_or_else(|| "in the environment".to_owned(), |path| path.display().to_string())
+        self.config.path().map_or_else(|| "the environment".to_owned(), |path| path.display().to_string())
     }
 }
 
@@ -75,7 +75,7 @@ fn unusable(failure: &Failure) -> Failed {
 /// Parses the certificates and the key for PostgreSQL, which are read again for each connection.
 fn check_tls_files(config: &Config) -> Result<(), Failed> {
     let invalid = |cause: String| {
-        Failed::Configuration(anyhow::anyhow!("The connection settings of [postgres] are invalid: {cause}"))
+        Failed::Configuration(anyhow::anyhow!("The [postgres] connection settings are invalid: {cause}"))
     };
     let connection = config.postgres.connection().map_err(|error| invalid(error.to_string()))?;
     tls::connector(&connection.tls).map(|_| ()).map_err(|error| invalid(error.to_string()))

@@ -53,8 +53,14 @@ pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyho
             let pace = Pace { rows_per_second, rows_per_transaction, warm_up, time };
             let figures = &mut outcome.figures;
             let idle = (position == 0).then(|| Idle { time: size.time(TIME), figures: Figures::default() });
-            with_both(&mut connect, world, &place, Turn { name, pace, relay_first: run % 2 == 0, idle }, figures)
-                .await?;
+            with_both(
+                &mut connect,
+                world,
+                &place,
+                Turn { name, pace, relay_first: run % 2 == 0, idle },
+                figures,
+            )
+            .await?;
             let alone = Pace { time: size.time(TIME_ALONE), ..pace };
             let used = steady::alone(&place, &reference(0), &alone).await?;
             note_usage(figures, &format!("{name}, {WRITERS}"), &used.usage, &used.activity);

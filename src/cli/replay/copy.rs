@@ -63,7 +63,8 @@ impl Plan<'_> {
                 topic::of(&self.config.outbox.topic, row.event.aggregate_type());
             if topic == to {
                 let text = format!(
-                    "Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order."
+                    "Events of topic {to} cannot be copied to the same topic. Omit --to-topic to replay them in \
+                     place."
                 );
                 return Err(after_some(Failed::Usage(text), done));
             }

@@ -33,7 +33,7 @@ Sets the selected events back to unsent. The relays publish them again to the sa
 payload and headers, and in order per key. Later events of the same key that are sent at the same time may arrive in \
 between. To prevent that, pause the topic first, and resume it afterwards. Events can be replayed until they are reaped.
 
-With --to-topic, the command itself publishes the events to another topic, which must exist, and changes no row.
+With --to-topic, the command itself publishes the events to another topic, which must exist, and changes no rows.
 
 Consumers that deduplicate by event_id, for example with the inbox of pg-outbox, ignore replayed events that they have \
 processed before. Each event is recorded in the history (`dead-letters history`).
@@ -73,7 +73,7 @@ pub(crate) struct Replay {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 struct Filters {
-    /// Only events sent from this time on: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
+    /// Only events sent at or after this time: a duration before now, such as 2h, or a time, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Moment>,
     /// Only events sent before this time.
@@ -210,7 +210,7 @@ impl Replay {
         }
         let events = output::counted(done.events, "event");
         let what = match (&self.to_topic, done.dry_run) {
-            (None, false) => "set back to unsent, to be published again".to_owned(),
+            (None, false) => "reset to unsent, to be published again".to_owned(),
             (None, true) => "would be published again".to_owned(),
             (Some(topic), false) => format!("published to {topic}"),
             (Some(topic), true) => format!("would be published to {topic}"),
@@ -221,7 +221,7 @@ impl Replay {
 
 fn announce(sent_before: SystemTime) {
     let before = format_rfc3339_micros(sent_before);
-    eprintln!("To continue if this is interrupted, run the command again with --sent-before {before}");
+    eprintln!("If this command is interrupted, run it again with --sent-before {before} to continue");
 }
 
 impl Filters {
@@ -253,7 +253,7 @@ fn after_some(failed: Failed, done: u64) -> Failed {
     if done == 0 {
         return failed;
     }
-    let some = format!("failed after {}, recorded in the history", output::counted(done, "event"));
+    let some = format!("failed after {}, which are recorded in the history", output::counted(done, "event"));
     match failed {
         Failed::Failure(error) => Failed::Failure(error.context(some)),
         Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),

@@ -104,12 +104,12 @@ impl NotJudged {
         [
             (self.unsent, "event", "not sent yet"),
             (self.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
-            (self.expired, "event", "no record, but Kafka has deleted records of that time"),
+            (self.expired, "event", "no record, but Kafka has deleted records from that time"),
             (self.compacted, "event", "no record, but the topic is compacted"),
             (self.topic_missing, "event", "the topic does not exist"),
             (self.reaped, "record", "no event, but it may have been reaped"),
-            (self.dead_letters, "record", "of a dead letter"),
-            (self.replayed, "record", "of an event that was replayed"),
+            (self.dead_letters, "record", "belonging to a dead letter"),
+            (self.replayed, "record", "belonging to an event that was replayed"),
         ]
     }
 }
@@ -139,7 +139,7 @@ impl fmt::Display for FindingJson {
             None => write!(f, ": no event ID")?,
         }
         outbox_id.map_or(Ok(()), |id| write!(f, ", outbox row {id}"))?;
-        if parts.is_empty() { Ok(()) } else { write!(f, ", different {}", parts.join(", ")) }
+        if parts.is_empty() { Ok(()) } else { write!(f, ", differs in {}", parts.join(", ")) }
     }
 }
 

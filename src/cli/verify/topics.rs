@@ -55,7 +55,7 @@ impl Topics {
         }
         if self.found.len() >= TOPICS_MAX {
             return Err(Failed::Usage(format!(
-                "The events of the range belong to more than {TOPICS_MAX} topics. Select some with --topic."
+                "The events in the range belong to more than {TOPICS_MAX} topics. Select some with --topic."
             )));
         }
         let (reader, topic) = (Arc::clone(&self.reader), name.to_owned());
