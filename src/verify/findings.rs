@@ -81,6 +81,8 @@ pub(crate) struct Unjudged {
     pub replayed: u64,
     /// Records of dead letters.
     pub dead_letters: u64,
+    /// Events that follow a later event of their key, but whose first record may be gone.
+    pub order: u64,
 }
 
 impl Findings {

@@ -76,9 +76,11 @@ impl<'a> Judge<'a> {
         }
         // A requeued event follows later ones of its key, and may also have been stored before it was rejected.
         if let Some(offset) = event.first_offset.filter(|_| !event.is_dead_letter) {
-            let Expected { topic, partition, fingerprint, .. } = expected;
-            let first = First { topic, partition, key: fingerprint.key, offset, id, event_id: event.id };
-            self.order.push(&first)?;
+            let Expected { topic, partition, fingerprint, created_us } = expected;
+            let has_expired = self.scope.explain_absence(topic, partition, created_us).is_some();
+            let is_certain = event.has_all_records() && !has_expired;
+            let (key, event_id) = (fingerprint.key, event.id);
+            self.order.push(&First { topic, partition, key, offset, id, event_id, is_certain })?;
         }
         Ok(())
     }
@@ -151,6 +153,12 @@ impl Event {
         } else {
             self.is_complete = false;
         }
+    }
+
+    /// Whether there is a record for each time that the event was sent. If it was replayed and one is missing, the first one
+    /// that is left may be that of the replay.
+    fn has_all_records(&self) -> bool {
+        self.replays == 0 || self.records >= self.rows + self.replays
     }
 
     fn add_record(&mut self, record: &Record, scope: &Scope, findings: &mut Findings) {

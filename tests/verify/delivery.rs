@@ -1,8 +1,10 @@
 //! A delivery to verify: 40 events of four keys, published by a relay, and what is done to them afterwards.
 
 use rdkafka::ClientConfig;
+use rdkafka::admin::AdminOptions;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
@@ -132,6 +134,16 @@ impl Delivery {
         (new.key, new.payload) = (record.key.as_deref(), record.value.as_deref());
         producer.send(new).map_err(|(error, _)| error).unwrap();
         producer.flush(STALLED).unwrap();
+    }
+
+    /// Deletes the records before these offsets of partitions, as Kafka does with expired ones.
+    pub async fn delete_records(&self, before: &[(i32, Offset)]) {
+        let mut places = TopicPartitionList::new();
+        for (partition, offset) in before {
+            places.add_partition_offset(&self.topic(), *partition, *offset).unwrap();
+        }
+        let options = AdminOptions::new().request_timeout(Some(STALLED));
+        self.outbox.cluster.admin().delete_records(&places, &options).await.unwrap();
     }
 
     pub async fn drop(self) {

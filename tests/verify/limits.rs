@@ -1,12 +1,11 @@
 //! What cannot be judged is counted, and is no finding.
 
-use rdkafka::admin::AdminOptions;
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::Offset;
 use serde_json::{Value, json};
+use std::time::Duration;
 use uuid::Uuid;
 
-use super::delivery::{Delivery, EARLIER, PARTITIONS};
-use crate::support::wait::STALLED;
+use super::delivery::{Delivery, EARLIER};
 
 const LOSE_ONE: &str = "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, sent_at)
                         VALUES ('order', 'k1', 'Placed', now())";
@@ -32,16 +31,26 @@ async fn compacted_expired_and_missing_topics_prove_no_loss() {
     compacted.drop().await;
 
     let delivery = Delivery::new("verify_expired").await;
-    let mut all = TopicPartitionList::new();
-    for partition in 0..PARTITIONS {
-        all.add_partition_offset(&delivery.topic(), partition, Offset::End).unwrap();
-    }
-    let options = AdminOptions::new().request_timeout(Some(STALLED));
-    delivery.outbox.cluster.admin().delete_records(&all, &options).await.unwrap();
+    delivery.delete_records(&[0, 1, 2].map(|partition| (partition, Offset::End))).await;
     assert_unjudged(&delivery.verify(0), &[("expired", 40)]);
 
     delivery.outbox.cluster.delete(&delivery.topic()).await;
     assert_unjudged(&delivery.verify(0), &[("topic_missing", 40)]);
+    delivery.drop().await;
+}
+
+/// The first record of an event expires, and a duplicate that follows later events of the key is left.
+#[tokio::test]
+async fn order_of_an_event_whose_first_record_has_expired_is_not_judged() {
+    let delivery = Delivery::new("verify_first_gone").await;
+    let records = delivery.records().await;
+    let first = records.iter().find(|record| record.offset == 0).unwrap();
+    delivery.publish(first, Duration::ZERO);
+    let report = delivery.verify(0);
+    assert_eq!((&report["duplicates"], &report["reordered"]), (&json!(1), &json!(0)), "{report:#}");
+
+    delivery.delete_records(&[(first.partition, Offset::Offset(1))]).await;
+    assert_unjudged(&delivery.verify(0), &[("order", 1)]);
     delivery.drop().await;
 }
 

@@ -45,6 +45,7 @@ struct NotJudged {
     reaped: u64,
     dead_letters: u64,
     replayed: u64,
+    order: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,13 +95,23 @@ fn at(micros: i64) -> SystemTime {
 
 impl NotJudged {
     fn new(findings: &Findings, unsent: u64, unpublishable: u64) -> NotJudged {
-        let Unjudged { topic_missing, compacted, expired, reaped, replayed, dead_letters } =
+        let Unjudged { topic_missing, compacted, expired, reaped, replayed, dead_letters, order } =
             findings.unjudged;
-        NotJudged { unsent, unpublishable, expired, compacted, topic_missing, reaped, dead_letters, replayed }
+        NotJudged {
+            unsent,
+            unpublishable,
+            expired,
+            compacted,
+            topic_missing,
+            reaped,
+            dead_letters,
+            replayed,
+            order,
+        }
     }
 
     /// The counts, each with what was counted and why it is not judged.
-    fn lines(&self) -> [(u64, &'static str, &'static str); 8] {
+    fn lines(&self) -> [(u64, &'static str, &'static str); 9] {
         [
             (self.unsent, "event", "not sent yet"),
             (self.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
@@ -110,6 +121,7 @@ impl NotJudged {
             (self.reaped, "record", "no event, but it may have been reaped"),
             (self.dead_letters, "record", "of a dead letter"),
             (self.replayed, "record", "of an event that was replayed"),
+            (self.order, "event", "out of order, but its first record may be gone"),
         ]
     }
 }

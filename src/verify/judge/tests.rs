@@ -119,6 +119,46 @@ fn order_is_that_of_first_records() {
     assert_eq!(early, expected);
 }
 
+/// Only the record at offset 45 is left of event 1, after those of events 2 and 4.
+fn late_remainder() -> Vec<Entry> {
+    let mut entries = delivery();
+    change_record(&mut entries, 1, |record| record.offset = 45);
+    entries
+}
+
+#[test]
+fn order_is_not_judged_if_the_first_record_may_be_gone() {
+    let counts = |scope: &Scope, entries: &[Entry]| {
+        let findings = judged(scope, entries);
+        (findings.count(Kind::Reordered), findings.unjudged.order, findings.broken())
+    };
+    assert_eq!(counts(&scope(), &late_remainder()), (1, 0, 1), "nothing is gone");
+    let with = |change: fn(&mut Topic)| {
+        let mut scope = scope();
+        change(&mut scope.topics[0]);
+        counts(&scope, &late_remainder())
+    };
+    assert_eq!(with(|topic| topic.compacted = true), (0, 1, 0));
+    assert_eq!(with(|topic| topic.partitions[1].expired_until_us = Some(NOON)), (0, 1, 0));
+    let older = with(|topic| topic.partitions[1].expired_until_us = Some(NOON - 2 * CLOCKS_DIFFER_US));
+    assert_eq!(older, (1, 0, 1), "only older records are gone");
+    let replayed = [late_remainder(), vec![entry(1, Known::Replay)]].concat();
+    assert_eq!(counts(&scope(), &replayed), (0, 1, 0), "the record may be that of the replay");
+    let both = [replayed, vec![stored(1, 60)]].concat();
+    assert_eq!(counts(&scope(), &both), (1, 0, 1), "the replay has another record");
+}
+
+/// What is left of event 2 was stored before event 1, so its first record was too.
+#[test]
+fn remaining_record_proves_that_an_earlier_event_came_too_late() {
+    let mut entries = delivery();
+    change_record(&mut entries, 2, |record| record.offset = 5);
+    entries.push(entry(2, Known::Replay));
+    let findings = judged(&scope(), &entries);
+    let found: Vec<_> = findings.shown().map(|finding| (finding.kind, finding.outbox_id)).collect();
+    assert_eq!((found, findings.unjudged.order), (vec![(Kind::Reordered, Some(1))], 0));
+}
+
 #[test]
 fn each_changed_part_is_named() {
     type Change = fn(&mut Record);
