@@ -1,6 +1,6 @@
 //! Replays to another topic.
 
-use super::{Counts, Plan, after_some};
+use super::{COPY_ROWS, Counts, Plan, after_some};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::progress::Progress;
@@ -39,7 +39,7 @@ impl Plan<'_> {
             let Some(last) = rows.last().map(HistoryRow::id) else { break };
             let left = usize::try_from(self.most - counts.events).unwrap_or(usize::MAX);
             let selected: Vec<&HistoryRow> = rows.iter().filter(|row| row.is_read).take(left).collect();
-            for batch in selected.chunks(self.pace.batch_rows() as usize) {
+            for batch in selected.chunks(self.pace.batch_rows(COPY_ROWS) as usize) {
                 self.copy_batch(&mut copier, to, batch, &mut counts).await?;
                 self.pace.after(batch.len() as u64).await;
             }

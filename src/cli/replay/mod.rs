@@ -23,8 +23,10 @@ use uuid::Uuid;
 
 /// The most events per second.
 const RATE_MAX: u32 = 1_000_000;
-/// Events per transaction.
-const BATCH_ROWS: u64 = 1_000;
+/// Events per transaction. After each one, the relays read their lanes from the first row again.
+const BATCH_ROWS: u64 = 5_000;
+/// Events that are published to another topic before the next ones are read.
+const COPY_ROWS: u64 = 1_000;
 
 /// Publish sent events again.
 #[derive(Debug, Args)]
@@ -128,6 +130,10 @@ impl Counts {
         self.events += events;
         *self.topics.entry(topic).or_default() += events;
     }
+
+    fn add_all(&mut self, topics: Vec<(String, u64)>) {
+        topics.into_iter().for_each(|(topic, events)| self.add(topic, events));
+    }
 }
 
 /// Limits the rate.
@@ -135,9 +141,9 @@ impl Counts {
 struct Pace(Option<u32>);
 
 impl Pace {
-    /// The size of a batch, so that a slow rate is even.
-    fn batch_rows(self) -> u64 {
-        self.0.map_or(BATCH_ROWS, |rate| u64::from(rate).min(BATCH_ROWS))
+    /// The size of a batch: at most this, and what one second allows.
+    fn batch_rows(self, most: u64) -> u64 {
+        self.0.map_or(most, |rate| u64::from(rate).min(most))
     }
 
     async fn after(self, events: u64) {
