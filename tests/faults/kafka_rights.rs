@@ -98,6 +98,33 @@ async fn permission_revoked_and_granted_again_delays_one_topic_and_loses_nothing
     outbox.drop_database().await;
 }
 
+/// `replay --to-topic` finds out with its first record.
+#[tokio::test]
+async fn copy_without_permission_to_publish_publishes_nothing() {
+    let kafka = KafkaServer::start_with(Settings { users: vec![USER], ..Settings::default() }).await;
+    let mut outbox = Outbox::on(&kafka.cluster(), "copy_denied").await;
+    outbox.create_topic("order", 3).await;
+    outbox.create_topic("backfill", 3).await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    outbox.client.execute("UPDATE app.outbox SET sent_at = now()", &[]).await.unwrap();
+    rights(&kafka, "--add", &[outbox.topic("order")], &["Write"]).await;
+    let backfill = outbox.topic("backfill");
+    let command = || {
+        let user = kafka.cluster_as(USER).properties;
+        let operator =
+            user.iter().fold(outbox.operator(), |relay, (name, value)| relay.set_kafka_property(name, value));
+        operator.command(&["replay", "--all", "--to-topic", &backfill])
+    };
+    let denied = "The Kafka user may not publish to topic";
+    command().fails(78, &[denied]);
+    rights(&kafka, "--add", std::slice::from_ref(&backfill), &["Describe"]).await;
+    command().fails(78, &[denied]);
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_act").await, 0);
+    rights(&kafka, "--add", std::slice::from_ref(&backfill), &["Write"]).await;
+    assert!(command().succeeds().contains("100 events published"));
+    outbox.drop_database().await;
+}
+
 /// Brokers refuse a producer id to a user that may not write to any topic, although they answer all other requests.
 #[tokio::test]
 async fn missing_permission_to_publish_is_one_outage_that_names_the_permission() {

@@ -1,6 +1,6 @@
 //! Replays to the same topic.
 
-use super::{BATCH_ROWS, Counts, Plan, after_some};
+use super::{BATCH_ROWS, Counts, Plan};
 use crate::cli::exit::Failed;
 use crate::cli::one_shot;
 use crate::cli::progress::Progress;
@@ -23,27 +23,27 @@ impl Plan<'_> {
     }
 
     /// Sets the selected events back to unsent.
-    pub(super) async fn run(&self, progress: &Progress) -> Result<Counts, Failed> {
+    pub(super) async fn run(&self, counts: &mut Counts, progress: &Progress) -> Result<(), Failed> {
         self.begin(progress);
-        let (mut counts, mut after) = (Counts::default(), self.lowest.saturating_sub(1));
-        while counts.events < self.most {
-            let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), &counts);
-            let done = counts.events;
-            let failed = |fault| after_some(one_shot::fault(fault), done);
-            let picked = self.replay.pick(&self.selection, batch).await.map_err(failed)?;
+        let mut after = self.lowest.saturating_sub(1);
+        while counts.events < self.most && !self.is_stopped.get() {
+            let batch = self.batch(after, self.pace.batch_rows(BATCH_ROWS), counts);
+            let picked = self.replay.pick(&self.selection, batch).await.map_err(one_shot::fault)?;
             if !picked.ids.is_empty() {
                 let replayed = self.replay.replay(&self.selection, &picked.ids, self.reason).await;
-                counts.add_all(replayed.map_err(failed)?);
-                self.pace.after(counts.events - done).await;
+                let before = counts.events;
+                counts.add_all(replayed.map_err(one_shot::fault)?);
+                self.pace.after(counts.events - before).await;
             }
             let Some(reached) = picked.reached else { break };
             progress.advance_by(reached.abs_diff(after));
             after = reached;
         }
-        Ok(counts)
+        Ok(())
     }
 
-    fn begin(&self, progress: &Progress) {
+    /// Begins to read all rows.
+    pub(super) fn begin(&self, progress: &Progress) {
         progress.begin("reading the outbox", self.highest.abs_diff(self.lowest) + 1);
     }
 

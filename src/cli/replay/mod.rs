@@ -2,6 +2,7 @@
 
 mod copy;
 mod in_place;
+mod repeat;
 
 use super::exit::Failed;
 use super::moment::{Moment, moment};
@@ -14,8 +15,11 @@ use crate::postgres::operate::history::PostgresHistory;
 use crate::postgres::operate::replay::PostgresReplay;
 use crate::postgres::operate::sent::SentSelection;
 use clap::Args;
+use copy::check_name;
 use humantime::format_rfc3339_micros;
+use repeat::until_stopped;
 use serde::Serialize;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
@@ -27,6 +31,8 @@ const RATE_MAX: u32 = 1_000_000;
 const BATCH_ROWS: u64 = 5_000;
 /// Events that are published to another topic before the next ones are read.
 const COPY_ROWS: u64 = 1_000;
+/// The default of `--reason`.
+const REASON: &str = "replay";
 
 /// Publish sent events again.
 #[derive(Debug, Args)]
@@ -35,13 +41,14 @@ Sets the selected events back to unsent. The relays publish them again to the sa
 payload and headers, and in order per key. Later events of the same key that are sent at the same time may arrive in \
 between. To prevent that, pause the topic first, and resume it afterwards. Events can be replayed until they are reaped.
 
-With --to-topic, the command itself publishes the events to another topic, which must exist, and changes no row.
+With --to-topic, the command itself publishes the events to another topic, and changes no row. It checks the topic before \
+it publishes anything, also with --dry-run.
 
 Consumers that deduplicate by event_id, for example with the inbox of pg-outbox, ignore replayed events that they have \
 processed before. Each event is recorded in the history (`dead-letters history`).
 
-You can interrupt the command and run it again. To leave out the events that the first run replayed, pass --sent-before \
-with the time that it printed.
+After SIGINT or SIGTERM, the command finishes its batch and prints the command for the remaining events, with absolute \
+times. It also prints that command at the start.
 
 Examples:
   outbox-relay replay --config config.toml --topic events.order --since 2h --dry-run
@@ -67,7 +74,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "TOPIC")]
     to_topic: Option<String>,
     /// Reason, shown in the history.
-    #[arg(long, value_name = "TEXT", default_value = "replay")]
+    #[arg(long, value_name = "TEXT", default_value = REASON)]
     reason: String,
 }
 
@@ -116,6 +123,8 @@ struct Plan<'a> {
     most: u64,
     reason: &'a str,
     pace: Pace,
+    /// Set by a signal: no further batch begins.
+    is_stopped: Cell<bool>,
 }
 
 /// The counts of a run, by topic.
@@ -156,6 +165,7 @@ impl Pace {
 impl Replay {
     pub(crate) fn run(self) -> Result<(), Failed> {
         self.options.check(self.filters.is_set())?;
+        self.to_topic.as_deref().map_or(Ok(()), check_name)?;
         let config = match &self.to_topic {
             Some(_) => self.config.load()?,
             None => self.config.load_for_database()?,
@@ -196,17 +206,43 @@ impl Replay {
             most: self.options.most(),
             reason: &self.reason,
             pace: Pace(self.rate),
+            is_stopped: Cell::new(false),
         };
-        let progress = Progress::new();
-        let counts = match &self.to_topic {
-            _ if self.options.dry_run => plan.count(&progress).await,
-            Some(topic) => plan.copy(&history, topic, &progress).await,
-            None => {
-                announce(sent_before);
-                plan.run(&progress).await
-            }
-        }?;
+        let counts = if self.options.dry_run {
+            self.preview(&plan).await?
+        } else {
+            self.publish(&plan, &history).await?
+        };
         Ok((counts, sent_before))
+    }
+
+    async fn preview(&self, plan: &Plan<'_>) -> Result<Counts, Failed> {
+        let counts = plan.count(&Progress::new()).await?;
+        if let Some(to) = &self.to_topic {
+            plan.target(to, &counts).await?;
+        }
+        Ok(counts)
+    }
+
+    async fn publish(&self, plan: &Plan<'_>, history: &PostgresHistory) -> Result<Counts, Failed> {
+        let mut counts = Counts::default();
+        let rest = |done| self.rest(&plan.selection, done);
+        let work = async {
+            let progress = Progress::new();
+            let Some(to) = &self.to_topic else {
+                rest(0).announce();
+                return plan.run(&mut counts, &progress).await;
+            };
+            let target = plan.target(to, &plan.count(&progress).await?).await?;
+            rest(0).announce();
+            plan.copy(target, history, &mut counts, &progress).await
+        };
+        let ended = match until_stopped(work, &plan.is_stopped).await {
+            Ok(()) if plan.is_stopped.get() => Err(Failed::Failure(anyhow::anyhow!("Interrupted"))),
+            ended => ended,
+        };
+        ended.map_err(|failed| rest(counts.events).explain(failed, counts.events))?;
+        Ok(counts)
     }
 
     fn describe(&self, config: &Config, done: &Done) -> String {
@@ -223,11 +259,6 @@ impl Replay {
         };
         text + &format!("{}: {events} {what}", config.outbox.table)
     }
-}
-
-fn announce(sent_before: SystemTime) {
-    let before = format_rfc3339_micros(sent_before);
-    eprintln!("To continue if this is interrupted, run the command again with --sent-before {before}");
 }
 
 impl Filters {
@@ -251,18 +282,5 @@ impl Filters {
             event_ids: (!self.event_id.is_empty()).then(|| self.event_id.clone()),
             sent_before: Some(sent_before),
         })
-    }
-}
-
-/// Adds what was done before a failure.
-fn after_some(failed: Failed, done: u64) -> Failed {
-    if done == 0 {
-        return failed;
-    }
-    let some = format!("failed after {}, recorded in the history", output::counted(done, "event"));
-    match failed {
-        Failed::Failure(error) => Failed::Failure(error.context(some)),
-        Failed::Unavailable(error) => Failed::Unavailable(error.context(some)),
-        other => other,
     }
 }
