@@ -79,6 +79,8 @@ pub(crate) struct Unjudged {
     pub reaped: u64,
     /// Further records of events that an operator replayed.
     pub replayed: u64,
+    /// Copies of events in another topic than theirs.
+    pub copies: u64,
     /// Records of dead letters.
     pub dead_letters: u64,
     /// Events that follow a later event of their key, but whose first record may be gone.

@@ -96,6 +96,23 @@ async fn reaped_rows_dead_letters_and_requeued_events_are_no_findings() {
     delivery.drop().await;
 }
 
+/// Copies are recognized by the recorded action, so a record that somebody else put there is still a finding.
+#[tokio::test]
+async fn copies_in_a_verified_topic_are_counted() {
+    let delivery = Delivery::new("verify_copies").await;
+    let (order, copies) = (delivery.topic(), delivery.outbox.topic("copies"));
+    delivery.outbox.cluster.create(&copies, 1, &[]).await;
+    delivery.command(&["replay", "--key", "k1", "--to-topic", &copies]).succeeds();
+    let both = format!("{order},{copies}");
+    let report = delivery.verify_with(0, &["--topic", &both]);
+    assert_unjudged(&report, &[("copies", 10)]);
+    assert_eq!((&report["events"], &report["records"]), (&json!(40), &json!(50)), "{report:#}");
+    delivery.sql("DELETE FROM app.outbox_act").await;
+    assert_eq!(delivery.verify_with(1, &["--topic", &both])["altered"], 10);
+    delivery.outbox.cluster.delete(&copies).await;
+    delivery.drop().await;
+}
+
 #[tokio::test]
 async fn only_events_of_the_range_and_of_the_topics_are_judged() {
     let delivery = Delivery::new("verify_range").await;

@@ -45,6 +45,7 @@ struct NotJudged {
     reaped: u64,
     dead_letters: u64,
     replayed: u64,
+    copies: u64,
     order: u64,
 }
 
@@ -95,7 +96,7 @@ fn at(micros: i64) -> SystemTime {
 
 impl NotJudged {
     fn new(findings: &Findings, unsent: u64, unpublishable: u64) -> NotJudged {
-        let Unjudged { topic_missing, compacted, expired, reaped, replayed, dead_letters, order } =
+        let Unjudged { topic_missing, compacted, expired, reaped, replayed, copies, dead_letters, order } =
             findings.unjudged;
         NotJudged {
             unsent,
@@ -106,12 +107,13 @@ impl NotJudged {
             reaped,
             dead_letters,
             replayed,
+            copies,
             order,
         }
     }
 
     /// The counts, each with what was counted and why it is not judged.
-    fn lines(&self) -> [(u64, &'static str, &'static str); 9] {
+    fn lines(&self) -> [(u64, &'static str, &'static str); 10] {
         [
             (self.unsent, "event", "not sent yet"),
             (self.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
@@ -121,6 +123,7 @@ impl NotJudged {
             (self.reaped, "record", "no event, but it may have been reaped"),
             (self.dead_letters, "record", "of a dead letter"),
             (self.replayed, "record", "of an event that was replayed"),
+            (self.copies, "record", "of an event that was copied to this topic"),
             (self.order, "event", "out of order, but its first record may be gone"),
         ]
     }

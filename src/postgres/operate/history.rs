@@ -62,11 +62,11 @@ WHERE p.before < $10::bigint
 ORDER BY p.id";
 
 const DEAD_LETTERS: &str = "
-SELECT d.id, d.event_id, false FROM {dead_letter} d WHERE d.id > $1::bigint ORDER BY d.id LIMIT $2::bigint";
+SELECT d.id, d.event_id, NULL, NULL FROM {dead_letter} d WHERE d.id > $1::bigint ORDER BY d.id LIMIT $2::bigint";
 
 /// A discarded dead letter may have been stored in Kafka after all.
 const ACTS: &str = "
-SELECT a.id, CASE WHEN a.act IN ('discard', 'replay') THEN a.event_id END, a.act = 'replay'
+SELECT a.id, CASE WHEN a.act IN ('discard', 'replay', 'copy') THEN a.event_id END, a.act, a.topic
 FROM {act} a
 WHERE a.id > $1::bigint
 ORDER BY a.id
@@ -121,18 +121,29 @@ pub(crate) struct HistoryRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OtherIds {
     DeadLetters,
-    /// Discarded dead letters and replayed events.
+    /// Discarded dead letters, and replayed and copied events.
     Acts,
 }
 
 /// A record of an event id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherId {
     /// Where the next read continues.
     pub id: i64,
     /// `None` if the record is about something else.
     pub event_id: Option<Uuid>,
-    pub is_replay: bool,
+    pub what: Recorded,
+}
+
+/// What is recorded about an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// It is, or was, a dead letter.
+    DeadLetter,
+    /// It was replayed in place.
+    Replay,
+    /// It was copied to this topic.
+    Copy(String),
 }
 
 impl PostgresHistory {
@@ -174,9 +185,17 @@ impl PostgresHistory {
         };
         let params: [(&(dyn ToSql + Sync), Type); 2] = [(&after, Type::INT8), (&BATCH_IDS, Type::INT8)];
         let rows = self.reading.query(doing, &self.table.render(sql), &params).await?;
-        let other = |row: &Row| OtherId { id: row.get(0), event_id: row.get(1), is_replay: row.get(2) };
-        Ok(rows.iter().map(other).collect())
+        Ok(rows.iter().map(other_id).collect())
     }
+}
+
+fn other_id(row: &Row) -> OtherId {
+    let what = match (row.get::<_, Option<&str>>(2), row.get::<_, Option<String>>(3)) {
+        (Some("replay"), _) => Recorded::Replay,
+        (Some("copy"), Some(topic)) => Recorded::Copy(topic),
+        _ => Recorded::DeadLetter,
+    };
+    OtherId { id: row.get(0), event_id: row.get(1), what }
 }
 
 fn history_row(row: Row) -> Result<HistoryRow, Error> {

@@ -244,6 +244,31 @@ fn replayed_event_may_have_one_more_record_for_each_replay() {
     assert_eq!(twice, [(Kind::Duplicate, Some(1), Some(60))]);
 }
 
+/// A copy is neither altered nor a duplicate, and is no proof that the event was published to its own topic.
+#[test]
+fn copies_in_the_topic_to_which_an_operator_copied_are_not_judged() {
+    let copy = |offset| Record { topic: 1, partition: 0, ..record(1, offset) };
+    let in_other_topic = |offset| entry(1, Known::Record(copy(offset)));
+    let counts = |entries: &[Entry]| {
+        let findings = judged(&scope(), entries);
+        (findings.shown().map(|finding| finding.kind).collect::<Vec<_>>(), findings.unjudged.copies)
+    };
+    let copied = [delivery(), vec![in_other_topic(3), in_other_topic(4)]].concat();
+    let all = [Kind::Altered, Kind::Altered, Kind::Duplicate, Kind::Duplicate];
+    assert_eq!(counts(&copied), (all.to_vec(), 0), "nobody has copied it");
+    let known = entry(1, Known::Copy(1));
+    assert_eq!(counts(&[copied.clone(), vec![known, known]].concat()), (vec![], 2));
+    let elsewhere = [copied, vec![entry(1, Known::Copy(0))]].concat();
+    assert_eq!(counts(&elsewhere), (all.to_vec(), 0), "it was copied to another topic");
+    let lost = [row(1), known, in_other_topic(3)];
+    assert_eq!(counts(&lost), (vec![Kind::Lost], 1));
+    let mut changed = copy(3);
+    changed.fingerprint.value = [9; 16];
+    let changed = [delivery(), vec![known, entry(1, Known::Record(changed))]].concat();
+    assert_eq!(counts(&changed), (vec![Kind::Altered, Kind::Duplicate], 0));
+    assert_eq!(counts(&[known, in_other_topic(3)]), (vec![], 1), "its row was reaped");
+}
+
 #[test]
 fn findings_beyond_the_limit_are_counted() {
     let mut findings = Findings::new(1);
