@@ -71,8 +71,10 @@ pub(crate) struct Findings {
 pub(crate) struct Unjudged {
     /// Events without a record, in topics that do not exist.
     pub topic_missing: u64,
-    /// Events without a record, in compacted topics.
+    /// Events without a record, in partitions that were compacted.
     pub compacted: u64,
+    /// Events without a record, in partitions that may have been compacted.
+    pub may_be_compacted: u64,
     /// Events without a record, in partitions whose records have expired.
     pub expired: u64,
     /// Records without a row that may have been reaped.

@@ -95,6 +95,7 @@ impl<'a> Judge<'a> {
         match self.scope.explain_absence(topic, partition, created_us) {
             Some(Absence::TopicMissing) => unjudged.topic_missing += 1,
             Some(Absence::Compacted) => unjudged.compacted += 1,
+            Some(Absence::MayBeCompacted) => unjudged.may_be_compacted += 1,
             Some(Absence::Expired) => unjudged.expired += 1,
             None => self.findings.add(Finding {
                 kind: Kind::Lost,

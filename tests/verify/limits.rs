@@ -27,6 +27,8 @@ fn assert_unjudged(report: &Value, expected: &[(&str, u64)]) {
 async fn compacted_expired_and_missing_topics_prove_no_loss() {
     let compacted = Delivery::in_topic("verify_compact", "json", &[("cleanup.policy", "compact")]).await;
     compacted.sql(LOSE_ONE).await;
+    assert_eq!(compacted.verify(1)["lost"], 1, "no offset is missing, so nothing was compacted");
+    compacted.outbox.cluster.publish_in_transaction(&compacted.topic(), "k1");
     assert_unjudged(&compacted.verify(0), &[("compacted", 1)]);
     compacted.drop().await;
 
@@ -93,6 +95,17 @@ async fn reaped_rows_dead_letters_and_requeued_events_are_no_findings() {
     record.headers.push(("event_id".to_owned(), Some(unknown)));
     delivery.publish(&record, EARLIER);
     assert_unjudged(&delivery.verify(0), &[("dead_letters", 2), ("reaped", 1), ("unsent", 1)]);
+    delivery.drop().await;
+}
+
+/// The last offset of each partition has no record, and Kafka compacts nothing.
+#[tokio::test]
+async fn offsets_without_records_at_the_end_explain_no_loss() {
+    let delivery = Delivery::new("verify_transaction").await;
+    delivery.outbox.cluster.publish_in_transaction(&delivery.topic(), "k1");
+    assert_unjudged(&delivery.verify(0), &[]);
+    delivery.sql(LOSE_ONE).await;
+    assert_eq!(delivery.verify(1)["lost"], 1);
     delivery.drop().await;
 }
 

@@ -1,4 +1,5 @@
 use super::super::entry::Fingerprint;
+use super::super::findings::Unjudged;
 use super::super::scope::{CLOCKS_DIFFER_US, Partition, Topic};
 use super::super::sorter::Sorter;
 use super::*;
@@ -9,7 +10,7 @@ const NOON: i64 = 1_000 * CLOCKS_DIFFER_US;
 fn scope() -> Scope {
     let topic = |name: &str| Topic {
         name: name.to_owned(),
-        compacted: false,
+        compacts: Some(false),
         partitions: vec![Partition::default(); 2],
     };
     Scope {
@@ -138,7 +139,12 @@ fn order_is_not_judged_if_the_first_record_may_be_gone() {
         change(&mut scope.topics[0]);
         counts(&scope, &late_remainder())
     };
-    assert_eq!(with(|topic| topic.compacted = true), (0, 1, 0));
+    let compacted = |topic: &mut Topic| {
+        topic.compacts = Some(true);
+        topic.partitions[1].has_gaps = true;
+    };
+    assert_eq!(with(compacted), (0, 1, 0));
+    assert_eq!(with(|topic| topic.compacts = Some(true)), (1, 0, 1), "nothing is missing");
     assert_eq!(with(|topic| topic.partitions[1].expired_until_us = Some(NOON)), (0, 1, 0));
     let older = with(|topic| topic.partitions[1].expired_until_us = Some(NOON - 2 * CLOCKS_DIFFER_US));
     assert_eq!(older, (1, 0, 1), "only older records are gone");
@@ -203,8 +209,18 @@ fn lost_event_is_not_judged_if_kafka_may_have_deleted_its_record() {
         let findings = judged(&scope, &[row(1)]);
         (findings.count(Kind::Lost), findings.unjudged)
     };
-    let (lost, unjudged) = without(|topic| topic.compacted = true);
-    assert_eq!((lost, unjudged.compacted), (0, 1));
+    for (compacts, expected) in [(Some(true), (0, 1, 0)), (None, (0, 0, 1)), (Some(false), (1, 0, 0))] {
+        let in_topic = |has_gaps| {
+            let mut scope = scope();
+            scope.topics[0].compacts = compacts;
+            scope.topics[0].partitions[1].has_gaps = has_gaps;
+            let findings = judged(&scope, &[row(1)]);
+            let Unjudged { compacted, may_be_compacted, .. } = findings.unjudged;
+            (findings.count(Kind::Lost), compacted, may_be_compacted)
+        };
+        assert_eq!(in_topic(true), expected, "{compacts:?}");
+        assert_eq!(in_topic(false), (1, 0, 0), "{compacts:?}: no record is missing");
+    }
     let (lost, unjudged) = without(|topic| topic.partitions.clear());
     assert_eq!((lost, unjudged.topic_missing), (0, 1));
     let (lost, unjudged) = without(|topic| topic.partitions[1].expired_until_us = Some(NOON));
