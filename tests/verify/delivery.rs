@@ -54,14 +54,15 @@ impl Delivery {
             ),
         )
         .await;
-        let mut relay = delivery.relay().start().await;
-        delivery.outbox.wait_until_drained(STALLED).await;
-        assert!(relay.stop().await.success());
+        delivery.deliver().await;
         delivery
     }
 
-    fn relay(&self) -> Relay {
-        with_headers(self.outbox.relay())
+    /// Publishes all events with a relay, which then stops.
+    pub async fn deliver(&self) {
+        let mut relay = with_headers(self.outbox.relay()).start().await;
+        self.outbox.wait_until_drained(STALLED).await;
+        assert!(relay.stop().await.success());
     }
 
     /// The command as an operator runs it.

@@ -98,6 +98,24 @@ async fn reaped_rows_dead_letters_and_requeued_events_are_no_findings() {
     delivery.drop().await;
 }
 
+/// PostgreSQL stores headers in more bytes than a record has for them.
+#[tokio::test]
+async fn events_that_barely_fit_into_a_record_are_judged() {
+    let delivery = Delivery::new("verify_large").await;
+    delivery
+        .sql(
+            "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
+             SELECT 'order', 'k1', 'Placed', to_json(repeat('x', 998500)), jsonb_object_agg('h' || n, 'v')
+             FROM generate_series(1, 120) AS n",
+        )
+        .await;
+    delivery.deliver().await;
+    let report = delivery.verify(0);
+    assert_unjudged(&report, &[]);
+    assert_eq!(report["events"], 41);
+    delivery.drop().await;
+}
+
 /// The last offset of each partition has no record, and Kafka compacts nothing.
 #[tokio::test]
 async fn offsets_without_records_at_the_end_explain_no_loss() {

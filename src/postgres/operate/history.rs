@@ -31,18 +31,21 @@ const BOUNDS: &str = "
 SELECT clock_timestamp(), (SELECT min(id) FROM {outbox}), (SELECT max(id) FROM {outbox})";
 
 /// The first columns are those of the claim's read, so that a row becomes the same event. Only selected rows are read whole,
-/// unless they are too large for a record.
+/// unless they are too large for a record. As in the claim's read, the binary form of headers has up to three times as many
+/// bytes as a record, hence the division by 4.
 const ROWS: &str = "
 SELECT 0::bigint, 0::bigint, p.id, 0::smallint, p.event_id,
        CASE WHEN p.is_read THEN p.aggregate_type END,
        CASE WHEN p.is_read THEN p.aggregate_id END,
        CASE WHEN p.is_read THEN p.event_type END,
-       CASE WHEN p.bytes <= $11::bigint THEN p.payload END,
-       CASE WHEN p.bytes > $11::bigint THEN p.bytes END,
-       CASE WHEN p.bytes <= $11::bigint THEN p.headers END,
+       CASE WHEN NOT p.is_too_large THEN p.payload END,
+       CASE WHEN p.is_too_large THEN p.texts + p.headers_bytes END,
+       CASE WHEN NOT p.is_too_large THEN p.headers END,
        p.created_at, p.is_in_range, p.is_read, p.sent_at
 FROM (
-    SELECT s.*, coalesce(sum(s.bytes) OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    SELECT s.*, s.texts > $11::bigint OR s.headers_bytes / 4 > $11::bigint AS is_too_large,
+           coalesce(sum(s.texts + s.headers_bytes)
+                    OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM (
         SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
                CASE WHEN isfinite(o.sent_at) THEN o.sent_at END AS sent_at,
@@ -50,8 +53,8 @@ FROM (
                {fits} AS is_read,
                CASE WHEN {fits}
                     THEN coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type)
-                         + octet_length(o.aggregate_type) + coalesce(pg_column_size(o.headers #> '{}'), 0)
-               END AS bytes
+               END AS texts,
+               CASE WHEN {fits} THEN coalesce(pg_column_size(o.headers #> '{}'), 0) END AS headers_bytes
         FROM {outbox} o
         WHERE o.id > $8::bigint AND o.id <= $9::bigint
         ORDER BY o.id
