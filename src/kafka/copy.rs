@@ -83,7 +83,7 @@ impl Copier {
         let mut reports = Vec::new();
         self.producer.drain(&mut reports);
         reports.sort_by_key(|report| report.index);
-        let acknowledged = reports.iter().take_while(|report| report.outcome.is_ok()).count();
+        let acknowledged = acknowledged_from(before, &reports);
         if acknowledged == sent {
             return Ok(acknowledged);
         }
@@ -97,11 +97,34 @@ impl Copier {
     }
 }
 
+/// How many events from this one on are acknowledged. The first one without a report ends the count.
+fn acknowledged_from(first: usize, reports: &[DeliveryReport]) -> usize {
+    let is_acknowledged = |(place, report): &(usize, &DeliveryReport)| {
+        report.index as usize == *place && report.outcome.is_ok()
+    };
+    (first..).zip(reports).take_while(is_acknowledged).count()
+}
+
 fn refused(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::Session(failure) => failure,
         Refusal::Row(rejection) => {
             Failure { kind: FailureKind::Row, reason: rejection.reason, error: rejection.error }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_after_one_without_an_acknowledgement_are_not_counted() {
+        let acknowledged = |index| DeliveryReport { index, outcome: Ok(()) };
+        let failed = DeliveryReport { index: 5, outcome: Err(Failure::unknown("gone")) };
+        assert_eq!(acknowledged_from(3, &[3, 4, 5].map(acknowledged)), 3);
+        assert_eq!(acknowledged_from(3, &[3, 4, 6].map(acknowledged)), 2, "5 has no report");
+        assert_eq!(acknowledged_from(3, &[4, 5].map(acknowledged)), 0);
+        assert_eq!(acknowledged_from(3, &[acknowledged(3), acknowledged(4), failed, acknowledged(6)]), 2);
     }
 }
