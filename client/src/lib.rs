@@ -104,7 +104,7 @@
 //! - `idempotency`: APIs with requests that can be repeated.
 //! - `once`: keys that are claimed for a limited time.
 //! - `version`: updates that succeed only if the row has not changed.
-//! - `retry`: safe retries with backoff, a time limit and a budget. It needs tokio.
+//! - `retry`: safe retries with backoff, a time limit and a budget, asynchronous with tokio or synchronous without a runtime.
 //! - `testing`: for the tests of applications.
 //!
 //! `derive` provides the derive macro of [`OutboxEvent`].
@@ -140,7 +140,7 @@ pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
-#[cfg(feature = "_blocking")]
+#[cfg(any(feature = "_blocking", feature = "retry"))]
 mod block_on;
 mod check;
 #[cfg(feature = "tokio-postgres")]

@@ -44,6 +44,40 @@
 //! # }
 //! ```
 //!
+//! With a synchronous driver, use [`Policy::run_blocking`] or [`Keyed::run_blocking`], which need no runtime:
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")] mod example {
+//! use pg_outbox::retry::{Classify, Failure, Policy, Verdict};
+//! use pg_outbox::{Event, block_on, enqueue};
+//!
+//! enum Error {
+//!     Outbox(pg_outbox::Error),
+//!     Postgres(postgres::Error),
+//! }
+//!
+//! impl Classify for Error {
+//!     fn verdict(&self) -> Verdict {
+//!         match self {
+//!             Error::Outbox(error) => error.verdict(),
+//!             Error::Postgres(error) => error.verdict(),
+//!         }
+//!     }
+//! }
+//!
+//! fn place_order(client: &mut postgres::Client) -> Result<(), Error> {
+//!     let mut tx = client.transaction().map_err(Error::Postgres)?;
+//!     tx.execute("INSERT INTO shop_order (id) VALUES (1)", &[]).map_err(Error::Postgres)?;
+//!     block_on(enqueue(&mut tx, Event::new("order", 1, "OrderPlaced").tombstone())).map_err(Error::Outbox)?;
+//!     tx.commit().map_err(Error::Postgres)
+//! }
+//!
+//! fn example(client: &mut postgres::Client) -> Result<(), Failure<Error>> {
+//!     Policy::default().run_blocking(|| place_order(client))
+//! }
+//! # }
+//! ```
+//!
 //! The pause before attempt `n` is random, up to `first_pause` times `2^(n-2)` and at most `longest_pause`, so that callers
 //! that fail together do not retry together. A [`Budget`] that all calls to a database share prevents retries from
 //! multiplying its load during an outage.
@@ -51,13 +85,15 @@
 mod budget;
 mod verdict;
 
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder, ExponentialBuilder, Retryable, Sleeper, TokioSleeper};
 use thiserror::Error;
 use tokio::time::Instant;
+
+use crate::block_on::block_on;
 
 pub use budget::Budget;
 pub use verdict::{Classify, RETRYABLE_SQLSTATES, Verdict};
@@ -162,7 +198,20 @@ impl Policy {
         F: FnMut() -> Work,
         Work: Future<Output = Result<T, E>>,
     {
-        self.attempt(work, |verdict| verdict == Verdict::Again).await
+        self.attempt(work, |verdict| verdict == Verdict::Again, TokioSleeper).await
+    }
+
+    /// The same for synchronous work. It needs no runtime, and blocks the thread during the pauses.
+    ///
+    /// # Errors
+    ///
+    /// See [`Policy::run`].
+    pub fn run_blocking<T, E, F>(&self, mut work: F) -> Result<T, Failure<E>>
+    where
+        E: Classify,
+        F: FnMut() -> Result<T, E>,
+    {
+        block_on(self.attempt(|| ready(work()), |verdict| verdict == Verdict::Again, sleep))
     }
 
     /// For work that this key makes idempotent: an `idempotency::Key`, or the idempotency key of an external system.
@@ -174,6 +223,7 @@ impl Policy {
         &self,
         mut work: F,
         again: impl Fn(Verdict) -> bool,
+        sleeper: impl Sleeper,
     ) -> Result<T, Failure<E>>
     where
         E: Classify,
@@ -206,7 +256,7 @@ impl Policy {
             }
             Some(pause)
         });
-        let result = retried.await;
+        let result = retried.sleep(sleeper).await;
         let attempts = attempts.load(Ordering::Relaxed);
         result.map_err(|error| match error.verdict() {
             Verdict::Unknown => Failure::Unknown { error, attempts },
@@ -246,8 +296,27 @@ impl<'a, K: ?Sized> Keyed<'a, K> {
         F: FnMut(&'a K) -> Work,
         Work: Future<Output = Result<T, E>>,
     {
-        self.policy.attempt(|| work(self.key), |verdict| verdict != Verdict::Final).await
+        self.policy.attempt(|| work(self.key), |verdict| verdict != Verdict::Final, TokioSleeper).await
     }
+
+    /// The same for synchronous work. It needs no runtime, and blocks the thread during the pauses.
+    ///
+    /// # Errors
+    ///
+    /// See [`Keyed::run`].
+    pub fn run_blocking<T, E, F>(&self, mut work: F) -> Result<T, Failure<E>>
+    where
+        E: Classify,
+        F: FnMut(&'a K) -> Result<T, E>,
+    {
+        block_on(self.policy.attempt(|| ready(work(self.key)), |verdict| verdict != Verdict::Final, sleep))
+    }
+}
+
+/// Sleeps before it returns.
+fn sleep(pause: Duration) -> Ready<()> {
+    std::thread::sleep(pause);
+    ready(())
 }
 
 #[cfg(test)]
@@ -330,6 +399,21 @@ mod tests {
         let policy = Policy::default().attempts_max(3);
         let failure = policy.keyed("k").run(|_| script.attempt()).await.unwrap_err();
         assert!(matches!(failure, Failure::Unknown { attempts: 3, .. }), "{failure:?}");
+    }
+
+    /// There is no runtime, so a timer of tokio would panic.
+    #[test]
+    fn synchronous_work_is_retried_without_a_runtime() {
+        let work = |faults: &[Verdict]| {
+            let mut faults = faults.to_vec().into_iter();
+            move || faults.next().map_or(Ok("done"), |verdict| Err(Fault(verdict)))
+        };
+        let policy = Policy::default().first_pause(Duration::from_millis(1));
+        assert!(matches!(policy.run_blocking(work(&[Again, Again])), Ok("done")));
+        let failure = policy.run_blocking(work(&[Again, Unknown])).unwrap_err();
+        assert!(matches!(failure, Failure::Unknown { attempts: 2, .. }), "{failure:?}");
+        let mut unkeyed = work(&[Again, Unknown]);
+        assert!(matches!(policy.keyed("k").run_blocking(|_| unkeyed()), Ok("done")));
     }
 
     #[tokio::test(start_paused = true)]
