@@ -135,6 +135,22 @@ async fn interrupted_replay_prints_the_command_for_the_remaining_events() {
     outbox.drop().await;
 }
 
+/// Another operator replays an event, and a relay publishes it again, before this replay reaches it.
+#[tokio::test]
+async fn event_that_was_published_again_in_the_meantime_is_left_alone() {
+    let outbox = delivered("replay_overtaken").await;
+    let other = outbox.database.connect().await;
+    run(&other, "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 second' WHERE id = 7").await;
+    let mut replaying = outbox.operator().spawn(&["replay", "--all"]);
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    wait_until("the replay waits for the row", STALLED, async || outbox.count(waiting).await == 1).await;
+    run(&other, "COMMIT").await;
+    assert!(replaying.ended().await.success(), "{}", replaying.log());
+    assert_eq!(outbox.unsent().await, 59);
+    assert_eq!(outbox.count("SELECT count(*) FROM app.outbox_act WHERE outbox_id = 7").await, 0);
+    outbox.drop().await;
+}
+
 #[tokio::test]
 async fn each_filter_selects_and_unsent_events_are_left_alone() {
     let outbox = delivered("replay_filters").await;
