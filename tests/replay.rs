@@ -127,7 +127,8 @@ async fn interrupted_replay_prints_the_command_for_the_remaining_events() {
     assert_eq!(since(announced), since(rest), "{log}");
     assert!(since(rest).starts_with("20") && since(rest).ends_with('Z'), "{log}");
     let line = rest.trim().replacen("outbox-relay", relay_binary().to_str().unwrap(), 1);
-    let second = Ended::of(of_program(Path::new("sh")).args(["-c", &line.replace("--rate 10", "--rate 1000")]));
+    let second =
+        Ended::of(of_program(Path::new("sh")).args(["-c", &line.replace("--rate 10", "--rate 1000")]));
     second.succeeds();
     assert_eq!(outbox.count(recorded).await, 50, "{second}");
     let each = "SELECT count(DISTINCT event_id) FROM app.outbox_act WHERE act = 'replay'";
@@ -140,7 +141,11 @@ async fn interrupted_replay_prints_the_command_for_the_remaining_events() {
 async fn event_that_was_published_again_in_the_meantime_is_left_alone() {
     let outbox = delivered("replay_overtaken").await;
     let other = outbox.database.connect().await;
-    run(&other, "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 second' WHERE id = 7").await;
+    run(
+        &other,
+        "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 second' WHERE id = 7",
+    )
+    .await;
     let mut replaying = outbox.operator().spawn(&["replay", "--all"]);
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     wait_until("the replay waits for the row", STALLED, async || outbox.count(waiting).await == 1).await;

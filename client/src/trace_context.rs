@@ -131,7 +131,11 @@ mod tests {
         let state = TraceState::from_key_value(pairs).unwrap();
         let _attached = Context::new().with_remote_span_context(span(TraceFlags::SAMPLED, state)).attach();
         let (_, state) = headers(event()).pop().unwrap();
-        assert_eq!((state.split(',').count(), state.starts_with("vendor0=a,vendor1=a,")), (32, true), "{state}");
+        assert_eq!(
+            (state.split(',').count(), state.starts_with("vendor0=a,vendor1=a,")),
+            (32, true),
+            "{state}"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! immediately.
 
 use super::event::SimEvent;
-use super::plan::{Disaster, Plan};
+use super::plan::Disaster;
 use super::postgres::Scope;
 use super::world::{World, add};
 use std::cell::RefCell;

@@ -4,7 +4,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Field, Fields, Generics, LitStr, Member, Path, Result, Type, parse_quote};
+use syn::{
+    Data, DeriveInput, Error, Field, Fields, Generics, LitStr, Member, Path, Result, Type, parse_quote,
+};
 
 use crate::options::Options;
 

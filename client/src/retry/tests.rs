@@ -50,10 +50,7 @@ async fn attempts_without_effect_are_retried() {
 async fn final_errors_are_not_retried() {
     let script = Script::new(&[Final]);
     let failure = Policy::default().run(|| script.attempt()).await.unwrap_err();
-    assert!(
-        matches!(failure, Failure::GaveUp { attempts: 1, reason: StopReason::Final, .. }),
-        "{failure:?}"
-    );
+    assert!(matches!(failure, Failure::GaveUp { attempts: 1, reason: StopReason::Final, .. }), "{failure:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,13 +75,15 @@ async fn an_unknown_outcome_is_retried_only_with_a_key() {
     assert!(matches!(failure, Failure::Unknown { attempts: 3, .. }), "{failure:?}");
 }
 
+/// Synchronous work that fails with each of these verdicts, then succeeds.
+fn work(faults: &[Verdict]) -> impl FnMut() -> Result<&'static str, Fault> {
+    let mut faults = faults.iter();
+    move || faults.next().map_or(Ok("done"), |verdict| Err(Fault(*verdict)))
+}
+
 /// There is no runtime, so a timer of tokio would panic.
 #[test]
 fn synchronous_work_is_retried_without_a_runtime() {
-    let work = |faults: &[Verdict]| {
-        let mut faults = faults.to_vec().into_iter();
-        move || faults.next().map_or(Ok("done"), |verdict| Err(Fault(verdict)))
-    };
     let policy = Policy::default().first_pause(Duration::from_millis(1));
     assert!(matches!(policy.run_blocking(work(&[Again, Again])), Ok("done")));
     let failure = policy.run_blocking(work(&[Again, Unknown])).unwrap_err();

@@ -103,14 +103,17 @@ impl Plan<'_> {
 }
 
 fn own_topic(to: &str) -> Failed {
-    let text = format!("Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order.");
+    let text =
+        format!("Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order.");
     Failed::Usage(text)
 }
 
 fn unusable(to: &str, failure: &Failure) -> Failed {
     if failure.reason == TOPIC_AUTHORIZATION.word {
         let remedy = "Allow it Write and Describe on the topic.";
-        return Failed::Configuration(anyhow::anyhow!("The Kafka user may not publish to topic {to}. {remedy}"));
+        return Failed::Configuration(anyhow::anyhow!(
+            "The Kafka user may not publish to topic {to}. {remedy}"
+        ));
     }
     match failure.kind {
         FailureKind::Topic => Failed::Usage(format!("--to-topic: {failure}.")),

@@ -120,7 +120,11 @@ impl NotJudged {
             (self.unpublishable, "event", "marked as sent, but cannot be published with this configuration"),
             (self.expired, "event", "no record, but Kafka has deleted records of that time"),
             (self.compacted, "event", "no record, but the topic is compacted"),
-            (self.may_be_compacted, "event", "no record, but the topic may be compacted; its settings are not readable"),
+            (
+                self.may_be_compacted,
+                "event",
+                "no record, but the topic may be compacted; its settings are not readable",
+            ),
             (self.topic_missing, "event", "the topic does not exist"),
             (self.reaped, "record", "no event, but it may have been reaped"),
             (self.dead_letters, "record", "of a dead letter"),

@@ -161,10 +161,7 @@ impl PostgresReplay {
         reason: &str,
     ) -> Result<Vec<(String, u64)>, Fault> {
         let mut params = selection.params();
-        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([
-            (&ids, Type::INT8_ARRAY),
-            (&reason, Type::TEXT),
-        ]);
+        params.extend::<[(&(dyn ToSql + Sync), Type); 2]>([(&ids, Type::INT8_ARRAY), (&reason, Type::TEXT)]);
         let sql = self.render(REPLAY, selection);
         let rows = self.operating.query("replaying events", &sql, &params).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1).unsigned_abs())).collect())
