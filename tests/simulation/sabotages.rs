@@ -4,8 +4,9 @@
 
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
+use super::put_backs::put_back_after_lost_answers;
 use super::run::run;
-use super::schedules::{one_leader_unreachable, put_back_after_lost_answers};
+use super::schedules::one_leader_unreachable;
 use std::time::Duration;
 
 /// Runs the schedules of a plan with this rule broken until the expected promise is broken. The same schedules must not

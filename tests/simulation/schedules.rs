@@ -92,26 +92,6 @@ fn without_a_fault_every_event_arrives_once_and_in_order() {
 }
 
 #[test]
-fn rows_that_an_operator_puts_back_are_sent_again() {
-    let plan = |seed| Plan { put_backs: 3, ..Plan::calm(seed) };
-    let outcome = explore(plan, 250);
-    assert!(outcome.duplicates > 0, "no row was put back");
-}
-
-/// A relay that does not know whether its settlement was committed may still have the row in its acknowledged set.
-#[test]
-fn rows_that_are_put_back_after_a_lost_answer_are_sent_again() {
-    let outcome = explore(put_back_after_lost_answers, 250);
-    assert!(outcome.duplicates > 0, "no row was put back");
-}
-
-/// The answers of commits are lost, rows stay locked, and rows are put back, also while their key is paused.
-pub fn put_back_after_lost_answers(seed: u64) -> Plan {
-    let faults = Plan { commit_answer_lost: 300, postgres_breaks: 40, row_locks: 4, ..Plan::busy(seed) };
-    Plan { put_backs: 8, pauses: 6, deletes_sent: false, retention: None, ..faults }
-}
-
-#[test]
 fn holds_that_change_while_claims_are_open_hide_no_row() {
     let plan = |seed| Plan {
         relays: 1,
