@@ -105,8 +105,8 @@ async fn events_that_barely_fit_into_a_record_are_judged() {
     delivery
         .sql(
             "INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload, headers)
-             SELECT 'order', 'k1', 'Placed', to_json(repeat('x', 998500)), jsonb_object_agg('h' || n, 'v')
-             FROM generate_series(1, 120) AS n",
+             SELECT 'order', 'k1', 'Placed', to_json(repeat('x', 998000)), jsonb_object_agg('h' || n, 'v')
+             FROM generate_series(1, 200) AS n",
         )
         .await;
     delivery.deliver().await;
