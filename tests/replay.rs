@@ -143,7 +143,7 @@ async fn event_that_was_published_again_in_the_meantime_is_left_alone() {
     let other = outbox.database.connect().await;
     run(
         &other,
-        "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 second' WHERE id = 7",
+        "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 hour' WHERE id = 7",
     )
     .await;
     let mut replaying = outbox.operator().spawn(&["replay", "--all"]);
