@@ -141,11 +141,8 @@ async fn interrupted_replay_prints_the_command_for_the_remaining_events() {
 async fn event_that_was_published_again_in_the_meantime_is_left_alone() {
     let outbox = delivered("replay_overtaken").await;
     let other = outbox.database.connect().await;
-    run(
-        &other,
-        "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 hour' WHERE id = 7",
-    )
-    .await;
+    run(&other, "BEGIN; UPDATE app.outbox SET sent_at = clock_timestamp() + interval '1 hour' WHERE id = 7")
+        .await;
     let mut replaying = outbox.operator().spawn(&["replay", "--all"]);
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     wait_until("the replay waits for the row", STALLED, async || outbox.count(waiting).await == 1).await;

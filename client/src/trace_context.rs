@@ -127,15 +127,11 @@ mod tests {
 
     #[test]
     fn the_added_state_is_within_the_limits() {
-        let pairs: Vec<(String, String)> = (0..40).map(|n| (format!("vendor{n}"), "a".to_owned())).collect();
+        let pairs: Vec<(String, String)> = (0..10).map(|n| (format!("vendor{n}"), "a".repeat(60))).collect();
         let state = TraceState::from_key_value(pairs).unwrap();
         let _attached = Context::new().with_remote_span_context(span(TraceFlags::SAMPLED, state)).attach();
         let (_, state) = headers(event()).pop().unwrap();
-        assert_eq!(
-            (state.split(',').count(), state.starts_with("vendor0=a,vendor1=a,")),
-            (32, true),
-            "{state}"
-        );
+        assert_eq!((state.split(',').count(), state.starts_with("vendor0=a")), (7, true), "{state}");
     }
 
     #[test]
