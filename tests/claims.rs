@@ -251,3 +251,50 @@ async fn flow_does_not_read_the_contents_of_rows_of_other_lanes() {
     }
     outbox.drop().await;
 }
+
+/// The acknowledged set recognizes a row by its version. A rolled-back settlement must not change it, and a replay must.
+#[tokio::test]
+async fn version_of_a_row_changes_when_an_operator_sets_it_back_to_unsent() {
+    let outbox = Outbox::without_topics("row_version").await;
+    let id = insert(&outbox.client, "a").await;
+    let lanes: Vec<Lane> = Lane::all().collect();
+    let version = async |prepares: bool| {
+        let mut worker = worker(&outbox, prepares);
+        let mut claim = worker.claim(&lanes, None).await.unwrap();
+        claim.read(&everything(&lanes)).await.unwrap();
+        let mut rows = Vec::new();
+        let slice = claim.next_slice(10, usize::MAX, &mut rows).await.unwrap();
+        if prepares {
+            // The reads of a flow return the same, with and without the conditions for holds.
+            for expects_free in [true, false] {
+                let (hold_version, basis) = (slice.hold_version, slice.basis);
+                let search = Search {
+                    above: 0,
+                    gaps: Vec::new(),
+                    hold_version,
+                    basis,
+                    rows_max: 10,
+                    bytes_max: usize::MAX,
+                    expects_rows: true,
+                    expects_free,
+                };
+                claim.read_on(&search, &mut rows).await.unwrap();
+            }
+        }
+        let versions: BTreeSet<(i64, u32)> = rows.iter().map(|row| (row.id(), row.version())).collect();
+        claim.release().await.unwrap();
+        assert_eq!(versions.len(), 1, "{versions:?}");
+        let (of, version) = versions.into_iter().next().unwrap();
+        assert_eq!(of, id);
+        version
+    };
+    let first = version(true).await;
+    assert!(first > 0 && version(false).await == first, "{first}");
+    let settle = "UPDATE app.outbox SET sent_at = now()";
+    run(&outbox.client, &format!("BEGIN; {settle}; ROLLBACK")).await;
+    assert_eq!(version(true).await, first);
+    run(&outbox.client, settle).await;
+    run(&outbox.client, "UPDATE app.outbox SET sent_at = NULL").await;
+    assert!(version(true).await > first && version(false).await > first);
+    outbox.drop().await;
+}

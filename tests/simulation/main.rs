@@ -13,6 +13,7 @@ mod plan;
 mod postgres;
 mod process;
 mod promises;
+mod put_backs;
 mod relays;
 mod run;
 mod sabotages;

@@ -155,7 +155,9 @@ impl Users {
         }
         self.world.pass(10).await;
         for row in rows.iter().filter(|row| row.sent_at.is_some()) {
-            self.server.change(transaction.name, Change::PutBack(row.event));
+            let is_same = self.world.breaks(Sabotage::RecognizedInAnyVersion);
+            let version = if is_same { 0 } else { transaction.name as u32 };
+            self.server.change(transaction.name, Change::PutBack(row.event.updated(version)));
         }
         if replays {
             self.server.change(transaction.name, Change::MarksInvalidated);

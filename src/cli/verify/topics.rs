@@ -67,6 +67,11 @@ impl Topics {
         Ok(Some(place))
     }
 
+    /// The place of a topic if it is verified.
+    pub(super) fn known(&self, name: &str) -> Option<u32> {
+        self.places.get(name).copied()
+    }
+
     /// The topic at this place.
     pub(super) fn at(&self, place: u32) -> &FoundTopic {
         &self.found[place as usize]
