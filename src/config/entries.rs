@@ -237,7 +237,14 @@ fn raw(value: &DeValue<'_>) -> Raw {
             Err(_) => Raw::Other("an integer with more than 64 bits"),
         },
         DeValue::Boolean(flag) => Raw::Boolean(*flag),
-        DeValue::Array(_) => Raw::Other("a list"),
+        DeValue::Array(values) => {
+            let word = |value: &DeValue<'_>| match value {
+                DeValue::String(text) => Some(text.to_string()),
+                _ => None,
+            };
+            let words: Option<Vec<_>> = values.iter().map(|value| word(value.get_ref())).collect();
+            words.map_or(Raw::Other("a list"), Raw::List)
+        }
         DeValue::Float(_) => Raw::Other("a fraction"),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),
