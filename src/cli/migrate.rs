@@ -182,7 +182,7 @@ fn unavailable(fault: crate::relay::failure::Fault) -> Failed {
 }
 
 /// The message contains the cause. The chain of causes would repeat it.
-fn failed(error: &MigrateError) -> Failed {
+pub(super) fn failed(error: &MigrateError) -> Failed {
     let message = anyhow::anyhow!("{error}");
     match error {
         MigrateError::Locked { .. } | MigrateError::InUse { .. } => Failed::Failure(message),

@@ -3,7 +3,7 @@
 use super::{LEAST, with};
 use crate::config::catalogue::SETTINGS;
 use crate::config::reload::COMPARED;
-use crate::config::{Config, Effect, Secret, changes};
+use crate::config::{Config, Effect, PasswordCommand, changes};
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
@@ -93,10 +93,10 @@ fn a_reload_applies_exactly_the_settings_that_need_no_restart() {
 #[test]
 fn a_password_command_is_applied() {
     let running = loaded(LEAST);
-    let new = loaded(&LEAST.replace("[kafka]", "password_command = 'print-it'\n[kafka]"));
+    let new = loaded(&LEAST.replace("[kafka]", "password_command = ['print-it']\n[kafka]"));
     assert_eq!(changes(&running, &new)[0].effect, Effect::NextConnection);
     let command = running.reloaded(&new).postgres.password_command;
-    assert_eq!(command.as_ref().map(Secret::expose), Some("print-it"));
+    assert_eq!(command.as_ref().map(PasswordCommand::program), Some("print-it"));
 }
 
 #[test]
