@@ -125,9 +125,6 @@ impl Event for Row<'_> {
     fn event_id(&self) -> Uuid {
         Uuid::nil()
     }
-    fn version(&self) -> u32 {
-        0
-    }
     fn lane(&self) -> Lane {
         Lane::new(0).unwrap()
     }

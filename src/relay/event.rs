@@ -10,8 +10,6 @@ pub trait Event {
     fn id(&self) -> i64;
     /// Identity of the event for consumers.
     fn event_id(&self) -> Uuid;
-    /// The transaction that wrote this version of the row. It changes when the row is updated.
-    fn version(&self) -> u32;
     /// The lane of its key.
     fn lane(&self) -> Lane;
     /// Determines the topic.
@@ -63,9 +61,6 @@ pub(crate) mod fixture {
         }
         fn event_id(&self) -> Uuid {
             Uuid::from_u128(self.0 as u128)
-        }
-        fn version(&self) -> u32 {
-            0
         }
         fn lane(&self) -> Lane {
             Lane::new(0).unwrap()

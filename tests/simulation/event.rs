@@ -22,8 +22,6 @@ pub struct SimEvent {
     pub key: u8,
     lane: u8,
     bytes: u16,
-    /// Changes when the row is set back to unsent.
-    version: u32,
     /// The relay recognizes it by its id alone. Only in sabotaged worlds.
     by_id_alone: bool,
 }
@@ -31,7 +29,7 @@ pub struct SimEvent {
 impl SimEvent {
     pub fn new(id: i64, identity: u32, topic: u8, key: u8, lanes: u64, by_id_alone: bool) -> SimEvent {
         let lane = (u64::from(key) % lanes * 21) as u8;
-        SimEvent { id, identity, topic, key, lane, bytes: BYTES, version: 0, by_id_alone }
+        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone }
     }
 
     /// The same event, but too large for its topic.
@@ -42,11 +40,6 @@ impl SimEvent {
     /// The same event in another row.
     pub fn inserted_again(self, id: i64) -> SimEvent {
         SimEvent { id, ..self }
-    }
-
-    /// The row after an update.
-    pub fn updated(self, version: u32) -> SimEvent {
-        SimEvent { version, ..self }
     }
 
     /// Whether it is too large for its topic.
@@ -60,8 +53,7 @@ impl SimEvent {
         let lane = event.lane().index() as u8;
         let identity = event.created_at_us() as u32;
         let bytes = event.size() as u16;
-        let version = event.version();
-        SimEvent { id: event.id(), identity, topic, key, lane, bytes, version, by_id_alone: false }
+        SimEvent { id: event.id(), identity, topic, key, lane, bytes, by_id_alone: false }
     }
 }
 
@@ -76,9 +68,6 @@ impl Event for SimEvent {
     }
     fn event_id(&self) -> Uuid {
         Uuid::from_u128(if self.by_id_alone { self.id as u128 } else { self.identity.into() })
-    }
-    fn version(&self) -> u32 {
-        self.version
     }
     fn lane(&self) -> Lane {
         Lane::new(self.lane.into()).unwrap()

@@ -13,7 +13,6 @@ mod plan;
 mod postgres;
 mod process;
 mod promises;
-mod put_backs;
 mod relays;
 mod run;
 mod sabotages;

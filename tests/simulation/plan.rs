@@ -176,8 +176,6 @@ pub enum Sabotage {
     SettledBeforeAcknowledged,
     /// The acknowledged set recognizes a row by its id alone.
     RecognizedByIdAlone,
-    /// The acknowledged set recognizes a row that was put back in the meantime.
-    RecognizedInAnyVersion,
     /// A row whose outcome is unknown counts as stored.
     UnknownIsSuccess,
     /// A success without an offset counts as stored.

@@ -2,7 +2,7 @@
 //! immediately.
 
 use super::event::SimEvent;
-use super::plan::Disaster;
+use super::plan::{Disaster, Plan};
 use super::postgres::Scope;
 use super::world::{World, add};
 use std::cell::RefCell;
@@ -309,9 +309,10 @@ impl Promises {
             if known.committed && !known.dead && known.stored == 0 && !waits(identity as u32) {
                 self.world.violate(|| format!("event {identity} is lost"));
             }
+            // If the confirmation of a settlement was lost, the settlement may be mistaken for the state before the row
+            // was put back.
             let sent_again = known.stored == 0 || known.stored >= known.due || waits(identity as u32);
-            // A failover may lose the commit that put the row back.
-            if plan.disasters == 0 && known.committed && !sent_again {
+            if faultless(plan) && known.committed && !sent_again {
                 self.world.violate(|| format!("event {identity} was put back but not sent again"));
             }
         }
@@ -338,6 +339,11 @@ impl Promises {
         }
         outcome
     }
+}
+
+fn faultless(plan: &Plan) -> bool {
+    let settles = plan.commit_answer_lost == 0 && plan.row_locks == 0 && plan.hold_locks == 0;
+    settles && plan.disasters == 0 && plan.postgres_breaks == 0
 }
 
 impl Outcome {

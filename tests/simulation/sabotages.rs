@@ -4,7 +4,6 @@
 
 use super::explore::first_broken;
 use super::plan::{Disaster, Plan, Sabotage};
-use super::put_backs::put_back_after_lost_answers;
 use super::run::run;
 use super::schedules::one_leader_unreachable;
 use std::time::Duration;
@@ -285,12 +284,6 @@ fn a_probe_without_a_lease() {
         ..Plan::calm(seed)
     };
     must_be_caught(Sabotage::LeaseIgnored, plan, 250, DUPLICATES);
-}
-
-#[test]
-fn a_row_that_was_put_back_and_is_taken_for_an_acknowledged_one() {
-    let rule = Sabotage::RecognizedInAnyVersion;
-    must_be_caught(rule, put_back_after_lost_answers, 250, "was put back but not sent again");
 }
 
 #[test]

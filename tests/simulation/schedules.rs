@@ -92,6 +92,13 @@ fn without_a_fault_every_event_arrives_once_and_in_order() {
 }
 
 #[test]
+fn rows_that_an_operator_puts_back_are_sent_again() {
+    let plan = |seed| Plan { put_backs: 3, ..Plan::calm(seed) };
+    let outcome = explore(plan, 250);
+    assert!(outcome.duplicates > 0, "no row was put back");
+}
+
+#[test]
 fn holds_that_change_while_claims_are_open_hide_no_row() {
     let plan = |seed| Plan {
         relays: 1,

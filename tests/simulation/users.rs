@@ -155,9 +155,7 @@ impl Users {
         }
         self.world.pass(10).await;
         for row in rows.iter().filter(|row| row.sent_at.is_some()) {
-            let is_same = self.world.breaks(Sabotage::RecognizedInAnyVersion);
-            let version = if is_same { 0 } else { transaction.name as u32 };
-            self.server.change(transaction.name, Change::PutBack(row.event.updated(version)));
+            self.server.change(transaction.name, Change::PutBack(row.event));
         }
         if replays {
             self.server.change(transaction.name, Change::MarksInvalidated);

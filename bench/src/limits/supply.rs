@@ -94,10 +94,6 @@ impl Event for MadeRow {
         self.event_id
     }
 
-    fn version(&self) -> u32 {
-        0
-    }
-
     fn lane(&self) -> Lane {
         self.lane
     }

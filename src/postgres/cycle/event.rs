@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-/// The columns of the claim's read, in order. The last one is `ctid` with `on_sent = "delete"`, otherwise `xmin`.
+/// The columns of the claim's read, in order. `ctid` is read only with `on_sent = "delete"`.
 pub(crate) mod column {
     /// The version of the set of holds.
     pub(crate) const HOLD_VERSION: usize = 0;
@@ -26,7 +26,6 @@ pub(crate) mod column {
     pub(crate) const HEADERS: usize = 10;
     pub(crate) const CREATED_AT: usize = 11;
     pub(crate) const CTID: usize = 12;
-    pub(crate) const XMIN: usize = 12;
 }
 
 /// Microseconds between the epochs of Unix (1970) and PostgreSQL (2000).
@@ -75,12 +74,6 @@ impl Event for OutboxRow {
 
     fn event_id(&self) -> Uuid {
         self.bytes(column::EVENT_ID).and_then(|bytes| Uuid::from_slice(bytes).ok()).unwrap_or_default()
-    }
-
-    /// With `on_sent = "delete"`, no row is sent, so none is set back to unsent.
-    fn version(&self) -> u32 {
-        let wire = self.bytes(column::XMIN).and_then(|bytes| bytes.try_into().ok());
-        wire.map_or(0, u32::from_be_bytes)
     }
 
     fn lane(&self) -> Lane {

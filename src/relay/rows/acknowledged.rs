@@ -1,8 +1,7 @@
 //! The acknowledged set: rows that Kafka has acknowledged and that no confirmed COMMIT has recorded yet.
 //!
 //! It is the whole recovery path: a claim that reads such a row again settles it without publishing it. Rows are identified
-//! by id *and* event_id, because ids are issued again after a failover, *and* by the version of the row: a row that an operator
-//! has set back to unsent has another version. It was recorded as sent in the meantime, so it must be published again.
+//! by id *and* event_id, because ids are issued again after a failover.
 //!
 //! A row that has since been held, blocked or paused is not read although it is unsent. An entry is therefore kept after a claim
 //! that does not read its row, unless that claim saw the same set of holds as the one that published it, or no holds.
@@ -25,7 +24,6 @@ pub struct Acknowledged {
 #[derive(Clone, Copy)]
 struct Entry {
     event_id: Uuid,
-    version: u32,
     /// The set of holds under which its row was read.
     hold_version: i64,
     /// A claim did not read the row, so its topic may be held. The row is read again when the hold ends.
@@ -50,8 +48,7 @@ impl Acknowledged {
     /// Adds acknowledged rows whose settlement failed or may have failed.
     pub fn keep<'a, E: Event + 'a>(&mut self, rows: impl Iterator<Item = &'a E>, hold_version: i64) {
         for row in rows {
-            let (event_id, version) = (row.event_id(), row.version());
-            let entry = Entry { event_id, version, hold_version, hidden: false };
+            let entry = Entry { event_id: row.event_id(), hold_version, hidden: false };
             if self.lanes[row.lane().index()].insert(row.id(), entry).is_none() {
                 self.len += 1;
             }
@@ -71,8 +68,7 @@ impl Acknowledged {
     /// Whether Kafka has acknowledged this row.
     pub fn contains<E: Event>(&self, row: &E) -> bool {
         let entry = || self.lanes[row.lane().index()].get(&row.id());
-        let is_this = |entry: &Entry| (entry.event_id, entry.version) == (row.event_id(), row.version());
-        self.len > 0 && entry().is_some_and(is_this)
+        self.len > 0 && entry().is_some_and(|entry| entry.event_id == row.event_id())
     }
 
     /// Removes the rows that a claim covered. Those that it read, `rows`, are settled, or the caller adds them again. Others

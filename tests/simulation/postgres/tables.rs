@@ -32,7 +32,6 @@ pub enum Change {
     Sent(SimEvent, Instant),
     /// Settled as sent, with `on_sent = "delete"`.
     SentAndDeleted(SimEvent),
-    /// Set back to unsent, in this version.
     PutBack(SimEvent),
     /// A replay invalidates the marks: the trigger counts a DELETE of no holds.
     MarksInvalidated,
@@ -100,7 +99,7 @@ impl Tables {
                 self.rows.insert(event.id, Row { event, sent_at: None });
             }
             Change::Sent(event, at) => self.set_sent_at(event.id, Some(at)),
-            Change::PutBack(event) => self.put_back(event),
+            Change::PutBack(event) => self.set_sent_at(event.id, None),
             Change::MarksInvalidated => self.count_removal(),
             Change::SentAndDeleted(event) | Change::Reaped(event) => _ = self.rows.remove(&event.id),
             Change::DeadLetter(event) => {
@@ -169,12 +168,6 @@ impl Tables {
     /// Whether a row's key is blocked.
     pub fn is_blocked(&self, event: &SimEvent) -> bool {
         self.blocked.values().any(|blocked| (blocked.topic, blocked.key) == (event.topic, event.key))
-    }
-
-    fn put_back(&mut self, event: SimEvent) {
-        if let Some(row) = self.rows.get_mut(&event.id) {
-            *row = Row { event, sent_at: None };
-        }
     }
 
     fn set_sent_at(&mut self, id: i64, at: Option<Instant>) {

@@ -112,7 +112,7 @@ FROM {versions}"
 
     fn new_rows_with(self, versions: &str, waits: &str) -> String {
         let outbox = self.target.table.quoted();
-        let columns = "i.*, i.ctid AS outbox_relay_place, i.xmin AS outbox_relay_version";
+        let columns = "i.*, i.ctid AS outbox_relay_place";
         let version = "v.version = $3::bigint AND v.basis = $4::bigint";
         let rows = format!(
             "(
@@ -132,7 +132,6 @@ FROM {versions}"
             rows: &rows,
             lane: "o.outbox_relay_lane",
             place: "o.outbox_relay_place",
-            version: "o.outbox_relay_version",
             is_read: "p.lane IS NOT NULL AND ",
             skips: "WHEN o.outbox_relay_lane IS NULL THEN NULL\n                   ",
         };
@@ -164,15 +163,14 @@ FROM {versions}"
         ORDER BY (hashtext(o.aggregate_id) & 63), o.id
         LIMIT l.share"
         );
-        let from =
-            From { rows: &rows, lane: "l.lane", place: "o.ctid", version: "o.xmin", is_read: "", skips: "" };
+        let from = From { rows: &rows, lane: "l.lane", place: "o.ctid", is_read: "", skips: "" };
         self.read_from(&self.target.versions(), lanes, &from, &order, "\n    LIMIT $4::bigint")
     }
 
     fn read_from(self, versions: &str, lanes: &str, from: &From<'_>, order: &str, limit: &str) -> String {
-        let From { rows, lane, place, version, is_read, skips } = from;
+        let From { rows, lane, place, is_read, skips } = from;
         let (place, p_place) = match self.on_sent {
-            OnSent::Mark => (format!(", {version} AS outbox_relay_version"), ", p.outbox_relay_version"),
+            OnSent::Mark => (String::new(), ""),
             OnSent::Delete => (format!(", {place} AS outbox_relay_place"), ", p.outbox_relay_place"),
         };
         let length = self.payload.length_sql("o.payload");
@@ -225,7 +223,7 @@ LEFT JOIN LATERAL (
     pub(super) fn head(self) -> Query {
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let pending = self.target.pending();
-        let last = if self.on_sent == OnSent::Delete { "o.ctid" } else { "o.xmin" };
+        let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
         let sql = format!(
             "
 SELECT v.version, v.basis, p.*
@@ -233,7 +231,7 @@ FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
-           NULL::json, 0::bigint, NULL::jsonb, o.created_at, {last}
+           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
     FROM {outbox} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
@@ -250,7 +248,6 @@ struct From<'a> {
     rows: &'a str,
     lane: &'a str,
     place: &'a str,
-    version: &'a str,
     /// A condition, with AND, for the rows whose contents are read.
     is_read: &'a str,
     /// A branch of CASE for the other rows, whose contents must not be evaluated.

@@ -14,9 +14,6 @@ impl Event for OfType {
     fn event_id(&self) -> Uuid {
         Uuid::from_u128(self.0 as u128)
     }
-    fn version(&self) -> u32 {
-        0
-    }
     fn lane(&self) -> Lane {
         Row(1).lane()
     }
