@@ -36,8 +36,8 @@ const SILENCE: &str = "after a silence";
 const WARM_UP: Duration = Duration::from_secs(5);
 /// Gives the JVM time to compile the hot code.
 const WARM_UP_OF_JVM: Duration = Duration::from_secs(60);
-const TIME: Duration = Duration::from_secs(30);
-const TIME_ALONE: Duration = Duration::from_secs(15);
+const TIME: Duration = Duration::from_secs(20);
+const TIME_ALONE: Duration = Duration::from_secs(10);
 const TUNING: Tuning = Tuning { linger_ms: 0, ..Tuning::DEFAULT };
 
 pub async fn measure(world: &World, size: &Size, outcome: &mut Outcome) -> anyhow::Result<()> {
