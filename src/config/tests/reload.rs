@@ -66,7 +66,7 @@ fn every_setting_is_compared_and_its_effect_is_documented() {
             || *section == "kafka.oauth";
         assert_eq!(differs(&running, &other), !unchanged, "[{section}] {key}");
         let row = match effect {
-            Effect::Now => "| at once |",
+            Effect::Now => "| immediately |",
             Effect::NextConnection => "| on the next connection |",
             Effect::Restart => "| after a restart |",
         };

@@ -167,3 +167,27 @@ impl<C: Claim> Claimed<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::relay::cycle::tests::Answering;
+    use crate::relay::health::stats::Stats;
+    use crate::relay::lanes::marks::Marks;
+    use crate::relay::publisher::fixture;
+    use crate::relay::settings::Limits;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    #[test]
+    fn claim_of_all_lanes_may_read_a_whole_batch_at_once() {
+        let limits = Limits { batch_rows: 5_000, batch_bytes: 1 << 30, ..fixture::limits() };
+        let template = "events.{aggregate_type}".parse().unwrap();
+        let marks = Rc::new(RefCell::new(Marks::new()));
+        let relay = Relay::new(Answering::default(), template, limits, marks, Arc::new(Stats::new()));
+        let all: Vec<Lane> = Lane::all().collect();
+        assert_eq!(prompt_rows(&relay, &all), 5_000);
+        assert_eq!(prompt_rows(&relay, &all[..CLAIM_LANES_MAX]), SLICE_ROWS_MAX);
+    }
+}

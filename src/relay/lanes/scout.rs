@@ -45,8 +45,7 @@ pub trait ScoutQueries {
     async fn writers(&mut self) -> Result<(ServerId, Vec<String>), Fault>;
     /// Counts the unsent rows above these lows, one per lane: exact up to 10,000, then an estimate from the ids.
     async fn backlog(&mut self, lows: &[i64]) -> Result<i64, Fault>;
-    /// The age of the oldest unsent row, including rows of held topics. The lows are the marks, one per lane. They apply only
-    /// under this basis, and only if nothing is held, blocked or paused.
+    /// The age of the oldest unsent row, even of a held topic. The lows apply under this basis, if nothing is held or paused.
     async fn oldest(&mut self, lows: &[i64], basis: i64) -> Result<Oldest, Fault>;
 }
 
