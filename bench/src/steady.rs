@@ -102,21 +102,12 @@ pub async fn measure(
     parties.extend(place.parties().visible());
     parties.push(Party::this_process("bench"));
     let meter = Meter::start(parties);
-    let mut writers = Writers::start(&place.config().postgres, &place.table(), shape, pace.work(shape));
-    let begun = writers.begun().await;
-    tokio::time::sleep_until((begun + pace.warm_up).into()).await;
-    let (began, before) = (meter.read(), writers.written()());
-    let counted = counters::read(place.database()).await?;
-    let written = writers.finish().await?;
-    let ended = meter.read();
+    let (written, used) = write(place, shape, pace, &meter).await?;
     let rows: u64 = written.committed.0.iter().sum();
-    let activity = counters::read(place.database()).await?.since(&counted, rows - before);
     consuming.wait_for(rows, subject).await?;
     let arrived = consuming.finish().await?;
-    let usage = meter.used(&began, &ended, rows - before);
     drop(meter);
     let verdict = verify::read(&place.config().kafka, route, shape, &written.committed).await?;
-    let used = Used { usage, activity };
     Ok(summary(pace, &written, &arrived, used, verdict))
 }
 
@@ -135,6 +126,18 @@ pub struct Used {
 /// If PostgreSQL fails.
 pub async fn alone(place: &Place, shape: &Shape, pace: &Pace) -> Result<Used, BenchError> {
     let meter = Meter::start(place.parties().visible());
+    let (_, used) = write(place, shape, pace, &meter).await?;
+    load::empty(place.database(), &place.table()).await?;
+    Ok(used)
+}
+
+/// Writes at this pace. Also returns what was used, without the warm-up.
+async fn write(
+    place: &Place,
+    shape: &Shape,
+    pace: &Pace,
+    meter: &Meter,
+) -> Result<(Written, Used), BenchError> {
     let mut writers = Writers::start(&place.config().postgres, &place.table(), shape, pace.work(shape));
     let begun = writers.begun().await;
     tokio::time::sleep_until((begun + pace.warm_up).into()).await;
@@ -144,8 +147,7 @@ pub async fn alone(place: &Place, shape: &Shape, pace: &Pace) -> Result<Used, Be
     let ended = meter.read();
     let rows = written.committed.0.iter().sum::<u64>() - before;
     let activity = counters::read(place.database()).await?.since(&counted, rows);
-    load::empty(place.database(), &place.table()).await?;
-    Ok(Used { usage: meter.used(&began, &ended, rows), activity })
+    Ok((written, Used { usage: meter.used(&began, &ended, rows), activity }))
 }
 
 fn summary(

@@ -127,7 +127,7 @@ async fn offsets_without_records_at_the_end_explain_no_loss() {
     delivery.drop().await;
 }
 
-/// Copies are recognized by the recorded action, so a record that somebody else put there is still a finding.
+/// Copies are recognized by the recorded action, so a record from another producer is still a finding.
 #[tokio::test]
 async fn copies_in_a_verified_topic_are_counted() {
     let delivery = Delivery::new("verify_copies").await;

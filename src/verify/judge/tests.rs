@@ -271,7 +271,7 @@ fn copies_in_the_topic_to_which_an_operator_copied_are_not_judged() {
     };
     let copied = [delivery(), vec![in_other_topic(3), in_other_topic(4)]].concat();
     let all = [Kind::Altered, Kind::Altered, Kind::Duplicate, Kind::Duplicate];
-    assert_eq!(counts(&copied), (all.to_vec(), 0), "nobody has copied it");
+    assert_eq!(counts(&copied), (all.to_vec(), 0), "it was not copied");
     let known = entry(1, Known::Copy(1));
     assert_eq!(counts(&[copied.clone(), vec![known, known]].concat()), (vec![], 2));
     let elsewhere = [copied, vec![entry(1, Known::Copy(0))]].concat();
