@@ -24,9 +24,8 @@ use crate::relay::rows::batch::Batch;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The interval between reads while rows arrive. While none arrive, it doubles, up to `READ_MOST`.
-const READ_FIRST: Duration = Duration::from_millis(2);
-const READ_MOST: Duration = Duration::from_millis(4);
+/// The time from the end of a read to the next one.
+const READ_EVERY: Duration = Duration::from_millis(3);
 /// A flow ends after this time without a new row.
 const IDLE: Duration = Duration::from_millis(20);
 
@@ -48,9 +47,9 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
     }
     let begun = Instant::now();
     let renewals = relay.settings.renewals();
-    let (mut interval, mut rows_at) = (READ_FIRST, begun);
-    let (mut has_rows, mut arriving) = (false, false);
-    let mut read_at = begun + interval;
+    let mut rows_at = begun;
+    let (mut has_rows, mut found_rows, mut arriving) = (false, false, false);
+    let mut read_at = begun + READ_EVERY;
     batch.flows();
     while claimed.fault.is_none() {
         sleep_until(read_at).await;
@@ -72,17 +71,16 @@ pub(super) async fn flow<C: Claim, P: Publisher>(
         }
         fail_point::reach("flowing").await;
         claimed.extend_deadline(relay);
-        let expects_rows = interval == READ_FIRST && has_rows;
-        match step(relay, session, claimed, batch, (&mut search, expects_rows)).await {
-            Ok(Step::Rows) => (interval, rows_at, has_rows) = (READ_FIRST, Instant::now(), true),
-            Ok(Step::NoRows) => interval = (interval * 2).min(READ_MOST),
+        match step(relay, session, claimed, batch, (&mut search, found_rows)).await {
+            Ok(Step::Rows) => (found_rows, has_rows, rows_at) = (true, true, Instant::now()),
+            Ok(Step::NoRows) => found_rows = false,
             Ok(Step::Last) => {
                 claimed.flowed = batch.sent().count();
                 break;
             }
             Err(fault) => claimed.fault = Some(fault),
         }
-        read_at = Instant::now() + interval;
+        read_at = Instant::now() + READ_EVERY;
     }
     session.absorb(batch);
     claimed.flowing = claimed.fault.is_none() && arriving;
