@@ -8,6 +8,7 @@ mod pooler;
 mod privileges;
 mod schema;
 mod servers;
+mod topic_template;
 mod topics;
 mod vacuum;
 

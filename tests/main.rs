@@ -53,6 +53,7 @@ mod status_page;
 mod support;
 mod takeover;
 mod taking_turns;
+mod topic_template;
 mod unit_file;
 mod unreadable;
 mod upgrading;

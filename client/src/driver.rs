@@ -91,11 +91,11 @@ pub trait OutboxTransaction: Driver {}
 /// | `diesel` (synchronous) | `&mut diesel::PgConnection` |
 ///
 /// A call through it commits immediately. Modules need that if other sessions must see the effect before the application's
-/// transaction ends, as with the lock of an idempotency key. The trait is sealed.
+/// transaction ends, as with the lock of an idempotency key. [`Outbox::check`](crate::Outbox::check) needs it because it has no
+/// place in the transaction of a change. The trait is sealed.
 ///
-/// A `PgConnection` or `AsyncPgConnection` with an open transaction causes
-/// [`DatabaseError::InTransaction`](crate::DatabaseError::InTransaction).
-#[cfg(feature = "_modules")]
+/// A `PgConnection` or `AsyncPgConnection` with an open transaction causes an error with the SQLSTATE 25001. The error of a
+/// module is `DatabaseError::InTransaction`.
 #[cfg_attr(
     feature = "_driver",
     diagnostic::on_unimplemented(
@@ -131,11 +131,10 @@ pub trait Driver: Send {
 }
 
 /// The operations of a driver outside of a transaction. It is not exported, which seals [`OutboxClient`].
-#[cfg(feature = "_modules")]
 pub trait Caller: Send {
     /// Runs and commits a statement in one round trip, and returns its rows.
     fn call(
-        self,
+        &mut self,
         call: &Call,
         arguments: &[Argument<'_>],
     ) -> impl Future<Output = Result<Vec<Answer>, PostgresError>> + Send;

@@ -191,7 +191,7 @@ impl Idempotency {
     /// # Errors
     ///
     /// [`Error::Database`].
-    pub async fn begin(&self, client: impl OutboxClient, request: &Request) -> Result<Begun, Error> {
+    pub async fn begin(&self, mut client: impl OutboxClient, request: &Request) -> Result<Begun, Error> {
         let arguments = [
             Argument::Text(request.scope.as_str()),
             Argument::Text(request.key.as_str()),
@@ -224,7 +224,7 @@ impl Idempotency {
     /// [`Error::Database`].
     pub async fn abandoned(
         &self,
-        client: impl OutboxClient,
+        mut client: impl OutboxClient,
         older_than: Duration,
         at_most: u16,
     ) -> Result<Vec<Guard>, Error> {

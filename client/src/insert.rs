@@ -8,6 +8,7 @@ use crate::table::TableName;
 /// The statements that insert into one outbox table, and the type of its payload column.
 #[derive(Debug)]
 pub struct Insert {
+    name: TableName,
     table: String,
     one: String,
     many_json: String,
@@ -36,6 +37,7 @@ const BYTEA: u8 = 2;
 impl Insert {
     pub fn new(table: &TableName) -> Insert {
         Insert {
+            name: table.clone(),
             table: table.to_string(),
             one: insert_one(table),
             many_json: insert_many(table, "json"),
@@ -44,6 +46,10 @@ impl Insert {
             plain: PlainStatements::new(table),
             payload: AtomicU8::new(UNKNOWN),
         }
+    }
+
+    pub fn name(&self) -> &TableName {
+        &self.name
     }
 
     /// The table as in SQL.

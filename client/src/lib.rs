@@ -43,6 +43,14 @@
 //! let event = Event::new("order", 42, "OrderPaid").bytes(r#"{"cents": 1200}"#).header("source", "shop");
 //! ```
 //!
+//! # Check the outbox when the application starts
+//!
+//! Table and topic template must match the relay's configuration. [`Outbox::check`] compares them with the database, in which
+//! each relay records its template. The error names every difference.
+//!
+//! The payload column can have the type `json`, `jsonb` or `bytea`. This crate does not insert into a `text` column, which the
+//! relay can publish.
+//!
 //! # Order
 //!
 //! Rows of one key (the aggregate id) are published in the order of the table's `id`. This is the commit order **if the
@@ -140,6 +148,7 @@ pub mod testing;
 #[cfg(feature = "version")]
 pub mod version;
 
+mod agreement;
 #[cfg(any(feature = "_blocking", feature = "retry"))]
 mod block_on;
 mod check;
@@ -156,13 +165,12 @@ mod table;
 mod trace_context;
 mod typed;
 
+pub use agreement::{CheckError, Difference, RelayTopics};
 #[cfg(feature = "_blocking")]
 pub use block_on::block_on;
 #[cfg(feature = "_modules")]
 pub use call::DatabaseError;
-#[cfg(feature = "_modules")]
-pub use driver::OutboxClient;
-pub use driver::OutboxTransaction;
+pub use driver::{OutboxClient, OutboxTransaction};
 pub use error::{Error, InvalidEvent, PostgresError};
 pub use event::{Event, NoPayload, Payload};
 pub use event_id::{EventId, ParseEventIdError};

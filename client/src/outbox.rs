@@ -1,7 +1,8 @@
 use std::sync::{Arc, LazyLock};
 
+use crate::agreement::{self, CheckError, RelayTopics};
 use crate::check::check;
-use crate::driver::OutboxTransaction;
+use crate::driver::{OutboxClient, OutboxTransaction};
 use crate::error::Error;
 use crate::event::Event;
 use crate::event_id::EventId;
@@ -16,16 +17,17 @@ use crate::typed::{Convert, IntoEvent};
 /// this. Create one for each database.
 ///
 /// The default is the table `public.outbox` with the topics `events.{aggregate_type}`. Table and template must match the
-/// relay's configuration.
+/// relay's configuration, which [`Outbox::check`] checks.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     insert: Arc<Insert>,
     template: TopicTemplate,
+    sets_template: bool,
 }
 
 static DEFAULT: LazyLock<Outbox> = LazyLock::new(|| {
     let table = TableName::parse("public.outbox").expect("a lower-case name needs no quotes");
-    Outbox { insert: Arc::new(Insert::new(&table)), template: TopicTemplate::default() }
+    Outbox::of(&table)
 });
 
 impl Default for Outbox {
@@ -49,8 +51,12 @@ impl Outbox {
     ///
     /// [`Error::TableName`].
     pub fn new(table: &str) -> Result<Outbox, Error> {
-        let table = TableName::parse(table)?;
-        Ok(Outbox { insert: Arc::new(Insert::new(&table)), template: TopicTemplate::default() })
+        Ok(Outbox::of(&TableName::parse(table)?))
+    }
+
+    fn of(table: &TableName) -> Outbox {
+        let insert = Arc::new(Insert::new(table));
+        Outbox { insert, template: TopicTemplate::default(), sets_template: false }
     }
 
     /// The same outbox with other topics.
@@ -59,7 +65,35 @@ impl Outbox {
     ///
     /// [`Error::TopicTemplate`].
     pub fn topic_template(self, template: &str) -> Result<Outbox, Error> {
-        Ok(Outbox { template: TopicTemplate::parse(template)?, ..self })
+        Ok(Outbox { template: TopicTemplate::parse(template)?, sets_template: true, ..self })
+    }
+
+    /// Compares this outbox with the database, usually when the application starts: the table, the columns that this crate
+    /// sets, and the topic template that the relay has recorded. It inserts nothing.
+    ///
+    /// The template is compared only if [`Outbox::topic_template`] has set one. If no relay has recorded its template, this is
+    /// not an error, but part of the result.
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "tokio-postgres")] mod example {
+    /// # async fn example(client: &tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let outbox = pg_outbox::Outbox::new("app.outbox")?.topic_template("shop.{aggregate_type}.v1")?;
+    /// match outbox.check(client).await? {
+    ///     pg_outbox::RelayTopics::Recorded { template } => println!("the relay publishes to {template}"),
+    ///     unknown => println!("the topics were not compared: {unknown}"),
+    /// }
+    /// # Ok(()) }
+    /// # }
+    /// ```
+    ///
+    /// It needs one or two round trips, outside of a transaction, and no privileges except those for inserting events.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::Differences`] with every difference, or [`CheckError::Postgres`].
+    pub async fn check(&self, client: impl OutboxClient) -> Result<RelayTopics, CheckError> {
+        let template = self.sets_template.then_some(&self.template);
+        agreement::check(self.insert.name(), template, client).await
     }
 
     /// Inserts an event in the transaction: an [`Event`], or a reference to an [`OutboxEvent`](crate::OutboxEvent). It is

@@ -60,6 +60,21 @@ impl TableName {
     pub fn parse(name: &str) -> Result<TableName, TableNameError> {
         parts(name).map_err(|reason| TableNameError { name: name.to_owned(), reason })
     }
+
+    /// The schema, without quotes.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The table, without quotes and schema.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// As SQL, a name of the same schema that begins with the table's name: `outbox_lane`.
+    pub fn with_suffix(&self, suffix: &str) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{suffix}", self.table)))
+    }
 }
 
 fn parts(name: &str) -> Result<TableName, Reason> {

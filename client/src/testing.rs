@@ -156,7 +156,7 @@ pub async fn refute_enqueued(transaction: impl OutboxTransaction, filter: Filter
 /// # Errors
 ///
 /// [`Error`].
-pub async fn drain(client: impl OutboxClient, filter: Filter) -> Result<Vec<Enqueued>, Error> {
+pub async fn drain(mut client: impl OutboxClient, filter: Filter) -> Result<Vec<Enqueued>, Error> {
     let (call, arguments) = filter.drain();
     let answers = client.call(&call, &arguments.as_arguments()).await;
     Ok(read(answers)?.selected)

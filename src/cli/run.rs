@@ -7,6 +7,7 @@ use super::{ConfigFile, block_on, log, systemd};
 use crate::admin::{Listening, Observed};
 use crate::config::Config;
 use crate::postgres::connection::connect::Database;
+use crate::postgres::schema::setting;
 use crate::relay::backoff::Backoff;
 use crate::relay::failure::Failure;
 use crate::relay::health::outage::{Outage, POSTGRES_ADVICE, rounded};
@@ -208,9 +209,12 @@ async fn until_ready(
     let kafka = supervisor::kafka(&config, stats).map_err(|failure| unusable_kafka(&failure))?;
     let (facts, kafka_answers) = {
         let mut ready = pin!(async {
-            tokio::try_join!(wait_for_schema(&config, database, once, stats), async {
-                Ok(supervisor::reach_kafka(&kafka).await)
-            })
+            let schema = async {
+                let facts = wait_for_schema(&config, database, once, stats).await?;
+                Box::pin(record_topic_template(&config, database)).await;
+                Ok::<_, Failed>(facts)
+            };
+            tokio::try_join!(schema, async { Ok(supervisor::reach_kafka(&kafka).await) })
         });
         loop {
             tokio::select! {
@@ -288,6 +292,23 @@ async fn wait_for_schema(
                 return Err(Failed::Configuration(anyhow::anyhow!(error)));
             }
         }
+    }
+}
+
+/// Records the topic template, so that applications can compare theirs. The relay also works without that, so a failure is
+/// only logged.
+async fn record_topic_template(config: &Config, database: &Database) {
+    let template = config.outbox.topic.to_string();
+    match setting::record(database, &config.outbox.table, &template).await {
+        Ok(None) => {}
+        Ok(Some(former)) => tracing::warn!(
+            code = "topic_template_changed",
+            "[outbox] topic is {template}, but the last relay of this table had another one: {former}"
+        ),
+        Err(fault) => tracing::warn!(
+            code = "topic_template_unrecorded",
+            "cannot record the topic template, so applications cannot compare theirs: {fault}"
+        ),
     }
 }
 

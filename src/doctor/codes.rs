@@ -140,6 +140,13 @@ codes! {
         "headers must be a flat JSON object of strings without reserved names, so the event can never be sent; a \
          relay moves it to the dead letters or blocks its key";
 
+    TOPIC_TEMPLATE_DIFFERS = Warning, "topic-template-differs",
+        "another relay, or this one before its configuration changed, publishes to other topics; applications that check \
+         their outbox compare with the recorded template";
+    TOPIC_TEMPLATE_UNRECORDED = Note, "topic-template-unrecorded",
+        "the relay cannot record its topic template, so applications that check their outbox cannot compare theirs; \
+         nothing else is affected";
+
     CHECK_SKIPPED = Note, "check-skipped",
         "this check could not run";
 }

@@ -7,7 +7,7 @@ pub use crate::config::TableName;
 pub use crate::config::quote_identifier;
 
 /// Placeholders of names that derive from the outbox table, with the suffix of each name.
-const DERIVED: [(&str, &str); 11] = [
+const DERIVED: [(&str, &str); 13] = [
     ("outbox", ""),
     ("lane", "_lane"),
     ("dead_letter", "_dead_letter"),
@@ -18,6 +18,8 @@ const DERIVED: [(&str, &str); 11] = [
     ("hold_version", "_hold_version"),
     ("hold_changed", "_hold_changed"),
     ("enqueue", "_enqueue"),
+    ("setting", "_setting"),
+    ("template", "_template"),
     ("migration", "_migration"),
 ];
 
@@ -85,6 +87,11 @@ impl TableName {
     /// The function that inserts an event, quoted.
     pub(crate) fn enqueue(&self) -> String {
         self.derived("_enqueue")
+    }
+
+    /// The function that returns the recorded topic template, quoted.
+    pub(crate) fn template(&self) -> String {
+        self.derived("_template")
     }
 
     /// The pending index, quoted, without the schema: `CREATE INDEX` does not accept one.

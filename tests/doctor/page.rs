@@ -40,6 +40,7 @@ fn every_code_is_covered_by_a_test() {
         include_str!("privileges.rs"),
         include_str!("schema.rs"),
         include_str!("servers.rs"),
+        include_str!("topic_template.rs"),
         include_str!("topics.rs"),
         include_str!("vacuum.rs"),
     ];

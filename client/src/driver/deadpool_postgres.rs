@@ -1,11 +1,9 @@
-#[cfg(feature = "_modules")]
 use deadpool_postgres::Client;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Error as PgError;
 use tokio_postgres::types::ToSql;
 
 use super::tokio_postgres::{answers, is_stale, payload_type, typed};
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call};
@@ -45,12 +43,10 @@ impl Driver for &Transaction<'_> {
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &Client {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &Client {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         let statement = self.prepare_cached(call.sql()).await?;
         Ok(answers(call, &self.query(&statement, &values(arguments)).await?)?)
     }

@@ -4,7 +4,6 @@ use futures_util::TryStreamExt;
 
 use super::diesel::{Statement, answer};
 use super::plain::{self, Plain};
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call};
@@ -28,12 +27,10 @@ impl Driver for &mut AsyncPgConnection {
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &mut AsyncPgConnection {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &mut AsyncPgConnection {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         outside_transaction(self)?;
         self.rows(call, arguments).await
     }
@@ -46,7 +43,6 @@ fn in_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresErro
     Err(PostgresError::no_transaction())
 }
 
-#[cfg(feature = "_modules")]
 pub fn outside_transaction(connection: &mut AsyncPgConnection) -> Result<(), PostgresError> {
     if is_in_transaction(connection)? {
         return Err(PostgresError::in_transaction());

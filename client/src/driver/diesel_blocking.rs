@@ -7,7 +7,6 @@ use diesel::{PgConnection, QueryResult};
 
 use super::diesel::{Statement, answer};
 use super::plain::{self, Plain};
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call};
@@ -30,12 +29,10 @@ impl Driver for &mut PgConnection {
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &mut PgConnection {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &mut PgConnection {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         outside_blocking_transaction(self)?;
         self.rows(call, arguments).await
     }
@@ -45,7 +42,6 @@ fn in_transaction(connection: &mut PgConnection) -> Result<(), PostgresError> {
     if is_in_transaction(connection)? { Ok(()) } else { Err(PostgresError::no_transaction()) }
 }
 
-#[cfg(feature = "_modules")]
 pub fn outside_blocking_transaction(connection: &mut PgConnection) -> Result<(), PostgresError> {
     if is_in_transaction(connection)? { Err(PostgresError::in_transaction()) } else { Ok(()) }
 }

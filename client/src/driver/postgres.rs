@@ -1,12 +1,10 @@
 //! The synchronous driver. Its calls block the thread, so the futures are ready when they are first polled.
 
-#[cfg(feature = "_modules")]
 use postgres::Client;
 use postgres::Transaction;
 use postgres::types::{ToSql, Type};
 
 use super::tokio_postgres::{answers, is_stale, many_types, one_types, payload_type, typed};
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call};
@@ -50,12 +48,10 @@ impl Driver for &mut Transaction<'_> {
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &mut Client {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &mut Client {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments))?)?)
     }
 }

@@ -1,11 +1,9 @@
-#[cfg(feature = "_modules")]
 use sea_orm::DatabaseConnection;
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, Statement, Value};
 
 use super::plain::{self, Plain};
 use super::sqlx::answer;
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction};
 use crate::call::{Answer, Argument, Call};
@@ -36,13 +34,11 @@ impl Plain for &DatabaseTransaction {
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &DatabaseConnection {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &DatabaseConnection {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        rows(self, call, arguments).await
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(*self, call, arguments).await
     }
 }
 

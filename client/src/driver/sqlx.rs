@@ -1,11 +1,9 @@
-#[cfg(feature = "_modules")]
 use sqlx::PgPool;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Arguments, AssertSqlSafe, Connection, PgConnection, PgExecutor, Postgres, Row, Transaction};
 
 use super::plain::{self, Plain};
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call, Column, Kind};
@@ -58,26 +56,22 @@ impl Plain for PgConnection {
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &PgPool {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &PgPool {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
-        rows(self, call, arguments).await
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+        rows(*self, call, arguments).await
     }
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &mut PgConnection {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &mut PgConnection {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         if self.is_in_transaction() {
             return Err(PostgresError::in_transaction());
         }
-        rows(self, call, arguments).await
+        rows(&mut **self, call, arguments).await
     }
 }
 

@@ -1,10 +1,8 @@
-#[cfg(feature = "_modules")]
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error as PgError, Row as PgRow, Transaction};
 
-#[cfg(feature = "_modules")]
 use super::{Caller, OutboxClient};
 use super::{Driver, OutboxTransaction, failure};
 use crate::call::{Answer, Argument, Call, Column, Kind};
@@ -90,12 +88,10 @@ pub(super) fn many_types(payload: PayloadKind) -> [Type; 6] {
     [Type::UUID_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, payload, Type::JSONB_ARRAY]
 }
 
-#[cfg(feature = "_modules")]
 impl OutboxClient for &Client {}
 
-#[cfg(feature = "_modules")]
 impl Caller for &Client {
-    async fn call(self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
+    async fn call(&mut self, call: &Call, arguments: &[Argument<'_>]) -> Result<Vec<Answer>, PostgresError> {
         Ok(answers(call, &self.query_typed(call.sql(), &typed(arguments)).await?)?)
     }
 }

@@ -95,7 +95,7 @@ impl PostgresError {
     }
 
     /// A call that commits by itself was made in an open transaction.
-    #[cfg(all(feature = "_modules", any(feature = "sqlx", feature = "_diesel")))]
+    #[cfg(any(feature = "sqlx", feature = "_diesel"))]
     pub(crate) fn in_transaction() -> PostgresError {
         PostgresError::detected("25001", "a transaction is open on this connection")
     }

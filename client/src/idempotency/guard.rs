@@ -139,7 +139,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::LockLost`] if another attempt has the request. Stop in this case.
-    pub async fn extend(&self, client: impl OutboxClient) -> Result<(), Error> {
+    pub async fn extend(&self, mut client: impl OutboxClient) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),
@@ -159,7 +159,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Database`]. A lost lock is not an error.
-    pub async fn release(self, client: impl OutboxClient) -> Result<(), Error> {
+    pub async fn release(self, mut client: impl OutboxClient) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),

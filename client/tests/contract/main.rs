@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod agreement;
 mod drivers;
 mod errors;
 mod idempotency;
@@ -63,6 +64,17 @@ macro_rules! in_turn {
                 an_unsupported_column_type_is_an_error_with_its_name
                 a_changed_column_type_fails_at_most_one_transaction
                 a_hostile_table_name_is_quoted
+            }
+            agreement {
+                a_matching_outbox_passes_and_the_relays_template_is_returned
+                an_outbox_without_a_recorded_template_passes_visibly
+                a_missing_table_is_named_with_the_outboxes_of_the_database
+                a_table_that_migrate_has_not_created_is_named
+                missing_columns_and_columns_of_another_type_are_all_named
+                only_supported_payload_types_pass
+                another_topic_template_is_named_if_the_application_has_set_one
+                a_role_that_may_only_insert_can_check
+                a_failed_check_has_the_error_of_postgres
             }
             typed {
                 a_typed_event_is_stored_with_its_types_key_and_json

@@ -8,7 +8,8 @@ use tokio_postgres::{Client, NoTls};
 
 const URL: &str = "OUTBOX_RELAY_TEST_POSTGRES_URL";
 
-const MIGRATION: &str = include_str!("../../../sql/0001_outbox.sql");
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../../../sql/0001_outbox.sql"), include_str!("../../../sql/0002_setting.sql")];
 
 pub struct Database {
     pub client: Client,
@@ -42,7 +43,7 @@ impl Database {
     pub async fn new() -> Database {
         let client = connect().await;
         let schema = unique_schema();
-        client.batch_execute(&format!("CREATE SCHEMA {schema}; {}", migration(&schema))).await.unwrap();
+        client.batch_execute(&format!("CREATE SCHEMA {schema}; {}", migrations(&schema))).await.unwrap();
         let outbox = Outbox::new(&format!("{schema}.outbox")).unwrap();
         Database { client, outbox, schema }
     }
@@ -107,8 +108,8 @@ fn unique_schema() -> String {
     format!("client_{micros}_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn migration(schema: &str) -> String {
-    let mut sql = MIGRATION.replace("{pending_index}", "outbox_pending");
+fn migrations(schema: &str) -> String {
+    let mut sql = MIGRATIONS.concat().replace("{pending_index}", "outbox_pending");
     for (placeholder, name) in [
         ("{outbox}", "outbox"),
         ("{lane}", "outbox_lane"),
@@ -120,6 +121,8 @@ fn migration(schema: &str) -> String {
         ("{hold_version}", "outbox_hold_version"),
         ("{hold_changed}", "outbox_hold_changed"),
         ("{enqueue}", "outbox_enqueue"),
+        ("{setting}", "outbox_setting"),
+        ("{template}", "outbox_template"),
     ] {
         sql = sql.replace(placeholder, &format!("{schema}.{name}"));
     }

@@ -108,6 +108,17 @@ pub(crate) const RELAY_PRIVILEGES: &[Privilege] = &[
     privilege("SELECT", "{migration}"),
 ];
 
+/// The columns that a relay replaces when it records its settings. All except the first have defaults.
+pub(crate) const SETTING_COLUMNS: &[&str] =
+    &["topic_template", "recorded_at", "role", "application", "address"];
+
+/// For recording the topic template. The relay also starts without them, so the checks at start do not require them.
+pub(crate) const RECORD_PRIVILEGES: &[Privilege] = &[
+    privilege("SELECT", "{setting}"),
+    on_columns("INSERT", "{setting}", &["topic_template"]),
+    on_columns("UPDATE", "{setting}", SETTING_COLUMNS),
+];
+
 /// For `status`, in addition to [`CHECK_PRIVILEGES`]: no payload and no headers.
 pub(crate) const STATUS_PRIVILEGES: &[Privilege] = &[
     on_columns("SELECT", "{outbox}", ROW_COLUMNS),
@@ -241,7 +252,7 @@ fn grants(table: &TableName, role: &str, lists: &[&[Privilege]]) -> String {
 
 /// GRANT statements for the role that the relay connects as, one per line.
 pub fn relay_grants(table: &TableName, role: &str) -> String {
-    grants(table, role, &[RELAY_PRIVILEGES])
+    grants(table, role, &[RELAY_PRIVILEGES, RECORD_PRIVILEGES])
 }
 
 /// GRANT statements for operators, one per line.
@@ -274,9 +285,10 @@ pub(crate) fn monitor_grants(table: &TableName, role: &str) -> String {
 /// GRANT statements for applications, one per line. They allow the helper crate, `outbox_enqueue` and plain INSERTs. An
 /// identity column needs no privilege on its sequence.
 pub fn writer_grants(table: &TableName, role: &str) -> String {
-    let (enqueue, role_name) = (table.enqueue(), quote_identifier(role));
+    let (enqueue, template, role_name) = (table.enqueue(), table.template(), quote_identifier(role));
     grants(table, role, &[WRITER_PRIVILEGES])
         + &format!("GRANT EXECUTE ON FUNCTION {enqueue} TO {role_name};\n")
+        + &format!("GRANT EXECUTE ON FUNCTION {template} TO {role_name};\n")
 }
 
 #[cfg(test)]
@@ -286,7 +298,7 @@ mod tests {
 
     #[test]
     fn privileges_of_the_relay_name_known_relations_and_do_not_overlap() {
-        for privilege in RELAY_PRIVILEGES {
+        for privilege in RELAY_PRIVILEGES.iter().chain(RECORD_PRIVILEGES) {
             assert_eq!(unknown_placeholders(privilege.on), [""; 0]);
         }
         assert_eq!(union(&[RELAY_PRIVILEGES]), RELAY_PRIVILEGES);
@@ -318,7 +330,7 @@ mod tests {
         assert!(sql.contains("GRANT UPDATE (sent_at) ON \"app\".\"outbox\" TO \"the relay\";\n"), "{sql}");
         assert!(
             writer_grants(&table, "shop")
-                .ends_with("GRANT EXECUTE ON FUNCTION \"app\".\"outbox_enqueue\" TO \"shop\";\n")
+                .contains("GRANT EXECUTE ON FUNCTION \"app\".\"outbox_enqueue\" TO \"shop\";\n")
         );
     }
 }

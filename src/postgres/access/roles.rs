@@ -113,8 +113,8 @@ END $$;
 const REVOKE: &str = "
 -- Revoke all earlier privileges.
 REVOKE ALL ON SCHEMA {schema} FROM {roles};
-REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {act}, {hold_version}, {migration}
-    FROM {roles};
+REVOKE ALL ON {outbox}, {lane}, {dead_letter}, {hold}, {blocked_key}, {pause}, {act}, {hold_version}, {setting},
+    {migration} FROM {roles};
 
 -- By default, every role may connect. Grant it explicitly in case that was revoked.
 DO $$ BEGIN
@@ -124,7 +124,8 @@ END $$;
 ";
 
 const RELAY: &str = "
--- The relay reads events, sets sent_at, deletes sent events, and writes dead letters, holds and blocked keys.
+-- The relay reads events, sets sent_at, deletes sent events, and writes dead letters, holds and blocked keys. When it starts,
+-- it records its topic template.
 ";
 
 const OPERATOR: &str = "
@@ -137,7 +138,8 @@ const MONITOR: &str = "
 ";
 
 const WRITER: &str = "
--- Applications can insert events, but not read them or set id, created_at and sent_at.
+-- Applications can insert events, but not read them or set id, created_at and sent_at. They can read the relay's topic
+-- template.
 ";
 
 const MODULES: &str = "

@@ -1,4 +1,5 @@
-//! Migrations, and the checks before the relay starts.
+//! Migrations, the checks before the relay starts, and the settings that it records.
 
 pub mod check;
 pub mod migrate;
+pub(crate) mod setting;

@@ -8,6 +8,7 @@ mod privileges;
 mod schema;
 mod timeouts;
 mod tls;
+mod topic_template;
 mod vacuum;
 
 use crate::config::Config;
@@ -83,6 +84,7 @@ pub(crate) async fn examine(
         return Ok(examined);
     }
     add(found, "rights", privileges::findings(&context).await)?;
+    add(found, "the recorded topic template", topic_template::findings(&context).await)?;
     add(found, "indexes", indexes::findings(&context, has(SchemaFaultKind::Index)).await)?;
     add(found, "autovacuum", vacuum::autovacuum(&context).await)?;
     add(found, "what holds vacuum back", vacuum::holders(&context).await)?;

@@ -51,7 +51,7 @@ ORDER BY 1
 LIMIT $3::bigint";
 
 /// Every table of the outbox.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "{outbox}",
     "{lane}",
     "{dead_letter}",
@@ -60,6 +60,7 @@ const OWN: [&str; 9] = [
     "{pause}",
     "{act}",
     "{hold_version}",
+    "{setting}",
     "{migration}",
 ];
 

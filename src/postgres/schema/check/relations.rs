@@ -7,7 +7,7 @@ use super::fault::{SchemaFault, SchemaFaultKind};
 use crate::postgres::access::grants::{Privilege, schema_grant};
 use crate::postgres::table::TableName;
 
-/// Every table of the outbox, as a placeholder.
+/// The tables that the relay needs, as placeholders. It also works without its recorded settings.
 const RELATIONS: [&str; 9] = [
     "{outbox}",
     "{lane}",

@@ -14,8 +14,10 @@ pub struct Migration {
 }
 
 /// The migrations of the outbox, in order. Never edit a released file: add another one.
-pub const MIGRATIONS: [Migration; 1] =
-    [Migration { number: 1, name: "outbox", template: include_str!("../../../../sql/0001_outbox.sql") }];
+pub const MIGRATIONS: [Migration; 2] = [
+    Migration { number: 1, name: "outbox", template: include_str!("../../../../sql/0001_outbox.sql") },
+    Migration { number: 2, name: "setting", template: include_str!("../../../../sql/0002_setting.sql") },
+];
 
 /// The migrations of the optional modules.
 pub(super) const INBOX: [Migration; 1] =

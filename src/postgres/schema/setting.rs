@@ -1,0 +1,90 @@
+//! The settings that a relay records when it starts, so that applications and `doctor` can compare theirs.
+//!
+//! There is one row per outbox. If relays disagree, the last one to start wins, and reports what it replaces.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::postgres::connection::connect::Database;
+use crate::postgres::connection::transaction::ShortTransaction;
+use crate::postgres::table::TableName;
+use crate::relay::failure::Fault;
+
+const READING: &str = "reading the recorded topic template";
+const RECORDING: &str = "recording the topic template";
+
+const READ: &str = "
+SELECT topic_template, recorded_at, role, application, address
+FROM {setting}";
+
+/// Relays that start at the same time with the same template change the row once.
+const RECORD: &str = "
+INSERT INTO {setting} AS recorded (topic_template) VALUES ($1::text)
+ON CONFLICT (singleton) DO UPDATE
+SET topic_template = excluded.topic_template, recorded_at = excluded.recorded_at, role = excluded.role,
+    application = excluded.application, address = excluded.address
+WHERE recorded.topic_template <> excluded.topic_template";
+
+/// The recorded topic template, and the relay that recorded it. Displays both.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) topic_template: String,
+    at: SystemTime,
+    role: String,
+    application: String,
+    address: Option<IpAddr>,
+}
+
+/// Reads it; `None` if no relay has recorded its template.
+pub(crate) async fn read(
+    transaction: &ShortTransaction,
+    table: &TableName,
+) -> Result<Option<Recorded>, Fault> {
+    let rows = transaction.query(READING, &table.render(READ), &[]).await?;
+    Ok(rows.first().map(Recorded::from))
+}
+
+/// Records this template. Returns the former one if it was different. Changes nothing, and needs no privilege to write, if the
+/// same template is recorded.
+pub(crate) async fn record(
+    database: &Database,
+    table: &TableName,
+    topic_template: &str,
+) -> Result<Option<Recorded>, Fault> {
+    let former = read(&ShortTransaction::reading(database.clone()), table).await?;
+    if former.as_ref().is_some_and(|former| former.topic_template == topic_template) {
+        return Ok(None);
+    }
+    // Without waiting for a synchronous standby, which would delay the start of the relay.
+    let writing = ShortTransaction::writing(database.clone());
+    writing.query(RECORDING, &table.render(RECORD), &[(&topic_template, Type::TEXT)]).await?;
+    Ok(former)
+}
+
+impl From<&Row> for Recorded {
+    fn from(row: &Row) -> Recorded {
+        Recorded {
+            topic_template: row.get(0),
+            at: row.get(1),
+            role: row.get(2),
+            application: row.get(3),
+            address: row.get(4),
+        }
+    }
+}
+
+impl fmt::Display for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Recorded { topic_template, at, role, application, address } = self;
+        let at = humantime::format_rfc3339_seconds(*at);
+        write!(f, "{topic_template}, recorded at {at} by role {role} (application {application:?}")?;
+        match address {
+            Some(address) => write!(f, ", address {address})"),
+            None => f.write_str(")"),
+        }
+    }
+}

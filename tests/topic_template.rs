@@ -1,0 +1,173 @@
+//! Each relay records its topic template when it starts, so that applications can compare theirs. No relay depends on it.
+
+use outbox_relay::postgres::access::grants::relay_grants;
+use outbox_relay::postgres::schema::migrate;
+
+use crate::support::database::run;
+use crate::support::outbox::Outbox;
+use crate::support::rows::{self, Filling};
+use crate::support::wait::STALLED;
+
+const RECORDED: &str = "SELECT app.outbox_template()";
+
+/// The schema before the second migration.
+const FORMER_SCHEMA: &str = "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting;
+                             DELETE FROM app.outbox_migration WHERE number = 2";
+
+async fn recorded(outbox: &Outbox) -> Option<String> {
+    outbox.client.query_one(RECORDED, &[]).await.unwrap().get(0)
+}
+
+async fn row(outbox: &Outbox) -> (String, String) {
+    let sql = "SELECT role, recorded_at::text FROM app.outbox_setting";
+    let row = outbox.client.query_one(sql, &[]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+#[tokio::test]
+async fn relay_records_its_template_once() {
+    let outbox = Outbox::without_topics("template").await;
+    assert_eq!(recorded(&outbox).await, None);
+    let mut relay = outbox.start_relay().await;
+    assert_eq!(recorded(&outbox).await, Some(outbox.topic("{aggregate_type}")));
+    assert!(relay.stop().await.success());
+    let first = row(&outbox).await;
+    assert_eq!(first.0, outbox.roles.relay());
+
+    let mut again = outbox.start_relay().await;
+    assert!(again.stop().await.success());
+    assert_eq!(row(&outbox).await, first, "the same template is not recorded again");
+    for log in [relay.log(), again.log()] {
+        assert!(!log.contains("topic_template"), "{log}");
+    }
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn relay_that_disagrees_with_the_last_one_reports_what_it_replaces() {
+    let outbox = Outbox::without_topics("template_differs").await;
+    let mut one = outbox.start_relay().await;
+    let mut two = outbox.relay().set("outbox", "topic", "elsewhere.{aggregate_type}").start().await;
+    let log = two.log();
+    let warning = log.lines().find(|line| line.contains("topic_template_changed"));
+    let warning = warning.unwrap_or_else(|| panic!("{log}"));
+    for part in [
+        "WARN",
+        "elsewhere.{aggregate_type}",
+        &outbox.topic("{aggregate_type}"),
+        outbox.roles.relay(),
+        &one.name,
+    ] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    assert_eq!(recorded(&outbox).await.as_deref(), Some("elsewhere.{aggregate_type}"));
+    assert!(one.stop().await.success() && two.stop().await.success());
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn relays_that_start_together_record_the_template_once() {
+    let outbox = Outbox::without_topics("template_race").await;
+    let relays = (0..4).map(|_| outbox.relay().start());
+    let relays = futures_util::future::join_all(relays).await;
+    for mut relay in relays {
+        assert!(!relay.log().contains("topic_template"), "{}", relay.log());
+        assert!(relay.stop().await.success());
+    }
+    assert_eq!(recorded(&outbox).await, Some(outbox.topic("{aggregate_type}")));
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn relay_that_cannot_record_its_template_publishes_all_the_same() {
+    let outbox = Outbox::create("template_denied", 1).await;
+    let role = outbox.roles.relay().to_owned();
+    for (damage, n) in [
+        format!("REVOKE INSERT ON app.outbox_setting FROM {role}"),
+        format!("REVOKE ALL ON app.outbox_setting FROM {role}"),
+        "CREATE FUNCTION app.refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''refused''; END';
+         CREATE TRIGGER refuse BEFORE INSERT ON app.outbox_setting EXECUTE FUNCTION app.refuse()"
+            .to_owned(),
+        "DROP FUNCTION app.outbox_template; DROP TABLE app.outbox_setting".to_owned(),
+    ]
+    .iter()
+    .zip(0..)
+    {
+        run(&outbox.client, damage).await;
+        let mut relay = outbox.start_relay().await;
+        let log = relay.log();
+        let warning = log.lines().find(|line| line.contains("topic_template_unrecorded"));
+        assert!(warning.is_some_and(|line| line.contains("WARN")), "{damage}: {log}");
+        rows::insert(&outbox, "order", 10, n * 100..n * 100 + 100, Filling::Nothing).await;
+        outbox.wait_until_drained(STALLED).await;
+        assert!(relay.stop().await.success());
+        let grants = relay_grants(&"app.outbox".parse().unwrap(), &role);
+        if n < 2 {
+            run(&outbox.client, &grants).await;
+        }
+    }
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+/// While another session has locked the settings, a starting relay waits for at most the lock timeout of its statements.
+#[tokio::test]
+async fn locked_settings_do_not_keep_a_relay_from_starting() {
+    let outbox = Outbox::without_topics("template_locked").await;
+    let locker = outbox.database.connect().await;
+    run(&locker, "BEGIN; LOCK TABLE app.outbox_setting").await;
+    let mut relay = outbox.start_relay().await;
+    assert!(relay.log().contains("topic_template_unrecorded"), "{}", relay.log());
+    assert!(relay.stop().await.success());
+    outbox.drop().await;
+}
+
+/// The roles are those of the former version: `--print-roles` is not applied again at first.
+#[tokio::test]
+async fn upgrade_from_the_former_schema_records_the_template_once_the_role_may() {
+    let mut outbox = Outbox::create("template_upgrade", 1).await;
+    run(&outbox.client, FORMER_SCHEMA).await;
+    rows::insert(&outbox, "order", 10, 0..100, Filling::Nothing).await;
+    let other = outbox.relay();
+    let ended = tokio::task::spawn_blocking(move || other.command(&["run", "--once"])).await.unwrap();
+    ended.fails(78, &["migration 2 (setting) is not applied", "outbox-relay migrate"]);
+
+    let table = "app.outbox".parse().unwrap();
+    let applied = migrate::apply(&mut outbox.client, &table).await.unwrap();
+    assert_eq!(applied.iter().map(|applied| applied.number).collect::<Vec<_>>(), [2]);
+    let mut relay = outbox.start_relay().await;
+    assert!(relay.log().contains("topic_template_unrecorded"), "{}", relay.log());
+    outbox.wait_until_drained(STALLED).await;
+    assert!(relay.stop().await.success());
+    assert_eq!(recorded(&outbox).await, None);
+
+    run(&outbox.client, &relay_grants(&table, outbox.roles.relay())).await;
+    let mut relay = outbox.start_relay().await;
+    assert!(relay.stop().await.success());
+    assert_eq!(recorded(&outbox).await, Some(outbox.topic("{aggregate_type}")));
+    // The writers were not granted anything after the migration.
+    run(&outbox.client, &format!("GRANT {} TO {}", outbox.roles.writer(), outbox.roles.on_call())).await;
+    let writer = outbox.database.connect_as(&outbox.roles.on_call()).await;
+    run(&writer, RECORDED).await;
+    outbox.check().await.assert_exact();
+    outbox.drop().await;
+}
+
+#[tokio::test]
+async fn outboxes_of_one_database_have_separate_templates() {
+    let mut outbox = Outbox::without_topics("template_second").await;
+    let second = "app.second".parse().unwrap();
+    migrate::apply(&mut outbox.client, &second).await.unwrap();
+    run(&outbox.client, &relay_grants(&second, outbox.roles.relay())).await;
+    let mut one = outbox.start_relay().await;
+    let mut two =
+        outbox.relay().set("outbox", "table", "app.second").set("outbox", "topic", "second").start().await;
+    assert_eq!(recorded(&outbox).await, Some(outbox.topic("{aggregate_type}")));
+    let row = outbox.client.query_one("SELECT app.second_template()", &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "second");
+    for relay in [&mut one, &mut two] {
+        assert!(!relay.log().contains("topic_template"), "{}", relay.log());
+        assert!(relay.stop().await.success());
+    }
+    outbox.drop().await;
+}
