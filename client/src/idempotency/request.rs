@@ -143,6 +143,11 @@ impl Request {
         }
         Ok(Request { body: Some(body), ..self })
     }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
 }
 
 /// Does not show the body.
