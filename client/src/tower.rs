@@ -62,8 +62,8 @@
 //!
 //! # Failures
 //!
-//! - **If the client disconnects**, the handler continues, because it runs in its own task of tokio. A retry gets the stored
-//!   response. This needs a tokio runtime.
+//! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own task of
+//!   tokio. A retry gets the stored response. This needs a tokio runtime.
 //! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
 //!   know what the handler has done. Then a retry takes over the request.
 //! - **If the process dies**, the lock expires too, after [`Idempotency::lock_for`]. Until then, a retry gets 409.
