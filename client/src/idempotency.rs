@@ -43,6 +43,8 @@
 //! Create the table with `outbox-relay migrate --with idempotency`. [`begin`] uses the schema `public`. With [`Idempotency`],
 //! you can set another schema and the lock time.
 //!
+//! With the feature `tower`, the layer in `pg_outbox::tower` does this for axum and other tower servers.
+//!
 //! # Failures
 //!
 //! [`begin`] commits a lock that other sessions see immediately, and returns [`Begun`]. It needs one round trip, as does
@@ -89,10 +91,13 @@ mod calls;
 mod error;
 mod fingerprint;
 mod guard;
+#[cfg(feature = "tower")]
+mod http;
 mod phase;
 mod request;
 mod response;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -107,6 +112,8 @@ pub use error::{Error, PhaseError};
 pub use fingerprint::{DEPTH_MAX, Fingerprint};
 pub use guard::{Guard, PHASE_BYTES_MAX};
 pub use request::{KEY_BYTES_MAX, Key, Request, SCOPE_BYTES_MAX, Scope};
+#[cfg(feature = "tower")]
+pub(crate) use response::is_transient;
 pub use response::{BODY_BYTES_MAX, HEADER_BYTES_MAX, InvalidResponse, Response};
 
 /// The maximum size of a kept request body.
@@ -256,6 +263,7 @@ impl Idempotency {
             recovery_point: answer.text(),
             phases: phases(answer.text())?,
             request: None,
+            is_finished: AtomicBool::new(false),
         })
     }
 }

@@ -110,6 +110,7 @@
 //!
 //! - `inbox`: consumers that are safe against duplicates.
 //! - `idempotency`: APIs with requests that can be repeated.
+//! - `tower`: the same as a layer for axum and other tower servers. It needs a tokio runtime.
 //! - `once`: keys that are claimed for a limited time.
 //! - `version`: updates that succeed only if the row has not changed.
 //! - `retry`: safe retries with backoff, a time limit and a budget, asynchronous with tokio or synchronous without a runtime.
@@ -145,6 +146,8 @@ pub mod once;
 pub mod retry;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "tower")]
+pub mod tower;
 #[cfg(feature = "version")]
 pub mod version;
 

@@ -34,6 +34,12 @@ impl Fingerprint {
         Fingerprint::of(&[b"bytes:", body].concat())
     }
 
+    /// The fingerprint of a body with something else that distinguishes the request.
+    #[cfg(feature = "tower")]
+    pub(crate) fn with(&self, part: &[u8]) -> Fingerprint {
+        Fingerprint::of(&[b"with:".as_slice(), &self.0, part].concat())
+    }
+
     fn of(canonical: &[u8]) -> Fingerprint {
         Fingerprint(Sha256::digest(canonical).into())
     }

@@ -1,5 +1,6 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -30,6 +31,8 @@ pub struct Guard {
     pub(super) recovery_point: Option<String>,
     pub(super) phases: Map<String, Value>,
     pub(super) request: Option<Vec<u8>>,
+    /// Whether `finish` has succeeded. Its transaction may still roll back.
+    pub(super) is_finished: AtomicBool,
 }
 
 impl Guard {
@@ -95,17 +98,39 @@ impl Guard {
         response: &Response,
     ) -> Result<(), Error> {
         response.check()?;
-        let headers = serde_json::to_string(&response.headers).map_err(Error::Stored)?;
-        let arguments = [
+        let headers = headers(response)?;
+        transaction.call(&self.calls.finish, &self.finish_arguments(response, &headers)).await?;
+        self.is_finished.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// [`Guard::finish`] without a change. Commits immediately.
+    #[cfg(feature = "tower")]
+    pub(crate) async fn finish_alone(
+        &self,
+        client: impl OutboxClient,
+        response: &Response,
+    ) -> Result<(), Error> {
+        response.check()?;
+        let headers = headers(response)?;
+        client.call(&self.calls.finish, &self.finish_arguments(response, &headers)).await?;
+        Ok(())
+    }
+
+    fn finish_arguments<'a>(&'a self, response: &'a Response, headers: &'a str) -> [Argument<'a>; 6] {
+        [
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),
             Argument::Text(&self.token),
             Argument::Number(i32::from(response.status)),
-            Argument::Text(&headers),
+            Argument::Text(headers),
             Argument::Bytes(Some(&response.body)),
-        ];
-        transaction.call(&self.calls.finish, &arguments).await?;
-        Ok(())
+        ]
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished.load(Ordering::Relaxed)
     }
 
     /// Records in the transaction that a phase is completed, with its result, and restarts the lock time. One round trip.
@@ -159,7 +184,11 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Database`]. A lost lock is not an error.
-    pub async fn release(self, mut client: impl OutboxClient) -> Result<(), Error> {
+    pub async fn release(self, client: impl OutboxClient) -> Result<(), Error> {
+        self.unlock(client).await
+    }
+
+    pub(crate) async fn unlock(&self, mut client: impl OutboxClient) -> Result<(), Error> {
         let arguments = [
             Argument::Text(self.scope.as_str()),
             Argument::Text(self.key.as_str()),
@@ -168,6 +197,10 @@ impl Guard {
         client.call(&self.calls.release, &arguments).await?;
         Ok(())
     }
+}
+
+fn headers(response: &Response) -> Result<String, Error> {
+    serde_json::to_string(&response.headers).map_err(Error::Stored)
 }
 
 /// Does not show the request and the results of phases.

@@ -68,12 +68,12 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// See [`Key::new`]. Bytes that are not UTF-8 are an error too.
+    /// See [`Key::new`]. Bytes that are not UTF-8 and malformed quotes are errors too.
     pub fn from_header(value: &[u8]) -> Result<Key, InvalidText> {
         let text = String::from_utf8_lossy(value);
         let text = text.trim();
-        match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            Some(quoted) => Key::new(&quoted.replace("\\\"", "\"").replace("\\\\", "\\")),
+        match text.strip_prefix('"') {
+            Some(rest) => Key::new(&unquoted(rest)?),
             None => Key::new(text),
         }
     }
@@ -86,6 +86,34 @@ impl Key {
     pub(super) fn stored(text: String) -> Key {
         Key(text)
     }
+}
+
+/// The content of a string of a structured header (RFC 9651), after its opening quote.
+fn unquoted(rest: &str) -> Result<String, InvalidText> {
+    let invalid = |position: usize, character| InvalidText::Character {
+        field: "the idempotency key",
+        character,
+        position: position + 1,
+        rule: "A quoted key ends with a quote, and a quote or backslash in it follows a backslash",
+    };
+    let mut text = String::new();
+    let mut characters = rest.char_indices();
+    while let Some((position, character)) = characters.next() {
+        match character {
+            '"' => {
+                return match characters.next() {
+                    Some((position, character)) => Err(invalid(position, character)),
+                    None => Ok(text),
+                };
+            }
+            '\\' => match characters.next() {
+                Some((_, escaped @ ('"' | '\\'))) => text.push(escaped),
+                _ => return Err(invalid(position, character)),
+            },
+            _ => text.push(character),
+        }
+    }
+    Err(invalid(rest.len(), '"'))
 }
 
 /// A request with an idempotency key.
@@ -114,6 +142,11 @@ impl Request {
             return Err(Error::RequestTooLarge { bytes: body.len() });
         }
         Ok(Request { body: Some(body), ..self })
+    }
+
+    #[cfg(feature = "tower")]
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 }
 
@@ -151,6 +184,25 @@ mod tests {
         assert_eq!(Key::from_header(br#""a\"b\\c""#), Key::new(r#"a"b\c"#));
         assert!(matches!(Key::from_header(b"\"\""), Err(InvalidText::Empty { .. })));
         assert!(matches!(Key::from_header(b"\xff"), Err(InvalidText::Character { .. })));
+    }
+
+    #[test]
+    fn malformed_quotes_are_rejected() {
+        for (header, wrong, at) in [
+            ("\"", '"', 1),
+            (r#""a"#, '"', 2),
+            (r#""a"b""#, 'b', 3),
+            (r#""a", "b""#, ',', 3),
+            (r#""a\"#, '\\', 2),
+            (r#""a\""#, '"', 4),
+            (r#""a\b""#, '\\', 2),
+        ] {
+            let refused = Key::from_header(header.as_bytes()).unwrap_err();
+            assert!(
+                matches!(refused, InvalidText::Character { character, position, .. } if (character, position) == (wrong, at)),
+                "{header}: {refused:?}"
+            );
+        }
     }
 
     #[test]

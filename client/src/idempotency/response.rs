@@ -55,6 +55,11 @@ pub enum InvalidResponse {
     },
 }
 
+/// Whether another attempt can have another result.
+pub(crate) fn is_transient(status: u16) -> bool {
+    status >= 500 || matches!(status, 408 | 425 | 429)
+}
+
 impl Response {
     /// A response without headers and body.
     pub fn new(status: u16) -> Response {
@@ -103,7 +108,7 @@ impl Response {
         if !(100..=599).contains(&status) {
             return Err(InvalidResponse::Status { status });
         }
-        if status >= 500 || matches!(status, 408 | 425 | 429) {
+        if is_transient(status) {
             return Err(InvalidResponse::Transient { status });
         }
         if self.body.len() > BODY_BYTES_MAX {

@@ -8,7 +8,6 @@ mod client;
 mod completer;
 mod consumer;
 mod database;
-mod idempotent;
 mod pay;
 mod prepare;
 mod provider;

@@ -1,0 +1,225 @@
+//! A [tower layer](IdempotencyLayer) for requests with the header `Idempotency-Key`, for axum and every other tower server.
+//!
+//! It follows the IETF draft [draft-ietf-httpapi-idempotency-key-header]. A repeated request gets the stored response to the
+//! first one, and its handler does not run. All other answers of the layer are problem details in JSON (RFC 9457).
+//!
+//! [draft-ietf-httpapi-idempotency-key-header]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+//!
+//! | Request | Answer |
+//! |---|---|
+//! | without a key | 400, or the handler's answer with [`IdempotencyLayer::optional`] |
+//! | with a malformed key, or with two of them | 400 |
+//! | without a scope, because the user is not authenticated | 401 |
+//! | with a body over [`IdempotencyLayer::body_limit`] | 413 |
+//! | repeated while the first attempt is in progress | 409 with `Retry-After` |
+//! | with the key of a request with another query or body | 422 |
+//! | repeated after the first attempt is finished | the stored response, with the header `idempotent-replayed: true` |
+//! | while PostgreSQL is unavailable | 503 with `Retry-After`; the handler does not run |
+//!
+//! ```no_run
+//! # #[cfg(feature = "deadpool-postgres")] mod example {
+//! use deadpool_postgres::Pool;
+//! use http::request::Parts;
+//! use pg_outbox::idempotency::Scope;
+//! use pg_outbox::tower::IdempotencyLayer;
+//!
+//! /// Set by the authentication, which runs before the layer.
+//! #[derive(Clone)]
+//! struct User(String);
+//!
+//! fn idempotency(pool: Pool) -> IdempotencyLayer<Pool> {
+//!     IdempotencyLayer::new(pool, |request: &Parts| {
+//!         let user = request.extensions.get::<User>()?;
+//!         Scope::new(request.method.as_str(), request.uri.path(), &user.0).ok()
+//!     })
+//! }
+//! # }
+//! ```
+//!
+//! `client/examples/orders_api.rs` is a complete program with axum.
+//!
+//! # Who opens the transaction, and when the response is stored
+//!
+//! The **handler** opens and commits the transaction of its change. The layer runs only statements that commit by themselves:
+//! one before the handler, which locks the key, and at most one after it. So the handler chooses between two guarantees:
+//!
+//! - **The effect happens once** if the handler takes the [`Held`] guard from the request's extensions and calls
+//!   [`Guard::finish`] in its transaction. Change and response are committed together or not at all. The layer passes the
+//!   handler's response to the client, and stores nothing. The handler must return the same response that it stored:
+//!   [`Response`] converts to [`http::Response`].
+//! - **The effect usually happens once** if the handler does not finish the guard. Then the layer stores the handler's response
+//!   after the handler has returned. If the process dies between the handler's COMMIT and the end of the layer's statement, a
+//!   retry repeats the effect. Use it for handlers without an effect, for rejected requests, and for effects that are safe to
+//!   repeat.
+//!
+//! The layer stores each response except transient ones (408, 425, 429, 5xx), those that are marked with [`DoNotStore`], and
+//! those that [`IdempotencyLayer::store`] excludes. In these cases it releases the key, so that a retry runs the handler again.
+//! A handler that returns such a response must not have committed a change, except in [phases](Guard::phase).
+//!
+//! The layer stores the status, the body, and all headers except `Set-Cookie`, `Date`, and those of the connection. A body must
+//! have a known size of up to 1 MiB. A compressing layer usually hides the size, so add it outside of this layer. The client
+//! receives a response that cannot be stored, and the observer gets [`Outcome::NotStored`].
+//!
+//! # Failures
+//!
+//! - **If the client disconnects** after its request has arrived, the handler continues, because it runs in its own task of
+//!   tokio. A retry gets the stored response. This needs a tokio runtime.
+//! - **If the handler panics**, the client receives 500. The key stays locked until the lock expires, because the layer does not
+//!   know what the handler has done. Then a retry takes over the request.
+//! - **If the process dies**, the lock expires too, after [`Idempotency::lock_for`]. Until then, a retry gets 409.
+//! - **If the handler is slower than the lock**, another attempt can take over. Then [`Guard::finish`] fails with
+//!   [`Error::LockLost`], and the handler's transaction rolls back: return 503. If the handler does not finish the guard, its
+//!   effect can happen twice. Set the lock time to more than a handler ever takes.
+//!
+//! # Keys
+//!
+//! A key is a string of a structured header (RFC 9651), in quotes. The same key without quotes is accepted too, because many
+//! clients send it like this. Requests with the methods GET, HEAD, OPTIONS and TRACE skip the layer.
+//!
+//! Bodies are compared as in [`Fingerprint::json`] if they are JSON, and otherwise byte by byte. The layer reads the whole body
+//! before the handler runs.
+
+mod connections;
+mod service;
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderName, StatusCode};
+use tokio::sync::Mutex;
+use tower_layer::Layer;
+
+use crate::idempotency::{Guard, Idempotency, REQUEST_BYTES_MAX, Scope};
+
+pub use connections::Connections;
+pub use service::{Answer, IdempotencyService};
+
+#[cfg(doc)]
+use crate::idempotency::{Error, Fingerprint, Response};
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+type ScopeOf = dyn Fn(&Parts) -> Option<Scope> + Send + Sync;
+type Observer = dyn Fn(&Scope, Outcome<'_>) + Send + Sync;
+
+/// What the layer did with a request, for metrics and logs.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Outcome<'a> {
+    /// The handler runs for the first time.
+    Started,
+    /// The handler runs again, because an earlier attempt has not finished the request. Its lock has expired, or it was released
+    /// after a committed phase. With the number of attempts, including this one.
+    TakenOver(u32),
+    /// The request is finished. The client receives the stored response.
+    Replayed,
+    /// Another attempt has been in progress for this time. The client receives 409.
+    InProgress(Duration),
+    /// The key belongs to another request. The client receives 422.
+    Mismatched,
+    /// The key could not be locked, because PostgreSQL is unavailable or rejected the call. The client receives 503.
+    Unavailable(&'a (dyn StdError + 'static)),
+    /// The response could not be stored after the handler has returned. The key stays locked until the lock expires, and a
+    /// later request runs the handler again.
+    NotStored(&'a (dyn StdError + 'static)),
+}
+
+/// The guard of a request, in the extensions that its handler receives. If it is still locked when the handler returns, the layer
+/// neither stores the response nor releases the key.
+pub type Held = Arc<Mutex<Guard>>;
+
+/// Marks a response that the layer does not store, in its extensions. A retry runs the handler again.
+#[derive(Debug, Clone, Copy)]
+pub struct DoNotStore;
+
+/// Adds idempotency keys to a service. See the [module](self).
+#[derive(Clone)]
+pub struct IdempotencyLayer<C> {
+    connections: C,
+    idempotency: Idempotency,
+    scope: Arc<ScopeOf>,
+    is_required: bool,
+    keeps_body: bool,
+    body_bytes_max: usize,
+    stores: Arc<dyn Fn(StatusCode) -> bool + Send + Sync>,
+    replay_header: HeaderName,
+    documentation: String,
+    observer: Arc<Observer>,
+}
+
+impl<C: Connections> IdempotencyLayer<C> {
+    /// A layer that requires a key. `scope` returns the scope in which the key of a request is unique, usually its method, its
+    /// path and its subject. The subject is the authenticated user or API key, never something that the client can choose. If
+    /// there is no scope, the answer is 401.
+    ///
+    /// Within a nested router, the path may lack its prefix, so that two routers would share keys. In this case, use a name of the
+    /// route instead of the path.
+    pub fn new(
+        connections: C,
+        scope: impl Fn(&Parts) -> Option<Scope> + Send + Sync + 'static,
+    ) -> IdempotencyLayer<C> {
+        IdempotencyLayer {
+            connections,
+            idempotency: Idempotency::default(),
+            scope: Arc::new(scope),
+            is_required: true,
+            keeps_body: false,
+            body_bytes_max: REQUEST_BYTES_MAX,
+            stores: Arc::new(|_| true),
+            replay_header: HeaderName::from_static("idempotent-replayed"),
+            documentation: "about:blank".to_owned(),
+            observer: Arc::new(|_, _| ()),
+        }
+    }
+
+    /// Sets the schema and the lock time.
+    pub fn idempotency(self, idempotency: Idempotency) -> Self {
+        IdempotencyLayer { idempotency, ..self }
+    }
+
+    /// Passes requests without a key to the handler, which then gets no [`Held`]. The default is to answer 400.
+    pub fn optional(self) -> Self {
+        IdempotencyLayer { is_required: false, ..self }
+    }
+
+    /// Sets the maximum size of the body of a request, which is 1 MiB by default. Larger ones are answered with 413.
+    pub fn body_limit(self, bytes: usize) -> Self {
+        IdempotencyLayer { body_bytes_max: bytes, ..self }
+    }
+
+    /// Stores the body of a request until it is finished, for [`Idempotency::abandoned`]. Bodies can have up to
+    /// [`REQUEST_BYTES_MAX`] bytes.
+    pub fn keep_body(self) -> Self {
+        IdempotencyLayer { keeps_body: true, ..self }
+    }
+
+    /// Limits which responses the layer stores, by their status. It never stores transient ones.
+    pub fn store(self, stores: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        IdempotencyLayer { stores: Arc::new(stores), ..self }
+    }
+
+    /// Sets the name of the header of replayed responses, which is `idempotent-replayed` by default. Its value is `true`.
+    pub fn replay_header(self, name: HeaderName) -> Self {
+        IdempotencyLayer { replay_header: name, ..self }
+    }
+
+    /// Sets the URL of the documentation for clients, which becomes the `type` of each problem.
+    pub fn documentation(self, url: impl Into<String>) -> Self {
+        IdempotencyLayer { documentation: url.into(), ..self }
+    }
+
+    /// Sets a function that is called with each outcome. The scope contains the subject, so do not use it as the label of a
+    /// metric.
+    pub fn observer(self, observer: impl Fn(&Scope, Outcome<'_>) + Send + Sync + 'static) -> Self {
+        IdempotencyLayer { observer: Arc::new(observer), ..self }
+    }
+}
+
+impl<C: Clone, S> Layer<S> for IdempotencyLayer<C> {
+    type Service = IdempotencyService<C, S>;
+
+    fn layer(&self, inner: S) -> IdempotencyService<C, S> {
+        IdempotencyService { layer: Arc::new(self.clone()), inner }
+    }
+}

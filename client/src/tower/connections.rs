@@ -1,0 +1,73 @@
+use std::future::Future;
+
+use super::BoxError;
+use crate::driver::OutboxClient;
+
+/// A pool that provides the layer's connections: one before the handler, and one after it if the layer stores the response or
+/// releases the key. No connection is held while the handler runs.
+///
+/// It is implemented for the pools of deadpool-postgres and sqlx. With sea-orm, use the pool that
+/// `DatabaseConnection::get_postgres_connection_pool` returns. Implement the trait for other pools, for example for one of
+/// diesel-async:
+///
+/// ```
+/// # #[cfg(feature = "diesel-async")] mod example {
+/// use diesel_async::AsyncPgConnection;
+/// use pg_outbox::OutboxClient;
+/// use pg_outbox::tower::Connections;
+///
+/// #[derive(Clone)]
+/// struct Database {
+///     url: String, // a real one would contain a pool
+/// }
+///
+/// impl Connections for Database {
+///     type Connection = AsyncPgConnection;
+///
+///     async fn get(&self) -> Result<AsyncPgConnection, Box<dyn std::error::Error + Send + Sync>> {
+///         use diesel_async::AsyncConnection;
+///         Ok(AsyncPgConnection::establish(&self.url).await?)
+///     }
+///
+///     fn client(connection: &mut AsyncPgConnection) -> impl OutboxClient {
+///         connection
+///     }
+/// }
+/// # }
+/// ```
+pub trait Connections: Clone + Send + Sync + 'static {
+    /// A connection of the pool, or the pool itself.
+    type Connection: Send;
+
+    /// Waits for a connection. Limit the time, because the client waits too.
+    fn get(&self) -> impl Future<Output = Result<Self::Connection, BoxError>> + Send;
+
+    /// The connection as the driver's client.
+    fn client(connection: &mut Self::Connection) -> impl OutboxClient;
+}
+
+#[cfg(feature = "deadpool-postgres")]
+impl Connections for deadpool_postgres::Pool {
+    type Connection = deadpool_postgres::Client;
+
+    async fn get(&self) -> Result<deadpool_postgres::Client, BoxError> {
+        Ok(deadpool_postgres::Pool::get(self).await?)
+    }
+
+    fn client(connection: &mut deadpool_postgres::Client) -> impl OutboxClient {
+        &*connection
+    }
+}
+
+#[cfg(feature = "sqlx")]
+impl Connections for sqlx::PgPool {
+    type Connection = sqlx::PgPool;
+
+    async fn get(&self) -> Result<sqlx::PgPool, BoxError> {
+        Ok(self.clone())
+    }
+
+    fn client(pool: &mut sqlx::PgPool) -> impl OutboxClient {
+        &*pool
+    }
+}

@@ -1,0 +1,244 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use tokio::sync::Mutex;
+use tower_service::Service;
+
+use super::{BoxError, Connections, DoNotStore, Held, IdempotencyLayer, Outcome};
+use crate::idempotency::{self, BODY_BYTES_MAX, Begun, Error, Fingerprint, Guard, Key, is_transient};
+
+const HEADER: &str = "idempotency-key";
+
+/// The layer's response. Its body is the handler's, or a complete one.
+pub type Answer<R> = Response<Either<R, Full<Bytes>>>;
+
+/// An answer without the handler.
+type Refusal = Response<Full<Bytes>>;
+
+/// The service of [`IdempotencyLayer`].
+#[derive(Clone)]
+pub struct IdempotencyService<C, S> {
+    pub(super) layer: Arc<IdempotencyLayer<C>>,
+    pub(super) inner: S,
+}
+
+/// The body of a request is created again from its bytes. Convert `hyper::body::Incoming`, for example to axum's `Body`, before
+/// this layer.
+impl<C, S, B, R> Service<Request<B>> for IdempotencyService<C, S>
+where
+    C: Connections,
+    S: Service<Request<B>, Response = Response<R>, Error: Send, Future: Send> + Clone + Send + 'static,
+    B: Body<Data: Send, Error: Into<BoxError>> + From<Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Answer<R>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer<R>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let not_ready = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, not_ready);
+        let layer = Arc::clone(&self.layer);
+        Box::pin(async move {
+            if request.method().is_safe() || !layer.is_required && !request.headers().contains_key(HEADER) {
+                return Ok(inner.call(request).await?.map(Either::Left));
+            }
+            let (parts, body) = request.into_parts();
+            let (asked, body) = match layer.read(&parts, body).await {
+                Ok(read) => read,
+                Err(refusal) => return Ok(refusal.map(Either::Right)),
+            };
+            let mut request = Request::from_parts(parts, B::from(body));
+            let own = Arc::clone(&layer);
+            let work = async move {
+                let held: Held = match own.start(&asked).await {
+                    Ok(guard) => Arc::new(Mutex::new(guard)),
+                    Err(refusal) => return Ok(refusal.map(Either::Right)),
+                };
+                request.extensions_mut().insert(Arc::clone(&held));
+                let result = inner.call(request).await;
+                own.settle(&held, result).await
+            };
+            #[cfg(feature = "opentelemetry")]
+            let work = crate::trace_context::in_current(work);
+            // In its own task, so that a client that disconnects does not stop the work halfway.
+            tokio::spawn(work).await.unwrap_or_else(|_| {
+                let detail = "The handler failed, and its outcome is unknown. Repeat the request later.";
+                Ok(layer.refuse(StatusCode::INTERNAL_SERVER_ERROR, detail).map(Either::Right))
+            })
+        })
+    }
+}
+
+#[allow(clippy::result_large_err)] // an error is a response too
+impl<C: Connections> IdempotencyLayer<C> {
+    /// The request for the database, and its body.
+    async fn read(
+        &self,
+        parts: &Parts,
+        body: impl Body<Error: Into<BoxError>>,
+    ) -> Result<(idempotency::Request, Bytes), Refusal> {
+        let bad = |detail: &str| self.refuse(StatusCode::BAD_REQUEST, detail);
+        let too_large = |bytes_max| {
+            let detail = format!("The maximum size of a body is {bytes_max} bytes.");
+            self.refuse(StatusCode::PAYLOAD_TOO_LARGE, &detail)
+        };
+        let scope = (self.scope)(parts)
+            .ok_or_else(|| self.refuse(StatusCode::UNAUTHORIZED, "The request is not authenticated."))?;
+        let mut keys = parts.headers.get_all(HEADER).iter();
+        let (Some(key), None) = (keys.next(), keys.next()) else {
+            return Err(bad(
+                "Send the header Idempotency-Key once, with a string that is unique for this request.",
+            ));
+        };
+        let key = Key::from_header(key.as_bytes())
+            .map_err(|error| bad(&format!("The Idempotency-Key is malformed: {error}.")))?;
+        let body = Limited::new(body, self.body_bytes_max).collect().await;
+        let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+            Some(_) => too_large(self.body_bytes_max),
+            None => bad("The body is incomplete."),
+        })?;
+        let body = body.to_bytes();
+        let fingerprint = Fingerprint::json(&body).unwrap_or_else(|_| Fingerprint::bytes(&body));
+        let fingerprint = parts.uri.query().map_or(fingerprint, |query| fingerprint.with(query.as_bytes()));
+        let mut asked = idempotency::Request::new(scope, key, fingerprint);
+        if self.keeps_body {
+            let kept = asked.keep_body(body.clone());
+            asked = kept.map_err(|_| too_large(idempotency::REQUEST_BYTES_MAX))?;
+        }
+        Ok((asked, body))
+    }
+
+    /// Locks the key, or returns the answer without the handler.
+    async fn start(&self, asked: &idempotency::Request) -> Result<Guard, Refusal> {
+        let observe = |outcome: Outcome<'_>| (self.observer)(asked.scope(), outcome);
+        match self.begin(asked).await {
+            Ok(Begun::Started(guard)) => {
+                let attempts = guard.attempts();
+                observe(if attempts > 1 { Outcome::TakenOver(attempts) } else { Outcome::Started });
+                Ok(guard)
+            }
+            Ok(Begun::Replay(stored)) => {
+                observe(Outcome::Replayed);
+                let mut response = Response::from(stored);
+                response.headers_mut().insert(self.replay_header.clone(), HeaderValue::from_static("true"));
+                Err(response)
+            }
+            Ok(Begun::InProgress { since, retry_after }) => {
+                observe(Outcome::InProgress(since));
+                let detail = "Another attempt of this request is in progress. Repeat it later.";
+                let mut refusal = self.refuse(StatusCode::CONFLICT, detail);
+                // As long as it has taken so far, so that retries of a slow request become rarer.
+                let seconds = since.min(retry_after).as_secs_f64().ceil().max(1.0) as u64;
+                refusal.headers_mut().insert(RETRY_AFTER, seconds.into());
+                Err(refusal)
+            }
+            Ok(Begun::Mismatch) => {
+                observe(Outcome::Mismatched);
+                let detail = "The Idempotency-Key was used for another query or body. Use a new key.";
+                Err(self.refuse(StatusCode::UNPROCESSABLE_ENTITY, detail))
+            }
+            Err(error) => {
+                observe(Outcome::Unavailable(&*error));
+                let detail = "The request was not started. Repeat it later.";
+                Err(self.refuse(StatusCode::SERVICE_UNAVAILABLE, detail))
+            }
+        }
+    }
+
+    async fn begin(&self, asked: &idempotency::Request) -> Result<Begun, BoxError> {
+        let mut connection = self.connections.get().await?;
+        Ok(self.idempotency.begin(C::client(&mut connection), asked).await?)
+    }
+
+    /// Stores the handler's response or releases the key, unless the handler has stored its response itself.
+    async fn settle<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
+        &self,
+        held: &Held,
+        result: Result<Response<R>, E>,
+    ) -> Result<Answer<R>, E> {
+        let Ok(guard) = held.try_lock() else { return Ok(result?.map(Either::Left)) };
+        let is_final = |response: &Response<R>| !is_transient(response.status().as_u16());
+        match result {
+            Ok(response) if is_final(&response) && guard.is_finished() => Ok(response.map(Either::Left)),
+            Ok(response) if is_final(&response) && self.is_stored(&response) => {
+                Ok(self.store_response(&guard, response).await)
+            }
+            result => {
+                // If this fails, the lock expires. If the handler has committed its response, this has no effect.
+                if let Ok(mut connection) = self.connections.get().await {
+                    let _ = guard.unlock(C::client(&mut connection)).await;
+                }
+                Ok(result?.map(Either::Left))
+            }
+        }
+    }
+
+    fn is_stored<R>(&self, response: &Response<R>) -> bool {
+        response.extensions().get::<DoNotStore>().is_none() && (self.stores)(response.status())
+    }
+
+    async fn store_response<R: Body<Data = Bytes, Error: Into<BoxError>>>(
+        &self,
+        guard: &Guard,
+        response: Response<R>,
+    ) -> Answer<R> {
+        let refuse = |detail| self.refuse(StatusCode::SERVICE_UNAVAILABLE, detail).map(Either::Right);
+        let not_stored = |error: &BoxError| (self.observer)(guard.scope(), Outcome::NotStored(&**error));
+        let (parts, body) = response.into_parts();
+        if body.size_hint().upper().is_none_or(|bytes| bytes > BODY_BYTES_MAX as u64) {
+            not_stored(&"the size of the response is unknown or too large".into());
+            return Response::from_parts(parts, Either::Left(body));
+        }
+        let body = match body.collect().await.map_err(Into::into) {
+            Ok(body) => body.to_bytes(),
+            Err(error) => {
+                not_stored(&error);
+                return refuse("The response is incomplete. Repeat the request later.");
+            }
+        };
+        if let Err(error) = self.finish(guard, &idempotency::Response::of_http(&parts, &body)).await {
+            not_stored(&error);
+            if let Some(Error::LockLost) = error.downcast_ref() {
+                // Each client must receive the same response: the one that the other attempt stores.
+                return refuse("Another attempt has taken over this request. Repeat it.");
+            }
+        }
+        Response::from_parts(parts, Either::Right(Full::new(body)))
+    }
+
+    async fn finish(&self, guard: &Guard, response: &idempotency::Response) -> Result<(), BoxError> {
+        let mut connection = self.connections.get().await?;
+        Ok(guard.finish_alone(C::client(&mut connection), response).await?)
+    }
+
+    /// Problem details in JSON (RFC 9457).
+    fn refuse(&self, status: StatusCode, detail: &str) -> Refusal {
+        let problem = serde_json::json!({
+            "type": self.documentation,
+            "title": status.canonical_reason(),
+            "status": status.as_u16(),
+            "detail": detail,
+        });
+        let mut refusal = Response::new(Full::from(problem.to_string()));
+        *refusal.status_mut() = status;
+        let headers = refusal.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        refusal
+    }
+}

@@ -1,0 +1,123 @@
+//! Which responses are stored, and what a repeated request gets.
+
+use axum::http::HeaderName;
+
+use crate::api::{Api, BYTES, keyed, post_to};
+use crate::database::Database;
+
+#[tokio::test]
+async fn response_is_replayed_byte_for_byte() {
+    for path in ["/finished", "/plain"] {
+        let db = Database::new().await;
+        let api = Api::new(&db).await;
+        let first = api.send(keyed(path, "{}")).await;
+        assert_eq!((first.status, first.is_replay()), (201, false), "{path}");
+        assert_eq!(first.body, [BYTES, b"direct{}"].concat(), "{path}");
+        let again = api.send(keyed(path, "{}")).await;
+        assert_eq!((again.status, again.is_replay()), (201, true), "{path}");
+        assert_eq!(again.body, first.body, "{path}");
+        assert_eq!(again.header("location"), Some("/7"), "{path}");
+        assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1, "{path}");
+        assert_eq!(api.outcomes(), ["Started", "Replayed"], "{path}");
+        db.clean_up().await;
+    }
+}
+
+#[tokio::test]
+async fn headers_are_stored_without_cookies_and_those_of_the_connection() {
+    let db = Database::new().await;
+    let api = Api::with(&db, |layer| layer.replay_header(HeaderName::from_static("x-again"))).await;
+    let first = api.send(keyed("/plain", "{}")).await;
+    assert_eq!(first.headers.get_all("x-list").iter().count(), 2);
+    assert!(first.header("set-cookie").is_some() && first.header("x-again").is_none());
+    let again = api.send(keyed("/plain", "{}")).await;
+    assert_eq!(again.header("x-list"), Some("1, 2"));
+    assert_eq!(again.header("content-type"), first.header("content-type"));
+    assert_eq!(again.header("set-cookie"), None);
+    assert_eq!(again.header("x-again"), Some("true"));
+    let stored =
+        "SELECT count(*) FROM {s}.idempotency_key WHERE headers ?| ARRAY['set-cookie', 'content-length']";
+    assert_eq!(db.number(stored).await, 0);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn transient_response_releases_the_key() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    for status in [408, 425, 429, 500, 503, 599] {
+        let path = format!("/status/{status}");
+        for _ in 0..2 {
+            let reply = api.send(keyed(&path, "{}")).await;
+            assert_eq!((reply.status, reply.is_replay()), (status, false));
+        }
+        assert_eq!(api.outcomes(), ["Started", "Started"], "{status}");
+    }
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 12);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.idempotency_key").await, 0);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn failed_commit_after_finish_releases_the_key() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    let fails = post_to("/finished", &[("idempotency-key", "k"), ("fail", "")], "{}");
+    assert_eq!(api.send(fails).await.status, 503);
+    assert_eq!(api.send(keyed("/finished", "{}")).await.status, 201);
+    assert_eq!(api.outcomes(), ["Started", "Started"]);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 1);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn final_response_is_stored_whatever_its_status() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    for status in [200, 204, 303, 400, 404, 409, 422] {
+        let path = format!("/status/{status}");
+        assert!(!api.send(keyed(&path, "{}")).await.is_replay());
+        let again = api.send(keyed(&path, "{}")).await;
+        assert_eq!((again.status, again.is_replay()), (status, true));
+    }
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 7);
+    db.clean_up().await;
+}
+
+#[tokio::test]
+async fn excluded_response_releases_the_key() {
+    let db = Database::new().await;
+    let api = Api::with(&db, |layer| layer.store(|status| !status.is_client_error())).await;
+    let marked = || post_to("/status/200", &[("idempotency-key", "k"), ("mark", "")], "{}");
+    for _ in 0..2 {
+        assert_eq!(api.send(keyed("/status/404", "{}")).await.status, 404);
+        assert_eq!(api.send(marked()).await.status, 200);
+    }
+    assert_eq!(api.outcomes(), ["Started"; 4]);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.effect").await, 4);
+    assert_eq!(db.number("SELECT count(*) FROM {s}.idempotency_key").await, 0);
+    // A released key can be used for another request.
+    assert_eq!(api.send(keyed("/status/200", "[]")).await.status, 200);
+    assert!(api.send(keyed("/status/200", "[]")).await.is_replay());
+    db.clean_up().await;
+}
+
+/// The client gets it, and the key stays locked, because the handler may have committed a change.
+#[tokio::test]
+async fn response_that_cannot_be_stored_is_reported() {
+    let db = Database::new().await;
+    let api = Api::new(&db).await;
+    for (kind, bytes) in [("large", pg_outbox::idempotency::BODY_BYTES_MAX + 1), ("streamed", 8)] {
+        let request = || post_to("/status/200", &[("idempotency-key", kind), (kind, "")], "{}");
+        let reply = api.send(request()).await;
+        assert_eq!((reply.status, reply.body.len()), (200, bytes), "{kind}");
+        assert_eq!(
+            api.outcomes(),
+            ["Started", "NotStored: the size of the response is unknown or too large"],
+            "{kind}"
+        );
+        assert_eq!(api.send(request()).await.status, 409, "{kind}");
+        assert_eq!(api.outcomes(), ["InProgress"], "{kind}");
+    }
+    db.clean_up().await;
+}
