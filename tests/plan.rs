@@ -47,8 +47,12 @@ const MODES: [&str; 2] = ["force_generic_plan", "force_custom_plan"];
 const READ_TYPES: &str = "smallint[], bigint[], bigint, bigint, integer, bigint[]";
 
 fn statements(on_sent: OnSent) -> Statements {
+    statements_for(on_sent, &TopicTemplate::default())
+}
+
+fn statements_for(on_sent: OnSent, template: &TopicTemplate) -> Statements {
     let table: TableName = "app.outbox".parse().unwrap();
-    Statements::new(&table, PayloadType::Json, on_sent, &TopicTemplate::default(), 1_000_000)
+    Statements::new(&table, PayloadType::Json, on_sent, template, 1_000_000)
 }
 
 /// The plan of a prepared statement with the settings of the relay.
@@ -83,7 +87,13 @@ async fn claim_scout_and_settlement_use_their_index_whatever_the_statistics() {
 }
 
 async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, on_sent: OnSent) {
-    let statements = statements(on_sent);
+    for template in ["events.{aggregate_type}", "{aggregate_type}.{event_type}"] {
+        let statements = statements_for(on_sent, &template.parse().unwrap());
+        reads_use_the_pending_index(outbox, &statements, &format!("{history}, {template}")).await;
+    }
+}
+
+async fn reads_use_the_pending_index(outbox: &Outbox, statements: &Statements, history: &str) {
     for lanes in ["7".to_owned(), (0..16).map(|lane| lane.to_string()).collect::<Vec<_>>().join(",")] {
         let lows = lanes.split(',').map(|_| "0").collect::<Vec<_>>().join(",");
         let scanned = format!("'{{{lanes}}}', '{{{lows}}}', 0");
@@ -105,9 +115,14 @@ async fn claim_and_scout_use_the_pending_index(outbox: &Outbox, history: &str, o
     }
 }
 
-/// Rows above the highest id come from the primary key in its order, and gaps are looked up in it.
 async fn flow_finds_rows_by_id(outbox: &Outbox, history: &str, on_sent: OnSent) {
-    let statements = statements(on_sent);
+    let statements = statements_for(on_sent, &"{aggregate_type}.{event_type}".parse().unwrap());
+    flow_reads_use_the_primary_key(outbox, &statements, history).await;
+    flow_reads_use_the_primary_key(outbox, &self::statements(on_sent), history).await;
+}
+
+/// Rows above the highest id come from the primary key in its order, and gaps are looked up in it.
+async fn flow_reads_use_the_primary_key(outbox: &Outbox, statements: &Statements, history: &str) {
     let (arguments, types) = (
         "7, '{3,5}', 0, 0, 1000000, 5000, '{1,2}'",
         "bigint, bigint[], bigint, bigint, integer, bigint, smallint[]",

@@ -26,7 +26,12 @@ async fn every_printed_statement_can_be_prepared_and_explained() {
         let change =
             format!("ALTER TABLE app.outbox ALTER payload TYPE {payload} USING ({using})::{payload}");
         run(&outbox.client, &change).await;
-        for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "all-events")] {
+        for (on_sent, topic) in [
+            ("mark", "events.{aggregate_type}"),
+            ("delete", "all-events"),
+            ("mark", "{aggregate_type}.{event_type}"),
+            ("delete", "{event_type}.v1"),
+        ] {
             let relay = outbox.relay().set("outbox", "on_sent", on_sent).set("outbox", "topic", topic);
             let printed = relay.command(&["migrate", "--print-queries", "--payload", payload]);
             let script = printed.succeeds();

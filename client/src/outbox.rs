@@ -53,7 +53,7 @@ impl Outbox {
         Ok(Outbox { insert: Arc::new(Insert::new(&table)), template: TopicTemplate::default() })
     }
 
-    /// The same outbox with other topics.
+    /// The same outbox with other topics: a fixed name, or a name with `{aggregate_type}`, `{event_type}` or both.
     ///
     /// # Errors
     ///

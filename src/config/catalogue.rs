@@ -129,7 +129,7 @@ settings! {
         table: TableName, Text, Default("public.outbox"), Restart,
             "Outbox table, with its schema. The other tables are named after it.";
         topic: TopicTemplate, Text, Default("events.{aggregate_type}"), Restart,
-            "Topic of an event: a fixed name, or a name that contains {aggregate_type}.";
+            "Topic of an event: a fixed name, or a name that contains {aggregate_type}, {event_type} or both.";
         on_sent: OnSent, Choice(OnSent::WORDS), Default("mark"), Restart,
             "What happens to an event after it is sent. \"mark\" sets sent_at, and the reaper deletes the \
              row later. \"delete\"\ndeletes the row at once: it is faster and leaves no history.";

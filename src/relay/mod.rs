@@ -46,7 +46,7 @@ use std::sync::Arc;
 pub struct Relay<P> {
     /// Kafka.
     pub publisher: P,
-    /// Maps `aggregate_type` to a topic.
+    /// Maps the types of an event to its topic.
     pub template: TopicTemplate,
     /// Settings that a reload may change.
     pub settings: Settings,

@@ -4,8 +4,11 @@ use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;
 use uuid::Uuid;
 
-/// The possible topics. The template is the aggregate type itself.
+/// The possible topics. The template is the aggregate type itself, or the event type.
 pub const TOPICS: [&str; 3] = ["a", "b", "c"];
+/// The aggregate types, if the event type is the topic.
+const KINDS: [&str; 2] = ["order", "customer"];
+const EVENT_TYPE: &str = "Happened";
 /// The possible keys.
 const KEYS: [&str; 6] = ["key 0", "key 1", "key 2", "key 3", "key 4", "key 5"];
 /// The size of an event, and the size of an event that is too large for its topic.
@@ -24,12 +27,47 @@ pub struct SimEvent {
     bytes: u16,
     /// The relay recognizes it by its id alone. Only in sabotaged worlds.
     by_id_alone: bool,
+    /// Its aggregate type, if that is not its topic.
+    pub kind: u8,
+    keys: Keys,
+}
+
+/// Which rows a block or pause of a key covers.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Keys {
+    /// The aggregate type determines the topic: those of the topic and key.
+    OfTopic,
+    /// The event type determines the topic: those of the key.
+    OfAllTopics,
+    /// The event type determines the topic, but only those of the aggregate type are covered. Only in sabotaged worlds.
+    OfType,
 }
 
 impl SimEvent {
     pub fn new(id: i64, identity: u32, topic: u8, key: u8, lanes: u64, by_id_alone: bool) -> SimEvent {
         let lane = (u64::from(key) % lanes * 21) as u8;
-        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone }
+        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone, kind: 0, keys: Keys::OfTopic }
+    }
+
+    /// The same event, if its event type is its topic.
+    pub fn of_any_kind(self, keys: Keys) -> SimEvent {
+        SimEvent { kind: (self.identity % KINDS.len() as u32) as u8, keys, ..self }
+    }
+
+    /// Whether a block or pause of this key covers it. `of` is a topic or an aggregate type.
+    pub fn has_key(&self, of: u8, key: u8) -> bool {
+        let same = match self.keys {
+            Keys::OfTopic => of == self.topic,
+            Keys::OfAllTopics => true,
+            Keys::OfType => of == self.kind,
+        };
+        same && key == self.key
+    }
+
+    /// Whether a block of this other event's key covers it.
+    pub fn has_key_of(&self, other: &SimEvent) -> bool {
+        let of = if self.keys == Keys::OfTopic { other.topic } else { other.kind };
+        self.has_key(of, other.key)
     }
 
     /// The same event, but too large for its topic.
@@ -53,7 +91,10 @@ impl SimEvent {
         let lane = event.lane().index() as u8;
         let identity = event.created_at_us() as u32;
         let bytes = event.size() as u16;
-        SimEvent { id: event.id(), identity, topic, key, lane, bytes, by_id_alone: false }
+        let kind = KINDS.iter().position(|kind| kind.as_bytes() == event.aggregate_type());
+        let keys = if kind.is_some() { Keys::OfAllTopics } else { Keys::OfTopic };
+        let kind = kind.unwrap_or_default() as u8;
+        SimEvent { id: event.id(), identity, topic, key, lane, bytes, by_id_alone: false, kind, keys }
     }
 }
 
@@ -73,13 +114,19 @@ impl Event for SimEvent {
         Lane::new(self.lane.into()).unwrap()
     }
     fn aggregate_type(&self) -> &[u8] {
-        TOPICS[self.topic as usize].as_bytes()
+        match self.keys {
+            Keys::OfTopic => TOPICS[self.topic as usize].as_bytes(),
+            Keys::OfAllTopics | Keys::OfType => KINDS[self.kind as usize].as_bytes(),
+        }
     }
     fn key(&self) -> &[u8] {
         KEYS[self.key as usize].as_bytes()
     }
     fn event_type(&self) -> &[u8] {
-        b"Happened"
+        match self.keys {
+            Keys::OfTopic => EVENT_TYPE.as_bytes(),
+            Keys::OfAllTopics | Keys::OfType => TOPICS[self.topic as usize].as_bytes(),
+        }
     }
     fn payload(&self) -> Payload<'_> {
         Payload::Tombstone

@@ -13,6 +13,9 @@ pub struct Plan {
     /// The approximate time over which the writers spread their transactions.
     pub writing: Duration,
     pub topics: usize,
+    /// Whether the event type determines the topic, instead of the aggregate type. Rows of a transaction then have several
+    /// topics, and rows of several aggregate types share a topic.
+    pub by_event_type: bool,
     pub keys: u64,
     pub lanes: u64,
     pub batch_rows: usize,
@@ -214,6 +217,10 @@ pub enum Sabotage {
     FlowUnderAnyVersion,
     /// A flow publishes the rows of lanes that it does not hold.
     FlowReadsAllLanes,
+    /// A row is held or paused by the topic of its aggregate type, although its event type determines the topic.
+    TopicsByTypeAlone,
+    /// A block or pause of a key covers only one aggregate type, although several types share a topic.
+    KeysByTypeAlone,
     /// The reaper does not recheck a row that was put back in the meantime.
     ReapsPutBack,
 }
@@ -226,6 +233,7 @@ pub const CALM: Plan = Plan {
     transactions: 4,
     writing: Duration::from_secs(2),
     topics: 2,
+    by_event_type: false,
     keys: 4,
     lanes: 2,
     batch_rows: 6,

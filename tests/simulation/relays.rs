@@ -148,7 +148,8 @@ impl Slot {
             rejections_before_hold: plan.rejections_before_hold,
         };
         let publisher = SimCluster { broker: Rc::clone(&self.broker), process: Rc::clone(&process) };
-        let template = TopicTemplate::parse("{aggregate_type}").unwrap();
+        let template = if plan.by_event_type { "{event_type}" } else { "{aggregate_type}" };
+        let template = TopicTemplate::parse(template).unwrap();
         let marks = Rc::new(RefCell::new(Marks::with_gaps_max(self.world.plan.gaps_max)));
         let stats = Arc::new(Stats::new());
         let relay = Rc::new(Relay::new(publisher, template, limits, marks, Arc::clone(&stats)));

@@ -35,20 +35,12 @@ impl Selector {
             }
             (None, _) => Ok(Scope::Everything),
             (Some(topic), _) => {
-                let rest = topic.strip_prefix(template.prefix());
-                let fits = match rest {
-                    Some(rest) if template.is_constant() => rest.is_empty(),
-                    Some(rest) => rest.len() > template.suffix().len() && rest.ends_with(template.suffix()),
-                    None => false,
-                };
-                if fits {
+                if template.matches(topic) {
                     return Ok(Scope::Topic(topic.clone()));
                 }
                 Err(Failed::Usage(format!(
-                    "Events of {} cannot have the topic {:?}. [outbox] topic is {:?}.",
+                    "Events of {} cannot have the topic {topic:?}. [outbox] topic is \"{template}\".",
                     config.outbox.table,
-                    topic,
-                    template.topic("{aggregate_type}"),
                 )))
             }
         }

@@ -59,8 +59,7 @@ impl Plan<'_> {
         let done = counts.events;
         let mut topics = Vec::new();
         for row in batch {
-            let (Ok(topic) | Err((topic, _))) =
-                topic::of(&self.config.outbox.topic, row.event.aggregate_type());
+            let topic = topic::name(&self.config.outbox.topic, &row.event);
             if topic == to {
                 let text = format!(
                     "Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order."

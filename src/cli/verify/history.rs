@@ -112,7 +112,7 @@ impl<'a> Collector<'a> {
     /// What the relay publishes for the row; `None` if it is nothing, or not verified.
     async fn expected(&mut self, row: &HistoryRow) -> Result<Option<Expected>, Failed> {
         let outbox = &self.config.outbox;
-        let Ok(name) = topic::of(&outbox.topic, row.event.aggregate_type()) else {
+        let Ok(name) = topic::of(&outbox.topic, &row.event) else {
             self.unpublishable += 1;
             return Ok(None);
         };

@@ -27,8 +27,9 @@ pub(crate) const fn on_columns(
     Privilege { on, kind, columns }
 }
 
-/// Every column without content of the event.
-const ROW_COLUMNS: &[&str] = &["id", "event_id", "aggregate_type", "aggregate_id", "created_at", "sent_at"];
+/// Every column without content of the event. The types determine its topic.
+const ROW_COLUMNS: &[&str] =
+    &["id", "event_id", "aggregate_type", "aggregate_id", "event_type", "created_at", "sent_at"];
 const DEAD_LETTER_COLUMNS: &[&str] = &[
     "id",
     "outbox_id",

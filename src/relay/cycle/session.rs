@@ -24,6 +24,7 @@ use crate::relay::publisher::{DeliveryReport, Producer, Refusal};
 use crate::relay::rows::Fate;
 use crate::relay::rows::batch::Batch;
 use crate::relay::rows::refusals::Refusals;
+use crate::relay::topic;
 use pg_outbox::topic::TopicTemplate;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -40,6 +41,7 @@ const TOPICS_KEPT: usize = 4_096;
 pub struct Session<P> {
     producer: P,
     topics: Vec<Topic>,
+    /// Where rows go, by what their topic depends on.
     routes: HashMap<Vec<u8>, Route>,
     /// Where each row of the current batch goes, as far as it is known.
     destinations: Vec<Option<Destination>>,
@@ -146,6 +148,7 @@ impl<P: Producer> Session<P> {
     pub async fn send<E: Event>(&mut self, template: &TopicTemplate, batch: &mut Batch<E>, from: usize) {
         self.destinations.resize(batch.len(), None);
         self.now = Instant::now();
+        let mut types = Vec::new();
         for index in from..batch.len() {
             if self.producer.has_failed() {
                 self.absorb(batch);
@@ -157,7 +160,7 @@ impl<P: Producer> Session<P> {
                 continue;
             }
             let topic = loop {
-                match self.routes.get(batch.rows()[index].aggregate_type()) {
+                match self.routes.get(topic::dependency(template, &batch.rows()[index], &mut types)) {
                     Some(Route::Topic(topic)) => break Some(*topic),
                     Some(Route::Invalid(topic, rejection)) => {
                         batch.rejected(index, topic, rejection.clone());

@@ -142,8 +142,8 @@ FROM {versions}"
 
     /// Reads the rows of `lanes` that match `which`. The LEFT JOIN returns the versions even without rows.
     ///
-    /// A row that is too large for a record is read without its large values. Its type is cut to a length that still
-    /// determines the topic, or is too long for a topic. Its key is cut only if the key alone is too large.
+    /// A row that is too large for a record is read without its large values. The types that determine its topic are cut to a
+    /// length that is too long for a topic. Its key is cut only if the key alone is too large.
     ///
     /// `too_large` is the size of such a row in bytes, else NULL. It is never larger than the record would be, so that the
     /// relay does not reject a row that Kafka might accept:
@@ -173,6 +173,8 @@ FROM {versions}"
             OnSent::Mark => (String::new(), ""),
             OnSent::Delete => (format!(", {place} AS outbox_relay_place"), ", p.outbox_relay_place"),
         };
+        let event_type_if_large =
+            if self.target.template.has_event_type() { " ELSE left(p.event_type, 300)" } else { "" };
         let length = self.payload.length_sql("o.payload");
         let texts = format!(
             "(coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type))"
@@ -191,7 +193,7 @@ LEFT JOIN LATERAL (
            CASE WHEN {is_read}p.too_large IS NULL THEN p.aggregate_type ELSE left(p.aggregate_type, 300) END,
            CASE WHEN {is_read}(p.too_large IS NULL OR octet_length(p.aggregate_id) <= $5::integer) THEN p.aggregate_id
                 ELSE left(p.aggregate_id, 300) END,
-           CASE WHEN {is_read}p.too_large IS NULL THEN p.event_type END,
+           CASE WHEN {is_read}p.too_large IS NULL THEN p.event_type{event_type_if_large} END,
            CASE WHEN {is_read}p.too_large IS NULL THEN p.payload END,
            p.too_large,
            CASE WHEN {is_read}p.too_large IS NULL THEN p.headers END,
@@ -224,13 +226,15 @@ LEFT JOIN LATERAL (
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let pending = self.target.pending();
         let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
+        let event_type =
+            if self.target.template.has_event_type() { "left(o.event_type, 300)" } else { "NULL::text" };
         let sql = format!(
             "
 SELECT v.version, v.basis, p.*
 FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
-    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), NULL::text,
+    SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), {event_type},
            NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
     FROM {outbox} o
     WHERE {pending}

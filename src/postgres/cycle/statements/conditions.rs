@@ -1,7 +1,7 @@
 //! Conditions on an unsent row `o` of the outbox, which several statements share.
 
 use crate::postgres::table::{TableName, quote_literal};
-use pg_outbox::topic::TopicTemplate;
+use pg_outbox::topic::{TopicPart, TopicTemplate};
 
 /// An outbox, and the topics of its rows.
 #[derive(Clone, Copy)]
@@ -13,8 +13,24 @@ pub(super) struct Target<'a> {
 impl Target<'_> {
     /// The topic of the row.
     pub(super) fn topic(self) -> String {
+        self.topic_of("o")
+    }
+
+    /// The topic of the row of this alias.
+    fn topic_of(self, row: &str) -> String {
         let (prefix, suffix) = (quote_literal(self.template.prefix()), quote_literal(self.template.suffix()));
-        if self.template.is_constant() { prefix } else { format!("{prefix} || o.aggregate_type || {suffix}") }
+        if self.template.is_constant() {
+            return prefix;
+        }
+        if self.template.is_by_aggregate_type() {
+            return format!("{prefix} || {row}.aggregate_type || {suffix}");
+        }
+        let part = |part: &TopicPart| match part {
+            TopicPart::Text(text) => quote_literal(text),
+            TopicPart::EventType => format!("{row}.event_type"),
+            _ => format!("{row}.aggregate_type"),
+        };
+        self.template.parts().iter().map(part).collect::<Vec<_>>().join(" || ")
     }
 
     /// The version of the set of holds, blocked keys and pauses, and the basis of the marks. The basis changes when a hold,
@@ -62,17 +78,22 @@ impl Target<'_> {
         )
     }
 
-    /// The unsent rows with the key of the row `l.witness`, unless they are paused or blocked. A hold does not exclude them,
-    /// because they are used to probe it.
+    /// The unsent rows with the topic and the key of the row `l.witness`, unless they are paused or blocked. A hold does not
+    /// exclude them, because they are used to probe it.
     pub(super) fn of_key(self) -> String {
         let outbox = self.table.quoted();
         let (not_paused, not_blocked) = (self.not_paused(), self.not_blocked());
         let same_key = if self.template.is_constant() {
             format!("o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)")
         } else {
+            let (of_row, of_witness) = if self.template.is_by_aggregate_type() {
+                ("o.aggregate_type".to_owned(), "w.aggregate_type".to_owned())
+            } else {
+                (self.topic(), self.topic_of("w"))
+            };
             format!(
-                "(o.aggregate_id, o.aggregate_type)
-        = (SELECT w.aggregate_id, w.aggregate_type FROM {outbox} w WHERE w.id = l.witness)"
+                "(o.aggregate_id, {of_row})
+        = (SELECT w.aggregate_id, {of_witness} FROM {outbox} w WHERE w.id = l.witness)"
             )
         };
         format!(
@@ -97,10 +118,11 @@ impl Target<'_> {
         )
     }
 
-    /// The table has no row for the key. If all types share one topic, the type is not part of the key.
+    /// The table has no row for the key. If two types can share a topic, the type is not part of the key, because rows of a
+    /// topic and an `aggregate_id` must wait together.
     fn key_not_in(self, table: &str) -> String {
         let same_type =
-            if self.template.is_constant() { "" } else { " AND b.aggregate_type = o.aggregate_type" };
+            if self.template.is_by_aggregate_type() { " AND b.aggregate_type = o.aggregate_type" } else { "" };
         format!(
             "NOT EXISTS (
         SELECT FROM {table} b
@@ -117,8 +139,8 @@ impl Target<'_> {
         )
     }
 
-    /// The topic is neither held nor paused. The template is inverted, to get an array of aggregate types that the server
-    /// computes once. NOT EXISTS for each row costs five times as much.
+    /// The topic is neither held nor paused. The server computes the array once; NOT EXISTS for each row costs five times as
+    /// much. If the topic depends only on the aggregate type, the template is inverted, so that rows need no topic.
     pub(super) fn not_held(self) -> String {
         let (hold, pause) = (self.table.hold(), self.table.pause());
         let (prefix, suffix) = (self.template.prefix(), self.template.suffix());
@@ -130,6 +152,10 @@ impl Target<'_> {
         if self.template.is_constant() {
             let topic = self.topic();
             return format!("NOT EXISTS (SELECT 1 FROM {topics} WHERE topic = {topic})");
+        }
+        if !self.template.is_by_aggregate_type() {
+            let topic = self.topic();
+            return format!("({topic}) <> ALL (ARRAY(\n        SELECT topic FROM {topics}))");
         }
         let suffix_length = suffix.chars().count();
         let around = prefix.chars().count() + suffix_length;

@@ -3,6 +3,7 @@
 use super::Context;
 use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
 use crate::doctor::{Code, Finding, TopicInUse};
+use crate::postgres::cycle::statements::topic_sql;
 use crate::postgres::payload::PayloadType;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
@@ -16,14 +17,14 @@ const DOING: &str = "checking waiting events";
 /// The number of unsent rows to check per lane, and the number of latest rows.
 const ROWS_PER_LANE: i64 = 100;
 const LATEST_ROWS: i64 = 1_000;
-const TYPES_MAX: i64 = 200;
+const TOPICS_MAX: i64 = 200;
 /// The most rows that a finding names.
 const IDS_NAMED: usize = 5;
 
-/// The first unsent rows of each lane, by aggregate type. Types are cut to a length that is still too long for a topic. Rows
-/// of more than $3 bytes do not fit into a record. Large headers are not checked.
+/// The first unsent rows of each lane, by topic. Names are cut to a length that is still too long for a topic. Rows of more
+/// than $3 bytes do not fit into a record. Large headers are not checked.
 const WAITING: &str = "
-SELECT left(p.aggregate_type, 300), count(*), max(p.bytes)::bigint,
+SELECT left(p.topic, 300), count(*), max(p.bytes)::bigint,
        (array_agg(p.id ORDER BY p.id))[1:5],
        count(*) FILTER (WHERE p.bytes > $3::bigint),
        (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bytes > $3::bigint))[1:5],
@@ -31,7 +32,7 @@ SELECT left(p.aggregate_type, 300), count(*), max(p.bytes)::bigint,
        (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5]
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
-    SELECT o.id, o.aggregate_type,
+    SELECT o.id, {topic} AS topic,
            coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
            CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
                 THEN CASE WHEN jsonb_typeof(o.headers) <> 'object' THEN true
@@ -47,10 +48,10 @@ GROUP BY 1
 ORDER BY 2 DESC
 LIMIT $4::bigint";
 
-/// The types of the latest rows. Their topics are in use even if no event waits.
+/// The topics of the latest rows, which are in use even if no event waits.
 const LATEST: &str = "
-SELECT DISTINCT left(o.aggregate_type, 300)
-FROM (SELECT aggregate_type FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
+SELECT DISTINCT left({topic}, 300)
+FROM (SELECT aggregate_type, event_type FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
 LIMIT $2::bigint";
 
 pub(super) async fn examine(
@@ -60,7 +61,8 @@ pub(super) async fn examine(
 ) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = record_bytes_max as i64;
-    let sql = WAITING.replace("{length}", &payload.length_sql("o.payload"));
+    let topic_sql = topic_sql(context.table, &context.config.outbox.topic);
+    let sql = WAITING.replace("{length}", &payload.length_sql("o.payload")).replace("{topic}", &topic_sql);
     let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
     let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
     let waiting = context
@@ -71,18 +73,18 @@ pub(super) async fn examine(
                 (&lanes, Type::INT2_ARRAY),
                 (&ROWS_PER_LANE, Type::INT8),
                 (&most, Type::INT8),
-                (&TYPES_MAX, Type::INT8),
+                (&TOPICS_MAX, Type::INT8),
                 (&reserved, Type::TEXT_ARRAY),
             ],
         )
         .await?;
-    let latest = context.rows(DOING, LATEST, &[(&LATEST_ROWS, Type::INT8), (&TYPES_MAX, Type::INT8)]).await?;
+    let sql = LATEST.replace("{topic}", &topic_sql);
+    let latest = context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await?;
 
     let mut findings = Vec::new();
     let mut topics: BTreeMap<String, TopicInUse> = BTreeMap::new();
-    let template = &context.config.outbox.topic;
     for row in &waiting {
-        let topic = template.topic(row.get(0));
+        let topic: String = row.get(0);
         findings.extend(unsendable(context, row, record_bytes_max));
         if let Err(error) = check_topic(&topic) {
             let problem = format!("the topic name {topic:?} is invalid: {error}");
@@ -101,7 +103,7 @@ pub(super) async fn examine(
         used.largest_bytes = used.largest_bytes.max(row.get(2));
     }
     for row in &latest {
-        let topic = template.topic(row.get(0));
+        let topic: String = row.get(0);
         if check_topic(&topic).is_ok() {
             in_use(&mut topics, topic);
         }

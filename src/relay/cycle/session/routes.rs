@@ -1,4 +1,4 @@
-//! Maps a row's aggregate type to its topic.
+//! Maps the types of a row to its topic.
 
 use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use pg_outbox::topic::TopicTemplate;
 use std::cmp::Reverse;
 
-/// Where an aggregate type goes.
+/// Where the rows of an aggregate type, or of an event type, go.
 #[derive(Clone)]
 pub(super) enum Route {
     Topic(usize),
@@ -29,15 +29,16 @@ impl<P: Producer> Session<P> {
         batch: &Batch<E>,
         from: usize,
     ) -> Result<(), Failure> {
-        let mut unknown = Vec::new();
+        let (mut unknown, mut buffer) = (Vec::new(), Vec::new());
         for row in &batch.rows()[from..] {
-            if !self.routes.contains_key(row.aggregate_type()) {
-                let route = self.route(template, row.aggregate_type());
+            let types = topic::dependency(template, row, &mut buffer);
+            if !self.routes.contains_key(types) {
+                let route = self.route(template, row);
                 if let Route::Topic(topic) = &route {
                     unknown
                         .extend(matches!(self.topics[*topic].state, TopicState::Unknown).then_some(*topic));
                 }
-                self.routes.insert(row.aggregate_type().to_vec(), route);
+                self.routes.insert(types.to_vec(), route);
             }
         }
         unknown.sort_unstable();
@@ -78,14 +79,14 @@ impl<P: Producer> Session<P> {
             Route::Topic(at) => moved_to[*at].map(|to| *at = to).is_some(),
             Route::Invalid(..) => false,
         });
-        // Many aggregate types may share a topic. Their routes are found again without asking Kafka.
+        // Many types may share a topic. Their routes are found again without asking Kafka.
         if self.routes.len() > TOPICS_KEPT {
             self.routes.clear();
         }
     }
 
-    fn route(&mut self, template: &TopicTemplate, aggregate_type: &[u8]) -> Route {
-        let name = match topic::of(template, aggregate_type) {
+    fn route<E: Event>(&mut self, template: &TopicTemplate, row: &E) -> Route {
+        let name = match topic::of(template, row) {
             Ok(name) => name,
             Err((name, rejection)) => return Route::Invalid(name, rejection),
         };

@@ -56,7 +56,7 @@ async fn publish_types(session: &mut Session<LateReporter>, template: &str, type
         acknowledged += batch.sent().count();
         for (index, row) in batch.rows().iter().enumerate() {
             let topic = session.topic(session.destination(index).unwrap());
-            assert_eq!(topic, template.topic(&row.1));
+            assert_eq!(topic, template.topic(&row.1, "Changed"));
         }
     }
     session.begin(&refusals);
