@@ -95,7 +95,8 @@ pub fn connections(config: &Config) -> usize {
 
 /// Checks the schema for the relay.
 pub async fn check_schema(config: &Config, database: &Database) -> Result<Facts, StartError> {
-    checking(database, async |client| check::check(client, &config.outbox.table).await).await
+    let facts = checking(database, async |client| check::check(client, &config.outbox.table).await).await?;
+    with_topics(config, facts)
 }
 
 /// Checks the schema for a command that needs these privileges instead of the relay's.
@@ -104,7 +105,16 @@ pub(crate) async fn check_schema_for(
     database: &Database,
     privileges: &[Privilege],
 ) -> Result<Facts, StartError> {
-    checking(database, async |client| check::check_for(client, &config.outbox.table, privileges).await).await
+    let check = async |client: &Client| check::check_for(client, &config.outbox.table, privileges).await;
+    with_topics(config, checking(database, check).await?)
+}
+
+/// Checks that the outbox has the column that the configuration requires.
+fn with_topics(config: &Config, facts: Facts) -> Result<Facts, StartError> {
+    match check::topic_fault(&config.outbox, &facts) {
+        Some(fault) => Err(StartError::Unfit(CheckError::Faults(vec![fault]).to_string())),
+        None => Ok(facts),
+    }
 }
 
 async fn checking<T>(
@@ -231,14 +241,14 @@ impl<'a> Start<'a> {
         stats: Arc<Stats>,
     ) -> Start<'a> {
         let marks = Rc::new(RefCell::new(Marks::new()));
-        let template = config.outbox.topic.clone();
-        let relay = Rc::new(Relay::new(kafka, template, limits(config), marks, Arc::clone(&stats)));
+        let topics = TopicRules::from(&config.outbox).with_column(facts.has_topic);
+        let relay = Rc::new(Relay::new(kafka, topics, limits(config), marks, Arc::clone(&stats)));
         let record_bytes_max = i32::try_from(relay.publisher.record_bytes_max()).unwrap_or(i32::MAX);
         let statements = Rc::new(Statements::new(
             &config.outbox.table,
             facts.payload,
             config.outbox.on_sent,
-            &relay.template,
+            &relay.topics,
             record_bytes_max,
         ));
         Start { config, database, server_version_num: facts.server_version_num, statements, relay, stats }

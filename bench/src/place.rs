@@ -65,6 +65,7 @@ impl Place {
         let schema = Schema::create(database.clone(), name).await?;
         let settings = settings
             .with("outbox", "table", schema.outbox().to_string())
+            .with("outbox", "topic_allow", "") // the scratch outbox has no column topic
             .with("outbox", "headers__event_id", "{event_id}") // the checker reads it
             .with("outbox", "headers__event_type", "{event_type}")
             .with("postgres", "application_name", "outbox-bench")

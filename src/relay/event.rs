@@ -14,6 +14,10 @@ pub trait Event {
     fn lane(&self) -> Lane;
     /// May determine the topic.
     fn aggregate_type(&self) -> &[u8];
+    /// The topic that the event names, if it names one.
+    fn topic(&self) -> Option<&[u8]> {
+        None
+    }
     /// The Kafka key, `aggregate_id`.
     fn key(&self) -> &[u8];
     /// The type of the event. May determine the topic.

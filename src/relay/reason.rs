@@ -59,6 +59,11 @@ reasons! {
     INVALID_TOPIC_NAME = Row, "invalid-topic-name",
         "the name that `[outbox] topic` gives the topic of the event is invalid. Detected before the event is sent",
         "fix the aggregate_type or event_type in the writer, or the template in [outbox] topic";
+    TOPIC_NOT_ALLOWED = Row, "topic-not-allowed",
+        "the event names a topic in the column `topic` that `[outbox] topic_allow` does not contain. Detected before the \
+         event is sent",
+        "fix the topic in the writer, or add the topic to [outbox] topic_allow and restart the relays, then run \
+         `outbox-relay dead-letters requeue`";
     UNREADABLE_ROW = Row, "unreadable-row",
         "PostgreSQL cannot read the row, for example because its TOAST data is damaged or the text of a `jsonb` \
          exceeds 1 GB. If the row cannot be moved to the dead letters, it blocks its key",

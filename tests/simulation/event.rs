@@ -4,9 +4,9 @@ use outbox_relay::relay::event::{Event, Payload};
 use outbox_relay::relay::lane::Lane;
 use uuid::Uuid;
 
-/// The possible topics. The template is the aggregate type itself, or the event type.
+/// The possible topics. The template is the aggregate type itself, the event type, or the first topic.
 pub const TOPICS: [&str; 3] = ["a", "b", "c"];
-/// The aggregate types, if the event type is the topic.
+/// The aggregate types, if they do not determine the topic.
 const KINDS: [&str; 2] = ["order", "customer"];
 const EVENT_TYPE: &str = "Happened";
 /// The possible keys.
@@ -30,6 +30,8 @@ pub struct SimEvent {
     /// Its aggregate type, if that is not its topic.
     pub kind: u8,
     keys: Keys,
+    /// It names its topic in the column, unless that is the first topic. Otherwise its event type may be its topic.
+    is_named: bool,
 }
 
 /// Which rows a block or pause of a key covers.
@@ -37,21 +39,22 @@ pub struct SimEvent {
 pub enum Keys {
     /// The aggregate type determines the topic: those of the topic and key.
     OfTopic,
-    /// The event type determines the topic: those of the key.
+    /// Something else determines the topic: those of the key.
     OfAllTopics,
-    /// The event type determines the topic, but only those of the aggregate type are covered. Only in sabotaged worlds.
+    /// Something else determines the topic, but only those of the aggregate type are covered. Only in sabotaged worlds.
     OfType,
 }
 
 impl SimEvent {
     pub fn new(id: i64, identity: u32, topic: u8, key: u8, lanes: u64, by_id_alone: bool) -> SimEvent {
         let lane = (u64::from(key) % lanes * 21) as u8;
-        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone, kind: 0, keys: Keys::OfTopic }
+        let keys = Keys::OfTopic;
+        SimEvent { id, identity, topic, key, lane, bytes: BYTES, by_id_alone, kind: 0, keys, is_named: false }
     }
 
-    /// The same event, if its event type is its topic.
-    pub fn of_any_kind(self, keys: Keys) -> SimEvent {
-        SimEvent { kind: (self.identity % KINDS.len() as u32) as u8, keys, ..self }
+    /// The same event, if its event type is its topic, or if it names its topic in the column.
+    pub fn of_any_kind(self, keys: Keys, is_named: bool) -> SimEvent {
+        SimEvent { kind: (self.identity % KINDS.len() as u32) as u8, keys, is_named, ..self }
     }
 
     /// Whether a block or pause of this key covers it. `of` is a topic or an aggregate type.
@@ -94,7 +97,8 @@ impl SimEvent {
         let kind = KINDS.iter().position(|kind| kind.as_bytes() == event.aggregate_type());
         let keys = if kind.is_some() { Keys::OfAllTopics } else { Keys::OfTopic };
         let kind = kind.unwrap_or_default() as u8;
-        SimEvent { id: event.id(), identity, topic, key, lane, bytes, by_id_alone: false, kind, keys }
+        let (id, by_id_alone, is_named) = (event.id(), false, false);
+        SimEvent { id, identity, topic, key, lane, bytes, by_id_alone, kind, keys, is_named }
     }
 }
 
@@ -124,9 +128,12 @@ impl Event for SimEvent {
     }
     fn event_type(&self) -> &[u8] {
         match self.keys {
-            Keys::OfTopic => EVENT_TYPE.as_bytes(),
-            Keys::OfAllTopics | Keys::OfType => TOPICS[self.topic as usize].as_bytes(),
+            Keys::OfAllTopics | Keys::OfType if !self.is_named => TOPICS[self.topic as usize].as_bytes(),
+            _ => EVENT_TYPE.as_bytes(),
         }
+    }
+    fn topic(&self) -> Option<&[u8]> {
+        (self.is_named && self.topic > 0).then(|| TOPICS[self.topic as usize].as_bytes())
     }
     fn payload(&self) -> Payload<'_> {
         Payload::Tombstone

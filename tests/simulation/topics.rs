@@ -1,47 +1,38 @@
-//! Topics by event type: the rows of one key go to several topics, and rows of several aggregate types share a topic.
+//! Topics that something else than the aggregate type determines: the rows of one key go to several topics, and rows of several
+//! aggregate types share a topic.
 
 use super::explore::explore;
-use super::plan::{Disaster, Plan, Sabotage};
+use super::plan::{Disaster, Plan, Sabotage, TopicsBy};
 use super::sabotages::{ORDER, PAUSED, must_be_caught};
 use std::time::Duration;
 
-/// Three topics, of which each key uses all.
-fn by_event_type(plan: Plan) -> Plan {
-    Plan { by_event_type: true, topics: 3, ..plan }
+/// Three topics, of which each key uses all, by event type or by the column.
+fn topics(seed: u64, plan: Plan) -> Plan {
+    let topics_by = if seed % 4 < 2 { TopicsBy::EventType } else { TopicsBy::Column };
+    Plan { topics_by, topics: 3, ..plan }
 }
 
 /// Operators hold and pause topics and keys all the time, and topics come and go.
 fn held_and_paused(seed: u64) -> Plan {
-    by_event_type(Plan {
-        holds_by_hand: 6,
-        pauses: 6,
-        disasters: 3,
-        kinds: &[Disaster::TopicDeleted, Disaster::TopicDenied, Disaster::PartitionStuck],
-        ..Plan::busy(seed)
-    })
+    let kinds = &[Disaster::TopicDeleted, Disaster::TopicDenied, Disaster::PartitionStuck];
+    topics(seed, Plan { holds_by_hand: 6, pauses: 6, disasters: 3, kinds, ..Plan::busy(seed) })
 }
 
 /// Keys that are blocked by refused rows, in topics of which some are held.
 fn blocked(seed: u64) -> Plan {
-    by_event_type(Plan {
-        blocks_keys: true,
-        unsendable: 100,
-        poison: 50,
-        requeues: 4,
-        holds_by_hand: 3,
-        ..Plan::busy(seed)
-    })
+    let refused = Plan { blocks_keys: true, unsendable: 100, poison: 50, ..Plan::busy(seed) };
+    topics(seed, Plan { requeues: 4, holds_by_hand: 3, ..refused })
 }
 
 #[test]
-fn topics_by_event_type_lose_and_reorder_nothing_whatever_fails() {
-    let outcome = explore(|seed| by_event_type(Plan::storm(seed)), 4_000);
+fn topics_of_events_lose_and_reorder_nothing_whatever_fails() {
+    let outcome = explore(|seed| topics(seed, Plan::storm(seed)), 4_000);
     assert!(outcome.duplicates > 0 && outcome.dead > 0, "nothing went wrong: {outcome:?}");
 }
 
 #[test]
-fn without_a_fault_every_event_arrives_once_in_the_topic_of_its_event_type() {
-    let outcome = explore(|seed| by_event_type(Plan::calm(seed)), 300);
+fn without_a_fault_every_event_arrives_once_in_its_own_topic() {
+    let outcome = explore(|seed| topics(seed, Plan::calm(seed)), 300);
     assert_eq!((outcome.duplicates, outcome.dead), (0, 0), "duplicates or dead letters without a fault");
 }
 

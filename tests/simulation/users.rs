@@ -2,7 +2,7 @@
 
 use super::event::{Keys, SimEvent};
 use super::kafka::broker::Broker;
-use super::plan::Sabotage;
+use super::plan::{Sabotage, TopicsBy};
 use super::postgres::server::{OpenTransaction, Server};
 use super::postgres::{Change, Row, Scope};
 use super::promises::Damage;
@@ -68,13 +68,15 @@ impl Users {
         let by_id_alone = self.world.breaks(Sabotage::RecognizedByIdAlone);
         let event = SimEvent::new(id, identity, topic, key, self.world.plan.lanes, by_id_alone);
         let by_type = self.world.breaks(Sabotage::KeysByTypeAlone);
-        match self.world.plan.by_event_type {
-            true => event.of_any_kind(if by_type { Keys::OfType } else { Keys::OfAllTopics }),
-            false => event,
+        let keys = if by_type { Keys::OfType } else { Keys::OfAllTopics };
+        match self.world.plan.topics_by {
+            TopicsBy::AggregateType => event,
+            TopicsBy::EventType => event.of_any_kind(keys, false),
+            TopicsBy::Column => event.of_any_kind(keys, true),
         }
     }
 
-    /// One business transaction. Its events have the same key and, unless it depends on the event type, the same topic.
+    /// One business transaction. Its events have the same key and, if the aggregate type determines it, the same topic.
     async fn write(&self) {
         let (world, server, plan) = (&self.world, &self.server, &self.world.plan);
         let key = world.below(plan.keys) as u8;
@@ -83,7 +85,7 @@ impl Users {
         let transaction = OpenTransaction::begin(server);
         server.lock_table(transaction.name);
         for _ in 0..=world.below(3) {
-            if plan.by_event_type {
+            if plan.topics_by != TopicsBy::AggregateType {
                 topic = world.below(plan.topics as u64) as u8;
             }
             let id = server.draw_id(transaction.name);

@@ -59,7 +59,7 @@ impl Plan<'_> {
         let done = counts.events;
         let mut topics = Vec::new();
         for row in batch {
-            let topic = topic::name(&self.config.outbox.topic, &row.event);
+            let topic = topic::name(&self.topics, &row.event);
             if topic == to {
                 let text = format!(
                     "Events of {to} cannot be copied to it. Leave out --to-topic to replay them in order."

@@ -11,7 +11,8 @@ use crate::kafka::reader::ReadError;
 use crate::postgres::operate::history::{Bounds, HistoryRange, HistoryRow, OtherIds, PostgresHistory};
 use crate::postgres::operate::sent::SentSelection;
 use crate::relay::event::Event;
-use crate::relay::{partition, topic};
+use crate::relay::partition;
+use crate::relay::topic::{self, TopicRules};
 use crate::verify::entry::{ENTRY_BYTES, Entry, Expected, Known, Row};
 use crate::verify::sorter::Sorter;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use uuid::Uuid;
 /// The entries of the outbox, and what cannot be judged.
 pub(super) struct Collector<'a> {
     config: &'a Config,
+    rules: TopicRules,
     record_bytes_max: usize,
     pub topics: Topics,
     pub entries: Sorter<ENTRY_BYTES>,
@@ -42,6 +44,7 @@ impl<'a> Collector<'a> {
     ) -> Collector<'a> {
         Collector {
             config,
+            rules: TopicRules::from(&config.outbox),
             record_bytes_max,
             topics,
             entries: Sorter::new(folder),
@@ -112,7 +115,7 @@ impl<'a> Collector<'a> {
     /// What the relay publishes for the row; `None` if it is nothing, or not verified.
     async fn expected(&mut self, row: &HistoryRow) -> Result<Option<Expected>, Failed> {
         let outbox = &self.config.outbox;
-        let Ok(name) = topic::of(&outbox.topic, &row.event) else {
+        let Ok(name) = topic::of(&self.rules, &row.event) else {
             self.unpublishable += 1;
             return Ok(None);
         };

@@ -68,6 +68,7 @@ const ADD_DEAD_LETTER: Privilege = on_columns(
         "headers",
         "created_at",
         "topic",
+        "row_topic",
         "reason",
         "error",
     ],

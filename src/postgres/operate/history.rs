@@ -13,7 +13,7 @@ use crate::postgres::payload::PayloadType;
 use crate::postgres::table::TableName;
 use crate::relay::event::Event;
 use crate::relay::failure::Fault;
-use pg_outbox::topic::TopicTemplate;
+use crate::relay::topic::TopicRules;
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
@@ -40,11 +40,11 @@ SELECT 0::bigint, 0::bigint, p.id, 0::smallint, p.event_id,
        CASE WHEN p.bytes <= $11::bigint THEN p.payload END,
        CASE WHEN p.bytes > $11::bigint THEN p.bytes END,
        CASE WHEN p.bytes <= $11::bigint THEN p.headers END,
-       p.created_at, p.is_in_range, p.is_read, p.sent_at
+       p.created_at, p.is_in_range, p.is_read, p.sent_at{p_topic}
 FROM (
     SELECT s.*, coalesce(sum(s.bytes) OVER (ORDER BY s.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM (
-        SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,
+        SELECT o.id, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.headers, o.created_at,{o_topic}
                CASE WHEN isfinite(o.sent_at) THEN o.sent_at END AS sent_at,
                coalesce({in_range}, false) AS is_in_range,
                {fits} AS is_read,
@@ -83,7 +83,7 @@ mod column {
 pub(crate) struct PostgresHistory {
     reading: ShortTransaction,
     table: TableName,
-    template: TopicTemplate,
+    topics: TopicRules,
     payload: PayloadType,
 }
 
@@ -138,8 +138,8 @@ pub(crate) struct OtherId {
 impl PostgresHistory {
     /// For this outbox, with this type of the payload column. Connects on first use.
     pub(crate) fn new(database: Database, outbox: &config::Outbox, payload: PayloadType) -> PostgresHistory {
-        let (table, template) = (outbox.table.clone(), outbox.topic.clone());
-        PostgresHistory { reading: ShortTransaction::reading(database), table, template, payload }
+        let (table, topics) = (outbox.table.clone(), TopicRules::from(outbox));
+        PostgresHistory { reading: ShortTransaction::reading(database), table, topics, payload }
     }
 
     pub(crate) async fn bounds(&self) -> Result<Bounds, Fault> {
@@ -160,8 +160,13 @@ impl PostgresHistory {
             (&range.record_bytes_max, Type::INT8),
             (&BATCH_ROWS, Type::INT8),
         ]);
+        let (o_topic, p_topic) = match self.topics.column {
+            true => (" o.topic AS row_topic,", ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic"),
+            false => ("", ""),
+        };
         let sql = ROWS.replace("{length}", &self.payload.length_sql("o.payload"));
-        let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.template));
+        let sql = sql.replace("{o_topic}", o_topic).replace("{p_topic}", p_topic);
+        let sql = self.table.render(&range.selection.render(&sql, &self.table, &self.topics));
         let rows = self.reading.query(DOING, &sql, &params).await?;
         rows.into_iter().map(|row| history_row(row).map_err(|error| fault(DOING, error))).collect()
     }

@@ -246,7 +246,7 @@ pub(super) async fn read_head<C: Claim, P>(
             let index = batch.appended(ReadEnd::Cut);
             relay.rows.mark_acknowledged(batch, index);
             if batch.fate(index) == Fate::Open {
-                let topic = topic::name(&relay.template, &batch.rows()[index]);
+                let topic = topic::name(&relay.topics, &batch.rows()[index]);
                 batch.rejected(index, &topic, UNREADABLE_ROW.rejection(error));
             }
         }

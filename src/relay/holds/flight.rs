@@ -149,7 +149,10 @@ impl<P: Producer, E: Event> Flight<P, E> {
                 found.unknown.push(due.topic);
                 continue;
             };
-            if relay.rows.acknowledged.borrow().contains(&row) {
+            if topic::of(&relay.topics, &row).is_err() {
+                // The topic was allowed when it was held. A later claim rejects the row.
+                found.works.push(due.topic);
+            } else if relay.rows.acknowledged.borrow().contains(&row) {
                 // An earlier probe sent it, which does not show whether the topic works now.
                 recovered.push(row);
                 found.unknown.push(due.topic);
@@ -312,7 +315,7 @@ async fn read<Q, C: Claim>(
     let mut rows = Vec::new();
     // Rows beyond the byte limit are probed later.
     let slice = claim.next_slice(count, relay.settings.limits().batch_bytes, &mut rows).await?;
-    Ok((rows.into_iter().map(|row| (topic::name(&relay.template, &row), row)).collect(), slice.end))
+    Ok((rows.into_iter().map(|row| (topic::name(&relay.topics, &row), row)).collect(), slice.end))
 }
 
 /// Whether the settlement has recorded this row as sent. If not, another relay would publish it again once its hold ends.

@@ -173,8 +173,13 @@ FROM {versions}"
             OnSent::Mark => (String::new(), ""),
             OnSent::Delete => (format!(", {place} AS outbox_relay_place"), ", p.outbox_relay_place"),
         };
+        let topics = self.target.topics;
         let event_type_if_large =
-            if self.target.template.has_event_type() { " ELSE left(p.event_type, 300)" } else { "" };
+            if topics.template.has_event_type() { " ELSE left(p.event_type, 300)" } else { "" };
+        let (topic, p_topic) = match topics.column {
+            true => (", o.topic", ", left(p.topic, 300) AS outbox_relay_topic"),
+            false => ("", ""),
+        };
         let length = self.payload.length_sql("o.payload");
         let texts = format!(
             "(coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type))"
@@ -197,7 +202,7 @@ LEFT JOIN LATERAL (
            CASE WHEN {is_read}p.too_large IS NULL THEN p.payload END,
            p.too_large,
            CASE WHEN {is_read}p.too_large IS NULL THEN p.headers END,
-           p.created_at{p_place}
+           p.created_at{p_place}{p_topic}
     FROM {lanes}
     CROSS JOIN LATERAL (
         SELECT o.id, {lane} AS lane, o.event_id, o.aggregate_type, o.aggregate_id, o.event_type, o.payload,
@@ -212,7 +217,7 @@ LEFT JOIN LATERAL (
                    THEN '[]'
                    ELSE o.headers
                END AS headers,
-               o.created_at{place}
+               o.created_at{place}{topic}
         FROM {rows}
         {order}
     ) p{limit}
@@ -226,8 +231,10 @@ LEFT JOIN LATERAL (
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let pending = self.target.pending();
         let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
+        let topic =
+            if self.target.topics.column { ", left(o.topic, 300) AS outbox_relay_topic" } else { "" };
         let event_type =
-            if self.target.template.has_event_type() { "left(o.event_type, 300)" } else { "NULL::text" };
+            if self.target.topics.template.has_event_type() { "left(o.event_type, 300)" } else { "NULL::text" };
         let sql = format!(
             "
 SELECT v.version, v.basis, p.*
@@ -235,7 +242,7 @@ FROM {versions}
 CROSS JOIN unnest($1::smallint[], $2::bigint[]) AS l(lane, low)
 LEFT JOIN LATERAL (
     SELECT o.id, l.lane AS lane, o.event_id, left(o.aggregate_type, 300), left(o.aggregate_id, 300), {event_type},
-           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}
+           NULL::json, 0::bigint, NULL::jsonb, o.created_at{ctid}{topic}
     FROM {outbox} o
     WHERE {pending}
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id

@@ -1,13 +1,14 @@
 //! Conditions on an unsent row `o` of the outbox, which several statements share.
 
 use crate::postgres::table::{TableName, quote_literal};
-use pg_outbox::topic::{TopicPart, TopicTemplate};
+use crate::relay::topic::TopicRules;
+use pg_outbox::topic::TopicPart;
 
 /// An outbox, and the topics of its rows.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) table: &'a TableName,
-    pub(super) template: &'a TopicTemplate,
+    pub(super) topics: &'a TopicRules,
 }
 
 impl Target<'_> {
@@ -16,13 +17,14 @@ impl Target<'_> {
         self.topic_of("o")
     }
 
-    /// The topic of the row of this alias.
+    /// The topic of the row of this alias. It is never NULL.
     fn topic_of(self, row: &str) -> String {
-        let (prefix, suffix) = (quote_literal(self.template.prefix()), quote_literal(self.template.suffix()));
-        if self.template.is_constant() {
+        let template = &self.topics.template;
+        let (prefix, suffix) = (quote_literal(template.prefix()), quote_literal(template.suffix()));
+        if self.topics.is_constant() {
             return prefix;
         }
-        if self.template.is_by_aggregate_type() {
+        if self.topics.is_by_aggregate_type() {
             return format!("{prefix} || {row}.aggregate_type || {suffix}");
         }
         let part = |part: &TopicPart| match part {
@@ -30,7 +32,8 @@ impl Target<'_> {
             TopicPart::EventType => format!("{row}.event_type"),
             _ => format!("{row}.aggregate_type"),
         };
-        self.template.parts().iter().map(part).collect::<Vec<_>>().join(" || ")
+        let rendered = template.parts().iter().map(part).collect::<Vec<_>>().join(" || ");
+        if self.topics.column { format!("coalesce({row}.topic, {rendered})") } else { rendered }
     }
 
     /// The version of the set of holds, blocked keys and pauses, and the basis of the marks. The basis changes when a hold,
@@ -83,10 +86,10 @@ impl Target<'_> {
     pub(super) fn of_key(self) -> String {
         let outbox = self.table.quoted();
         let (not_paused, not_blocked) = (self.not_paused(), self.not_blocked());
-        let same_key = if self.template.is_constant() {
+        let same_key = if self.topics.is_constant() {
             format!("o.aggregate_id = (SELECT w.aggregate_id FROM {outbox} w WHERE w.id = l.witness)")
         } else {
-            let (of_row, of_witness) = if self.template.is_by_aggregate_type() {
+            let (of_row, of_witness) = if self.topics.is_by_aggregate_type() {
                 ("o.aggregate_type".to_owned(), "w.aggregate_type".to_owned())
             } else {
                 (self.topic(), self.topic_of("w"))
@@ -122,7 +125,7 @@ impl Target<'_> {
     /// topic and an `aggregate_id` must wait together.
     fn key_not_in(self, table: &str) -> String {
         let same_type =
-            if self.template.is_by_aggregate_type() { " AND b.aggregate_type = o.aggregate_type" } else { "" };
+            if self.topics.is_by_aggregate_type() { " AND b.aggregate_type = o.aggregate_type" } else { "" };
         format!(
             "NOT EXISTS (
         SELECT FROM {table} b
@@ -143,17 +146,17 @@ impl Target<'_> {
     /// much. If the topic depends only on the aggregate type, the template is inverted, so that rows need no topic.
     pub(super) fn not_held(self) -> String {
         let (hold, pause) = (self.table.hold(), self.table.pause());
-        let (prefix, suffix) = (self.template.prefix(), self.template.suffix());
+        let (prefix, suffix) = (self.topics.template.prefix(), self.topics.template.suffix());
         let topics = format!(
             "(
             SELECT topic FROM {hold} UNION ALL SELECT topic FROM {pause} WHERE topic IS NOT NULL AND aggregate_id IS NULL
         ) AS waiting"
         );
-        if self.template.is_constant() {
+        if self.topics.is_constant() {
             let topic = self.topic();
             return format!("NOT EXISTS (SELECT 1 FROM {topics} WHERE topic = {topic})");
         }
-        if !self.template.is_by_aggregate_type() {
+        if !self.topics.is_by_aggregate_type() {
             let topic = self.topic();
             return format!("({topic}) <> ALL (ARRAY(\n        SELECT topic FROM {topics}))");
         }
@@ -181,8 +184,8 @@ pub(crate) struct WaitConditions {
 }
 
 impl WaitConditions {
-    pub(crate) fn new(table: &TableName, template: &TopicTemplate) -> WaitConditions {
-        let target = Target { table, template };
+    pub(crate) fn new(table: &TableName, topics: &TopicRules) -> WaitConditions {
+        let target = Target { table, topics };
         let (hold, topic) = (table.hold(), target.topic());
         let (not_blocked, not_paused) =
             (target.key_not_in(&table.blocked_key()), target.key_not_in(&table.pause()));

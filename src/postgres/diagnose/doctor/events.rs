@@ -1,13 +1,14 @@
 //! Finds unsent events that can never be sent, and lists the topics of the others.
 
 use super::Context;
-use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME};
+use crate::doctor::codes::{EVENT_HEADERS, EVENT_TOO_LARGE, EVENT_TOPIC_NAME, EVENT_TOPIC_NOT_ALLOWED};
 use crate::doctor::{Code, Finding, TopicInUse};
 use crate::postgres::cycle::statements::topic_sql;
 use crate::postgres::payload::PayloadType;
 use crate::relay::failure::Fault;
 use crate::relay::lane::Lane;
 use crate::relay::reason::remedy;
+use crate::relay::topic::TopicRules;
 use pg_outbox::topic::check_topic;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
@@ -29,10 +30,11 @@ SELECT left(p.topic, 300), count(*), max(p.bytes)::bigint,
        count(*) FILTER (WHERE p.bytes > $3::bigint),
        (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bytes > $3::bigint))[1:5],
        count(*) FILTER (WHERE p.bad_headers),
-       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5]
+       (array_agg(p.id ORDER BY p.id) FILTER (WHERE p.bad_headers))[1:5],
+       p.is_named
 FROM unnest($1::smallint[]) AS l(lane)
 CROSS JOIN LATERAL (
-    SELECT o.id, {topic} AS topic,
+    SELECT o.id, {topic} AS topic, {is_named} AS is_named,
            coalesce({length}, 0)::bigint + octet_length(o.aggregate_id) + octet_length(o.event_type) AS bytes,
            CASE WHEN pg_column_size(o.headers) <= 2000 AND pg_column_compression(o.headers) IS NULL
                 THEN CASE WHEN jsonb_typeof(o.headers) <> 'object' THEN true
@@ -44,14 +46,14 @@ CROSS JOIN LATERAL (
     ORDER BY (hashtext(o.aggregate_id) & 63), o.id
     LIMIT $2::bigint
 ) AS p
-GROUP BY 1
+GROUP BY 1, p.is_named
 ORDER BY 2 DESC
 LIMIT $4::bigint";
 
 /// The topics of the latest rows, which are in use even if no event waits.
 const LATEST: &str = "
 SELECT DISTINCT left({topic}, 300)
-FROM (SELECT aggregate_type, event_type FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
+FROM (SELECT {columns} FROM {outbox} ORDER BY id DESC LIMIT $1::bigint) AS o
 LIMIT $2::bigint";
 
 pub(super) async fn examine(
@@ -61,8 +63,10 @@ pub(super) async fn examine(
 ) -> Result<(Vec<Finding>, Vec<TopicInUse>), Fault> {
     let lanes: Vec<i16> = Lane::all().map(Lane::number).collect();
     let most = record_bytes_max as i64;
-    let topic_sql = topic_sql(context.table, &context.config.outbox.topic);
+    let topics = TopicRules::from(&context.config.outbox);
+    let topic_sql = topic_sql(context.table, &topics);
     let sql = WAITING.replace("{length}", &payload.length_sql("o.payload")).replace("{topic}", &topic_sql);
+    let sql = sql.replace("{is_named}", if topics.column { "o.topic IS NOT NULL" } else { "false" });
     let reserved = context.config.outbox.headers.iter().filter(|header| header.is_reserved());
     let reserved: Vec<&str> = reserved.map(|header| header.name.as_str()).collect();
     let waiting = context
@@ -78,11 +82,12 @@ pub(super) async fn examine(
             ],
         )
         .await?;
-    let sql = LATEST.replace("{topic}", &topic_sql);
+    let columns = if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
+    let sql = LATEST.replace("{topic}", &topic_sql).replace("{columns}", columns);
     let latest = context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await?;
 
     let mut findings = Vec::new();
-    let mut topics: BTreeMap<String, TopicInUse> = BTreeMap::new();
+    let mut found: BTreeMap<String, TopicInUse> = BTreeMap::new();
     for row in &waiting {
         let topic: String = row.get(0);
         findings.extend(unsendable(context, row, record_bytes_max));
@@ -98,17 +103,24 @@ pub(super) async fn examine(
             ));
             continue;
         }
-        let used = in_use(&mut topics, topic);
+        if row.get(8) && !topics.allows(&topic) {
+            let problem = format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
+            let (count, ids) = (row.get(1), row.get(3));
+            findings.push(about(context, &EVENT_TOPIC_NOT_ALLOWED, count, ids, &problem, "topic-not-allowed"));
+            continue;
+        }
+        let used = in_use(&mut found, topic);
         used.waiting += row.get::<_, i64>(1);
         used.largest_bytes = used.largest_bytes.max(row.get(2));
     }
     for row in &latest {
         let topic: String = row.get(0);
-        if check_topic(&topic).is_ok() {
-            in_use(&mut topics, topic);
+        let is_rejected = topics.column && !topics.matches(&topic);
+        if check_topic(&topic).is_ok() && !is_rejected {
+            in_use(&mut found, topic);
         }
     }
-    Ok((findings, topics.into_values().collect()))
+    Ok((findings, found.into_values().collect()))
 }
 
 fn in_use(topics: &mut BTreeMap<String, TopicInUse>, topic: String) -> &mut TopicInUse {

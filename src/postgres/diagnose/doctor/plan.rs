@@ -24,7 +24,7 @@ pub(super) async fn findings(
 ) -> Result<Vec<Finding>, Fault> {
     let outbox = &context.config.outbox;
     let record_bytes_max = i32::try_from(record_bytes_max).unwrap_or(i32::MAX);
-    let statements = Statements::new(context.table, payload, outbox.on_sent, &outbox.topic, record_bytes_max);
+    let statements = Statements::new(context.table, payload, outbox.on_sent, outbox, record_bytes_max);
     let lanes: Vec<String> = (0..LANES).map(|lane| lane.to_string()).collect();
     let (lanes, lows) = (lanes.join(","), ["0"; LANES].join(","));
     let rows = context.config.relay.batch_size;

@@ -7,7 +7,9 @@ use crate::doctor::codes::{
 };
 use crate::doctor::{Code, Finding};
 use crate::postgres::connection::fault::{answer, unavailable};
-use crate::postgres::schema::check::{CheckError, PayloadType, SchemaFault, SchemaFaultKind, check};
+use crate::postgres::schema::check::{
+    CheckError, PayloadType, SchemaFault, SchemaFaultKind, check, topic_fault,
+};
 use crate::relay::failure::Fault;
 use deadpool_postgres::Object;
 use std::time::Duration;
@@ -37,7 +39,7 @@ pub(super) async fn read(context: &Context<'_>) -> Result<Schema, Fault> {
     // A statement may have failed, or an answer may be outstanding.
     drop(Object::take(connection));
     let faults = match checked {
-        Ok(Ok(_)) => Vec::new(),
+        Ok(Ok(facts)) => topic_fault(&context.config.outbox, &facts).into_iter().collect(),
         Ok(Err(CheckError::Faults(faults))) => faults,
         Ok(Err(CheckError::Server(error))) => return Err(unavailable(DOING, error.to_string())),
         Err(_) => return Err(unavailable(DOING, format!("no response within {WITHIN:?}"))),

@@ -25,6 +25,7 @@ use crate::postgres::operate::pauses::{self, PausedScope};
 use crate::postgres::table::TableName;
 use crate::relay::failure::Fault;
 use crate::relay::lane::{LANES, Lane};
+use crate::relay::topic::TopicRules;
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -82,7 +83,7 @@ impl PostgresStatus {
         PostgresStatus {
             transaction,
             table: outbox.table.clone(),
-            first: waiting::first(&outbox.table, &outbox.topic),
+            first: waiting::first(&outbox.table, &TopicRules::from(outbox)),
             on_sent: outbox.on_sent,
         }
     }

@@ -77,6 +77,17 @@ const WANTED: [Wanted; 9] = [
     wanted("sent_at", &["timestamp with time zone"], false),
 ];
 
+/// The optional column whose value wins over the topic template.
+const TOPIC: &str = "topic";
+
+/// The fault of an outbox that needs the column `topic` and does not have it.
+pub(super) fn missing_topic(table: &TableName) -> SchemaFault {
+    let alter = format!("ALTER TABLE {} ADD COLUMN {TOPIC} text;", table.quoted());
+    let place = format!("{table}, column {TOPIC}");
+    let problem = "[outbox] topic_allow is set, but the column is missing";
+    SchemaFault::new(SchemaFaultKind::Column, place, problem, alter)
+}
+
 const READ: &str = "
 SELECT attname::text, format_type(atttypid, NULL), attnotnull, atthasdef
 FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped";
@@ -124,8 +135,20 @@ impl Columns {
         PayloadType::from_name(&self.get("payload")?.type_name)
     }
 
+    pub(super) fn has_topic(&self) -> bool {
+        self.get(TOPIC).is_some()
+    }
+
     pub(super) fn faults(&self, table: &TableName) -> Vec<SchemaFault> {
         let mut faults = Vec::new();
+        if let Some(topic) = self.get(TOPIC).filter(|topic| !TEXT.contains(&topic.type_name.as_str())) {
+            faults.push(SchemaFault::new(
+                SchemaFaultKind::Column,
+                format!("{table}, column {TOPIC}"),
+                format!("the type is {}, not {}", topic.type_name, TEXT.join(" or ")),
+                format!("ALTER TABLE {0} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;", table.quoted()),
+            ));
+        }
         for wanted in WANTED {
             let place = format!("{table}, column {}", wanted.name);
             let alter = format!("ALTER TABLE {} ALTER COLUMN {}", table.quoted(), wanted.name);

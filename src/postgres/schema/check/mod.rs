@@ -17,6 +17,7 @@ pub use columns::PayloadType;
 pub(crate) use columns::payload_type;
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
+use crate::config;
 use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, union};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
@@ -32,6 +33,8 @@ pub struct Facts {
     pub outbox_oid: u32,
     /// The type of the payload column.
     pub payload: PayloadType,
+    /// Whether the outbox has the optional column `topic`.
+    pub has_topic: bool,
     /// Whether the role is a superuser, which is more than the relay needs.
     pub is_superuser: bool,
 }
@@ -68,11 +71,11 @@ pub(crate) async fn check_for(
     // A relation that a pending migration creates is not a separate fault.
     faults.extend(relations.faults(table, complete));
 
-    let mut payload = None;
+    let (mut payload, mut has_topic) = (None, false);
     if let Some(outbox) = relations.oid("{outbox}") {
         let columns = columns::read(client, outbox).await?;
         faults.extend(columns.faults(table));
-        payload = columns.payload();
+        (payload, has_topic) = (columns.payload(), columns.has_topic());
         faults.extend(index::faults(client, table, outbox).await?);
         faults.extend(sequence::faults(client, table, outbox).await?);
     }
@@ -94,10 +97,17 @@ pub(crate) async fn check_for(
             database_oid: server.database_oid,
             outbox_oid,
             payload,
+            has_topic,
             is_superuser: server.is_superuser,
         }),
         _ => Err(CheckError::Faults(faults)),
     }
+}
+
+/// The fault of an outbox without the column `topic`, if the configuration requires it.
+pub(crate) fn topic_fault(outbox: &config::Outbox, facts: &Facts) -> Option<SchemaFault> {
+    let is_missing = outbox.topic_allow.is_some() && !facts.has_topic;
+    is_missing.then(|| columns::missing_topic(&outbox.table))
 }
 
 const MIGRATE: &str = "run `outbox-relay migrate --config FILE`";

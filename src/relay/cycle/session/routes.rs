@@ -1,20 +1,19 @@
-//! Maps the types of a row to its topic.
+//! Maps a row to its topic.
 
 use super::{Priming, Session, TOPICS_KEPT, Topic, TopicState};
 use crate::relay::event::Event;
 use crate::relay::failure::{Failure, FailureKind, Rejection};
 use crate::relay::publisher::Producer;
 use crate::relay::rows::batch::Batch;
-use crate::relay::topic;
+use crate::relay::topic::{self, TopicRules};
 use futures_util::{StreamExt, stream};
-use pg_outbox::topic::TopicTemplate;
 use std::cmp::Reverse;
 
-/// Where the rows of an aggregate type, or of an event type, go.
+/// Where rows go whose topic depends on the same.
 #[derive(Clone)]
 pub(super) enum Route {
     Topic(usize),
-    /// Kafka allows no topic of this name.
+    /// Kafka or the configuration allows no topic of this name.
     Invalid(String, Rejection),
 }
 
@@ -25,20 +24,20 @@ impl<P: Producer> Session<P> {
     /// Finds the unknown routes of this row and all later rows.
     pub(super) async fn find_routes<E: Event>(
         &mut self,
-        template: &TopicTemplate,
+        topics: &TopicRules,
         batch: &Batch<E>,
         from: usize,
     ) -> Result<(), Failure> {
         let (mut unknown, mut buffer) = (Vec::new(), Vec::new());
         for row in &batch.rows()[from..] {
-            let types = topic::dependency(template, row, &mut buffer);
-            if !self.routes.contains_key(types) {
-                let route = self.route(template, row);
+            let dependency = topic::dependency(topics, row, &mut buffer);
+            if !self.routes.contains_key(dependency) {
+                let route = self.route(topics, row);
                 if let Route::Topic(topic) = &route {
                     unknown
                         .extend(matches!(self.topics[*topic].state, TopicState::Unknown).then_some(*topic));
                 }
-                self.routes.insert(types.to_vec(), route);
+                self.routes.insert(dependency.to_vec(), route);
             }
         }
         unknown.sort_unstable();
@@ -85,8 +84,8 @@ impl<P: Producer> Session<P> {
         }
     }
 
-    fn route<E: Event>(&mut self, template: &TopicTemplate, row: &E) -> Route {
-        let name = match topic::of(template, row) {
+    fn route<E: Event>(&mut self, topics: &TopicRules, row: &E) -> Route {
+        let name = match topic::of(topics, row) {
             Ok(name) => name,
             Err((name, rejection)) => return Route::Invalid(name, rejection),
         };
