@@ -52,6 +52,7 @@ mod status_page;
 mod support;
 mod takeover;
 mod taking_turns;
+mod topic_column;
 mod topic_templates;
 mod unit_file;
 mod unreadable;

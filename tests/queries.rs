@@ -52,6 +52,27 @@ async fn every_printed_statement_can_be_prepared_and_explained() {
     outbox.drop().await;
 }
 
+/// The column is part of the statements only if `topic_allow` is set.
+#[tokio::test]
+async fn statements_read_the_column_topic_only_if_it_is_configured() {
+    let outbox = Outbox::without_topics("queries_topic").await;
+    let print = |relay: crate::support::relay::Relay| {
+        relay.command(&["migrate", "--print-queries"]).succeeds().to_owned()
+    };
+    let plain = print(outbox.relay());
+    assert!(!plain.contains("o.topic") && plain.contains("o.aggregate_type <> ALL (ARRAY("), "{plain}");
+    run(&outbox.client, "ALTER TABLE app.outbox ADD COLUMN topic text").await;
+    assert_eq!(print(outbox.relay()), plain);
+    for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "{event_type}"), ("mark", "all")] {
+        let relay = outbox.relay().set("outbox", "topic_allow", "billing").set("outbox", "on_sent", on_sent);
+        let script = print(relay.set("outbox", "topic", topic));
+        assert!(script.contains("coalesce(o.topic, "), "{script}");
+        run(&outbox.client, &script).await;
+        run(&outbox.client, "DEALLOCATE ALL").await;
+    }
+    outbox.drop().await;
+}
+
 #[test]
 fn payload_option_requires_print_queries() {
     use crate::support::command::{Ended, binary};

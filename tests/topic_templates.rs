@@ -87,7 +87,7 @@ async fn held_topic_delays_no_other_topic_of_the_same_aggregate_and_is_released(
     assert_eq!(unsent_types(&outbox).await, ["Missing"]);
     let status: Value = serde_json::from_str(&operator(&outbox, &["status", "--json"]).stdout).unwrap();
     assert_eq!(status["held_topics"][0]["topic"], json!(outbox.topic("order.Missing")), "{status:#}");
-    let found = operator(&outbox, &["doctor"]);
+    let found = operator(&outbox, &["doctor", "--json"]);
     found.fails(1, &["topic-missing", &outbox.topic("order.Missing")]);
 
     outbox.create_topic("order.Missing", 3).await;
