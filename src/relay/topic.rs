@@ -157,3 +157,6 @@ fn check_utf8(column: &str, text: &[u8]) -> Result<(), Rejection> {
     let error = || format!("{column} is not valid UTF-8, so it is not a valid topic name");
     std::str::from_utf8(text).map(drop).map_err(|_| INVALID_TOPIC_NAME.rejection(error()))
 }
+
+#[cfg(test)]
+mod tests;

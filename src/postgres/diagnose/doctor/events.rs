@@ -103,7 +103,7 @@ pub(super) async fn examine(
             ));
             continue;
         }
-        if row.get(8) && !topics.allows(&topic) {
+        if row.get::<_, bool>(8) && !topics.allows(&topic) {
             let problem = format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
             let (count, ids) = (row.get(1), row.get(3));
             findings.push(about(context, &EVENT_TOPIC_NOT_ALLOWED, count, ids, &problem, "topic-not-allowed"));
