@@ -227,6 +227,15 @@ pub(crate) fn union(lists: &[&[Privilege]]) -> Vec<Privilege> {
     all.iter().enumerate().filter_map(needed).collect()
 }
 
+/// Those of these privileges that the optional column `topic` needs too, if it exists.
+pub(crate) fn for_topic_column(privileges: &[Privilege]) -> Vec<Privilege> {
+    let has_types = |privilege: &&Privilege| {
+        privilege.on == "{outbox}" && privilege.columns.contains(&"aggregate_type")
+    };
+    let for_topic = |privilege: &Privilege| Privilege { columns: &["topic"], ..*privilege };
+    privileges.iter().filter(has_types).map(for_topic).collect()
+}
+
 /// The GRANT statement for USAGE on the schema.
 pub(crate) fn schema_grant(table: &TableName, role: &str) -> String {
     format!("GRANT USAGE ON SCHEMA {} TO {};", quote_identifier(table.schema()), quote_identifier(role))

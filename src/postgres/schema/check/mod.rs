@@ -18,7 +18,7 @@ pub(crate) use columns::payload_type;
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
 use crate::config;
-use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, union};
+use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
 
@@ -57,8 +57,8 @@ pub(crate) async fn check_for(
     }
 
     let relations = relations::read(client, table).await?;
-    let missing =
-        relations::missing_privileges(client, table, &union(&[CHECK_PRIVILEGES, privileges])).await?;
+    let wanted = union(&[CHECK_PRIVILEGES, privileges, &for_topic_column(privileges)]);
+    let missing = relations::missing_privileges(client, table, &wanted).await?;
     let readable = |relation: &str| relations.has(relation) && !missing.prevents_reading(relation);
     faults.extend(missing.faults(table, &server.role));
 
