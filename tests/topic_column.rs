@@ -167,6 +167,8 @@ async fn invalid_column_or_setting_ends_the_start_with_one_message() {
     run_once(outbox.relay()).fails(78, &["column topic: the type is integer, not text"]);
     run(&outbox.client, "ALTER TABLE app.outbox ALTER COLUMN topic TYPE text").await;
     run_once(allowing(&outbox, outbox.relay(), &["billing"])).succeeds();
+    operator(&outbox, &["billing"], &["dead-letters", "requeue", "--all"])
+        .fails(78, &["GRANT INSERT (topic) ON \"app\".\"outbox\" TO"]);
     run_once(outbox.relay().set("outbox", "topic_allow", "*"))
         .fails(78, &["topic_allow: a prefix needs at least one character before the *"]);
     outbox.drop().await;
