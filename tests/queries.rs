@@ -63,7 +63,8 @@ async fn statements_read_the_column_topic_only_if_it_is_configured() {
     assert!(!plain.contains("o.topic") && plain.contains("o.aggregate_type <> ALL (ARRAY("), "{plain}");
     run(&outbox.client, "ALTER TABLE app.outbox ADD COLUMN topic text").await;
     assert_eq!(print(outbox.relay()), plain);
-    for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "{event_type}"), ("mark", "all")] {
+    for (on_sent, topic) in [("mark", "events.{aggregate_type}"), ("delete", "{event_type}"), ("mark", "all")]
+    {
         let relay = outbox.relay().set("outbox", "topic_allow", "billing").set("outbox", "on_sent", on_sent);
         let script = print(relay.set("outbox", "topic", topic));
         assert!(script.contains("coalesce(o.topic, "), "{script}");

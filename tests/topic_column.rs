@@ -65,7 +65,8 @@ async fn named_topic_wins_over_the_template_and_each_key_keeps_its_order() {
     for (on_sent, prepared) in [("mark", true), ("delete", true), ("mark", false)] {
         let outbox = with_column("column_wins", &topics).await;
         insert(&outbox, &topics, 20, 0..3_000).await;
-        let relay = allowing(&outbox, outbox.relay(), &["audit.*", "billing"]).set("outbox", "on_sent", on_sent);
+        let relay =
+            allowing(&outbox, outbox.relay(), &["audit.*", "billing"]).set("outbox", "on_sent", on_sent);
         let mut relay = relay.set("postgres", "prepared_statements", prepared).start().await;
         outbox.wait_until_drained(STALLED).await;
         insert(&outbox, &topics, 20, 3_000..3_600).await; // read by flows
@@ -98,7 +99,8 @@ async fn held_or_paused_named_topic_delays_no_other_topic_of_the_same_key() {
     for waiting in ["paused", "of_held_topics"] {
         assert!(status["backlog"][waiting].as_i64() > Some(0), "{waiting}: {status:#}");
     }
-    operator(&outbox, &allowed, &["doctor", "--json"]).fails(1, &["topic-missing", &outbox.topic("audit.missing")]);
+    operator(&outbox, &allowed, &["doctor", "--json"])
+        .fails(1, &["topic-missing", &outbox.topic("audit.missing")]);
 
     operator(&outbox, &allowed, &["resume", "--topic", &billing]).succeeds();
     wait_until("only held events wait", STALLED, async || outbox.unsent().await == 1_020).await;
@@ -122,7 +124,8 @@ async fn event_that_names_another_topic_is_rejected_and_requeued_once_the_topic_
         let rejecting = |relay: Relay| relay.set("outbox", "on_rejected", on_rejected);
         let mut relay = rejecting(outbox.relay()).start().await;
         let kept = if on_rejected == "block-key" { 2 } else { 0 };
-        wait_until("events that name no topic are sent", STALLED, async || outbox.unsent().await == kept).await;
+        wait_until("events that name no topic are sent", STALLED, async || outbox.unsent().await == kept)
+            .await;
         if kept > 0 {
             operator(&outbox, &["billing"], &["blocked-keys", "dead-letter", "--all"]).succeeds();
         }

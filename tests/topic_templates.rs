@@ -80,10 +80,8 @@ async fn held_topic_delays_no_other_topic_of_the_same_aggregate_and_is_released(
     assert_eq!(outbox.holds().await, [(outbox.topic("order.Missing"), "unknown-topic".to_owned())]);
     // While the topic is held, new events of its keys are published.
     insert(&outbox, &types, 20, 3_000..3_060).await;
-    wait_until("new events of the other topics are sent", STALLED, async || {
-        outbox.unsent().await == 1_020
-    })
-    .await;
+    wait_until("new events of the other topics are sent", STALLED, async || outbox.unsent().await == 1_020)
+        .await;
     assert_eq!(unsent_types(&outbox).await, ["Missing"]);
     let status: Value = serde_json::from_str(&operator(&outbox, &["status", "--json"]).stdout).unwrap();
     assert_eq!(status["held_topics"][0]["topic"], json!(outbox.topic("order.Missing")), "{status:#}");

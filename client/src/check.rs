@@ -138,7 +138,10 @@ mod tests {
         let event = || Event::new("order", 1, "Order paid");
         assert_eq!(check_one(event(), "events.{aggregate_type}"), Ok(()));
         let refused = check_one(event(), "{aggregate_type}.{event_type}").unwrap_err();
-        assert!(matches!(&refused, InvalidEvent::Topic { topic, .. } if topic == "order.Order paid"), "{refused}");
+        assert!(
+            matches!(&refused, InvalidEvent::Topic { topic, .. } if topic == "order.Order paid"),
+            "{refused}"
+        );
     }
 
     #[test]

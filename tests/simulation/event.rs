@@ -78,6 +78,11 @@ impl SimEvent {
         SimEvent { bytes: TOO_MANY_BYTES, ..self }
     }
 
+    /// The same event in another topic.
+    pub fn in_topic(self, topic: u8) -> SimEvent {
+        SimEvent { topic, ..self }
+    }
+
     /// The same event in another row.
     pub fn inserted_again(self, id: i64) -> SimEvent {
         SimEvent { id, ..self }

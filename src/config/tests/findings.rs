@@ -163,7 +163,10 @@ fn values_of_the_wrong_type_or_out_of_range_are_findings() {
             "[outbox]\ntopic = '{event_type}.{event_type}'",
             "[outbox] topic: second {event_type} at position 14. A placeholder can occur only once",
         ),
-        ("[outbox]\ntopic_allow = '*'", "[outbox] topic_allow: a prefix needs at least one character before the *"),
+        (
+            "[outbox]\ntopic_allow = '*'",
+            "[outbox] topic_allow: a prefix needs at least one character before the *",
+        ),
         ("[outbox]\ntopic_allow = 'a,,b'", "[outbox] topic_allow: a name is empty"),
         ("[outbox]\ntopic_allow = ['a']", "[outbox] topic_allow must be a string, not a list"),
         ("[outbox]\ntopic = '{aggregate_type}/{event_type}'", "[outbox] topic: character '/' at position 17"),

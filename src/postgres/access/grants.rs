@@ -229,9 +229,8 @@ pub(crate) fn union(lists: &[&[Privilege]]) -> Vec<Privilege> {
 
 /// Those of these privileges that the optional column `topic` needs too, if it exists.
 pub(crate) fn for_topic_column(privileges: &[Privilege]) -> Vec<Privilege> {
-    let has_types = |privilege: &&Privilege| {
-        privilege.on == "{outbox}" && privilege.columns.contains(&"aggregate_type")
-    };
+    let has_types =
+        |privilege: &&Privilege| privilege.on == "{outbox}" && privilege.columns.contains(&"aggregate_type");
     let for_topic = |privilege: &Privilege| Privilege { columns: &["topic"], ..*privilege };
     privileges.iter().filter(has_types).map(for_topic).collect()
 }

@@ -161,7 +161,9 @@ impl PostgresHistory {
             (&BATCH_ROWS, Type::INT8),
         ]);
         let (o_topic, p_topic) = match self.topics.column {
-            true => (" o.topic AS row_topic,", ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic"),
+            true => {
+                (" o.topic AS row_topic,", ", CASE WHEN p.is_read THEN p.row_topic END AS outbox_relay_topic")
+            }
             false => ("", ""),
         };
         let sql = ROWS.replace("{length}", &self.payload.length_sql("o.payload"));

@@ -69,7 +69,11 @@ fn a_named_topic_wins_only_if_it_is_allowed() {
         "the event names the topic events.order.Paid, but [outbox] topic_allow is \"audit.*, billing\""
     );
     for invalid in ["", "audit.x y", ".."] {
-        assert_eq!(rejected(&rules, Row("order", "Paid", Some(invalid))).1, "invalid-topic-name", "{invalid}");
+        assert_eq!(
+            rejected(&rules, Row("order", "Paid", Some(invalid))).1,
+            "invalid-topic-name",
+            "{invalid}"
+        );
     }
 }
 

@@ -20,7 +20,7 @@ impl Server {
         let paused = remembered.as_ref().unwrap_or(&state.tables.paused);
         let by_type = self.world.breaks(Sabotage::TopicsByTypeAlone);
         let waits = |event: &SimEvent| {
-            let seen = if by_type { SimEvent { topic: event.kind, ..*event } } else { *event };
+            let seen = if by_type { event.in_topic(event.kind) } else { *event };
             state.tables.holds.contains_key(&seen.topic) || paused.iter().any(|scope| scope.covers(&seen))
         };
         let mut found: Vec<(usize, SimEvent)> = Vec::new();
@@ -186,8 +186,9 @@ impl Server {
     /// Whether this row blocks its key, or follows a row that does. A row of another topic may have been held when the key
     /// was blocked.
     pub fn is_behind_block(&self, event: &SimEvent) -> bool {
-        let waits_for =
-            |blocks: &SimEvent| event.has_key_of(blocks) && (blocks.id <= event.id || blocks.topic != event.topic);
+        let waits_for = |blocks: &SimEvent| {
+            event.has_key_of(blocks) && (blocks.id <= event.id || blocks.topic != event.topic)
+        };
         self.blocked().iter().any(waits_for)
     }
 }

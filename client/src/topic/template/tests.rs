@@ -41,8 +41,7 @@ fn rendering_replaces_the_content_of_the_string() {
 
 #[test]
 fn only_one_template_form_gives_each_aggregate_type_its_own_topic() {
-    let is_by_type =
-        |template: &str| TopicTemplate::parse(template).expect(template).is_by_aggregate_type();
+    let is_by_type = |template: &str| TopicTemplate::parse(template).expect(template).is_by_aggregate_type();
     assert!(is_by_type("events.{aggregate_type}.v1"));
     for template in ["all", "{event_type}", "{aggregate_type}.{event_type}"] {
         assert!(!is_by_type(template), "{template}");
@@ -82,8 +81,7 @@ fn a_topic_matches_if_every_placeholder_has_a_value() {
 #[test]
 fn errors_have_the_position() {
     use TemplateError::*;
-    let repeated =
-        |name: &str, position| RepeatedPlaceholder { name: name.to_owned(), position };
+    let repeated = |name: &str, position| RepeatedPlaceholder { name: name.to_owned(), position };
     assert_eq!(refused("a b"), IllegalCharacter { character: ' ', position: 2 });
     assert_eq!(refused("ä{aggregate_type}"), IllegalCharacter { character: 'ä', position: 1 });
     assert_eq!(refused("a.{aggregate_type"), UnclosedBrace { position: 3 });

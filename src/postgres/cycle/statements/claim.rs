@@ -231,10 +231,12 @@ LEFT JOIN LATERAL (
         let (outbox, versions) = (self.target.table.quoted(), self.target.versions());
         let pending = self.target.pending();
         let ctid = if self.on_sent == OnSent::Delete { ", o.ctid" } else { "" };
-        let topic =
-            if self.target.topics.column { ", left(o.topic, 300) AS outbox_relay_topic" } else { "" };
-        let event_type =
-            if self.target.topics.template.has_event_type() { "left(o.event_type, 300)" } else { "NULL::text" };
+        let topic = if self.target.topics.column { ", left(o.topic, 300) AS outbox_relay_topic" } else { "" };
+        let event_type = if self.target.topics.template.has_event_type() {
+            "left(o.event_type, 300)"
+        } else {
+            "NULL::text"
+        };
         let sql = format!(
             "
 SELECT v.version, v.basis, p.*

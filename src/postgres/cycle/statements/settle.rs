@@ -53,7 +53,8 @@ RETURNING id",
 pub(super) fn dead_letter(target: Target<'_>, payload: PayloadType) -> Query {
     let Target { table, topics } = target;
     let (outbox, dead_letter, payload) = (table.quoted(), table.dead_letter(), payload.bytes_sql("payload"));
-    let (o_topic, row_topic) = if topics.column { (", o.topic AS row_topic", ", row_topic") } else { ("", "") };
+    let (o_topic, row_topic) =
+        if topics.column { (", o.topic AS row_topic", ", row_topic") } else { ("", "") };
     let sql = format!(
         "
 WITH moved AS (

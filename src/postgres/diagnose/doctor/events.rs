@@ -82,7 +82,8 @@ pub(super) async fn examine(
             ],
         )
         .await?;
-    let columns = if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
+    let columns =
+        if topics.column { "aggregate_type, event_type, topic" } else { "aggregate_type, event_type" };
     let sql = LATEST.replace("{topic}", &topic_sql).replace("{columns}", columns);
     let latest = context.rows(DOING, &sql, &[(&LATEST_ROWS, Type::INT8), (&TOPICS_MAX, Type::INT8)]).await?;
 
@@ -104,9 +105,17 @@ pub(super) async fn examine(
             continue;
         }
         if row.get::<_, bool>(8) && !topics.allows(&topic) {
-            let problem = format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
+            let problem =
+                format!("the event names the topic {topic}, which [outbox] topic_allow does not contain");
             let (count, ids) = (row.get(1), row.get(3));
-            findings.push(about(context, &EVENT_TOPIC_NOT_ALLOWED, count, ids, &problem, "topic-not-allowed"));
+            findings.push(about(
+                context,
+                &EVENT_TOPIC_NOT_ALLOWED,
+                count,
+                ids,
+                &problem,
+                "topic-not-allowed",
+            ));
             continue;
         }
         let used = in_use(&mut found, topic);

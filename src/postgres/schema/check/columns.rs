@@ -146,7 +146,10 @@ impl Columns {
                 SchemaFaultKind::Column,
                 format!("{table}, column {TOPIC}"),
                 format!("the type is {}, not {}", topic.type_name, TEXT.join(" or ")),
-                format!("ALTER TABLE {0} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;", table.quoted()),
+                format!(
+                    "ALTER TABLE {0} ALTER COLUMN {TOPIC} TYPE text USING {TOPIC}::text;",
+                    table.quoted()
+                ),
             ));
         }
         for wanted in WANTED {

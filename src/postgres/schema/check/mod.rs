@@ -18,7 +18,9 @@ pub(crate) use columns::payload_type;
 pub use fault::{CheckError, SchemaFault, SchemaFaultKind};
 
 use crate::config;
-use crate::postgres::access::grants::{CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union};
+use crate::postgres::access::grants::{
+    CHECK_PRIVILEGES, Privilege, RELAY_PRIVILEGES, for_topic_column, union,
+};
 use crate::postgres::schema::migrate::{self, MigrateError, State};
 use crate::postgres::table::TableName;
 
